@@ -29,21 +29,21 @@ import postgres
 import psycopg
 
 from ducktail.engine.capture import capture
-from ducktail.engine.capture.description import CapturedTable, numbers
-from ducktail.engine.database import Database
-from ducktail.engine.log.log import Commit, create_log_sql
-from ducktail.engine.log.table_query import EventQuery
-from ducktail.engine.parsed import Parsed
-from ducktail.engine.streams.captured import Captured
-from ducktail.engine.streams.streams import (
+from ducktail.engine.capture.plan import CapturedTable, numbers
+from ducktail.engine.catalog.captured_tables import Captured
+from ducktail.engine.catalog.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_PARTITIONS_WITH_KEY,
     OPERATIONS,
     Stream,
 )
-from ducktail.engine.table import read_shape
-from ducktail.engine.values.arrow_results import arrow_batches
-from ducktail.engine.waiting import run
+from ducktail.engine.database import Database
+from ducktail.engine.duck.binding import Parsed
+from ducktail.engine.duck.queries import arrow_batches
+from ducktail.engine.duck.table_shape import read_shape
+from ducktail.engine.log.log import Commit, create_log_sql
+from ducktail.engine.log.queries import EventQuery
+from ducktail.engine.waiting import drive
 from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.session import Session
 from ducktail.sql.statement import Statement
@@ -137,15 +137,15 @@ def ducktail_runner(path: Path) -> Iterator[tuple[Run, Callable[[], None]]]:
     def execute(text: str, parameters: Sequence[object]) -> None:
         statement = kept.get(text)
         if statement is None:
-            statement = kept[text] = run(session.parse(text))
-        result = run(session.execute(statement, tuple(parameters)))
+            statement = kept[text] = drive(session.parse(text))
+        result = drive(session.execute(statement, tuple(parameters)))
         while result.fetch(None) is not None:
             pass
 
     try:
-        yield execute, lambda: run(database.publisher.wait_published(database.commits.last_lsn))
+        yield execute, lambda: drive(database.publisher.wait_published(database.commits.last_lsn))
     finally:
-        run(session.close())
+        drive(session.close())
         database.close()
 
 

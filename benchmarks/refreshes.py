@@ -21,7 +21,7 @@ from pathlib import Path
 import duckdb
 
 from ducktail.engine.database import Database
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.session import Session
 
 HERE = Path(__file__).resolve().parent
@@ -72,10 +72,10 @@ def measure(rows: int, turns: int, directory: Path) -> dict[tuple[str, str, str]
         session = Session(database)
 
         def own(text: str, session: Session = session) -> None:
-            run(session.execute(run(session.parse(text)))).fetch(None)
+            drive(session.execute(drive(session.parse(text)))).fetch(None)
 
         def readable(database: Database = database) -> None:
-            run(database.publisher.wait_published(database.commits.last_lsn))
+            drive(database.publisher.wait_published(database.commits.last_lsn))
 
         with duckdb.connect(str(directory / f"plain{option}{len(times)}.duckdb")) as plain:
 
@@ -95,7 +95,7 @@ def measure(rows: int, turns: int, directory: Path) -> dict[tuple[str, str, str]
                 events = database.commits.last_lsn - before
                 whole = option == "none" or (texts is TRUNCATE and option != "all")
                 assert events == (2 * rows if whole else rows // EVERY), events
-        run(session.close())
+        drive(session.close())
         database.close()
         print(f"{name}, {option}", flush=True)
     return times

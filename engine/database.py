@@ -33,33 +33,32 @@ from . import schema
 from .buffers.buffers import Buffers
 from .buffers.publisher import Publisher
 from .buffers.ready import ReadyMaker, ReadyQueries
-from .checkpoints.saved import Saved
+from .catalog.catalog import Catalog
+from .catalog.segments import Segments
+from .catalog.streams import Group, Stream
+from .checkpoints.duckdb_backend import Saved
 from .checks import row_sums
-from .checks.at_opening import mark_unlike
+from .checks.check import mark_unlike
 from .clock import Clock, SystemClock
-from .duckdb_errors import translated
+from .duck.duckdb_errors import translated
+from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
-from .live import live_rows
-from .live_source import LastRead
-from .members.assigned import Assigned
-from .members.member_epochs import MemberEpochs
+from .groups.assigned import Assigned
+from .groups.member import MemberEpochs
+from .groups.offsets import Offsets
+from .groups.parked import Parked
+from .groups.polls import Polls
 from .notifications import Notifications
-from .objects import KnownObjects
-from .offsets.offsets import Offsets
-from .offsets.parked import Parked
-from .offsets.polls import Polls
-from .partition_of import PartitionOf
-from .placement.arrivals import Arrivals
-from .placement.holds import Holds
-from .placement.identities import Identities
-from .placement.membership import Membership
+from .parts import LastRead, Parts
+from .placement.holds import Holds, Identities
+from .placement.membership import Arrivals, Membership
 from .placement.placement import Placement
+from .retention.retention import Retention
 from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
 from .settings import Settings, shown
-from .spill import SpillSpace
 from .storage import opening
-from .storage.file import MEMORY, DuckdbFile, lock_down
+from .storage.duckdb_file import MEMORY, DuckdbFile, lock_down
 from .storage.incarnation import Hole
 from .storage.loading import (
     Counters,
@@ -69,19 +68,18 @@ from .storage.loading import (
     read_objects,
     refresh_views,
 )
+from .storage.opening import read_stamp, stamp_left
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
-from .storage.stamp import read_stamp, stamp_left
-from .streams.catalog import Catalog
-from .streams.segments import Segments
-from .streams.streams import Group, Stream
+from .storage.spill import SpillSpace
+from .system_views.partition_of import PartitionOf
+from .system_views.rows import live_rows
 from .topics import Topics
 from .transactions.commit_times import CommitTimes
 from .transactions.commits import Commits
-from .transactions.gate import Gate
+from .transactions.locks import TableWriters
 from .transactions.snapshots import Snapshots
 from .transactions.transactions import Transactions
-from .trimming.retention import Retention
 from .waiting import Waiting
 
 # How long a system view waits for the publisher before it shows what there is.
@@ -90,7 +88,7 @@ LIVE_WAIT_S = 10.0
 NAME_ALIASES = frozenset({"ducktail", "postgres"})
 
 
-class Database:
+class Database(Parts):
     """See the head of the file. Made by `Database.open`; safe to use from several threads."""
 
     def __init__(
@@ -261,7 +259,7 @@ class Database:
             self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
         )
         self.polls.hurry = self.publisher.hurry
-        gate = Gate()
+        gate = TableWriters()
         self.snapshots = Snapshots(catalog, gate)
         self.commits = Commits(
             catalog,

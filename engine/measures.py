@@ -10,45 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from .buffers.buffer import PartitionBuffer, StreamBuffer
-from .buffers.buffers import Buffers
-from .errors import DucktailError
-from .members.assigned import Assigned
-from .offsets.offsets import Offsets
-from .offsets.polls import Polls
-from .placement.membership import Membership
-from .sessions import Sessions, Watchdog
-from .settings import Settings
-from .storage.side_file import SideFile
-from .streams.catalog import Catalog
+from .database import Database
 from .transactions.commit_times import SECOND_US
-from .transactions.commits import Commits
-from .transactions.transactions import Transactions
-from .trimming.retention import Retention
-
-
-class Measured(Protocol):
-    """What is needed of an open database (`database.Database`)."""
-
-    catalog: Catalog
-    buffers: Buffers
-    commits: Commits
-    members: Assigned
-    offsets: Offsets
-    polls: Polls
-    retention: Retention
-    sessions: Sessions
-    settings: Settings
-    transactions: Transactions
-    watchdog: Watchdog
-    cluster: Membership
-    side: SideFile | None
-
-    @property
-    def fallen(self) -> DucktailError | None:
-        """What statements are answered while the database is not open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +66,7 @@ class Measures:
     cluster: Counter[tuple[str, str, str]]
 
 
-def measure(database: Measured) -> Measures:
+def measure(database: Database) -> Measures:
     """All of it, now."""
     streams = tuple(_streams(database))
     lock = database.transactions.writer_lock
@@ -129,7 +94,7 @@ def measure(database: Measured) -> Measures:
     )
 
 
-def _streams(database: Measured) -> Iterator[StreamMeasure]:
+def _streams(database: Database) -> Iterator[StreamMeasure]:
     for stream in list(database.catalog.streams.values()):
         buffer = database.buffers.get(stream.stream_id)
         if buffer is not None:
@@ -149,7 +114,7 @@ def _bytes(buffer: StreamBuffer) -> int:
     return buffer.bytes + (0 if changes is None else changes.bytes)
 
 
-def _groups(database: Measured) -> Iterator[GroupMeasure]:
+def _groups(database: Database) -> Iterator[GroupMeasure]:
     streams = {stream.stream_id: stream for stream in list(database.catalog.streams.values())}
     for group in list(database.catalog.groups.values()):
         stream, buffer = streams.get(group.stream_id), database.buffers.get(group.stream_id)

@@ -13,10 +13,11 @@ from typing import Protocol
 
 import duckdb
 
-from .asking import ask_maybe
+from .catalog.passwords import read_verifier
+from .catalog.rights import Item, Rights, User
+from .duck.queries import ask_maybe
+from .parts import Parts
 from .quoting import literal
-from .rights.rights import Item, Rights, User
-from .rights.scram import read_verifier
 from .schema import SCHEMA as OURS
 from .schema import USERS
 from .transactions.transaction import Transaction
@@ -195,13 +196,7 @@ class SetGrants:
         return replace(rights, grants=grants)
 
 
-class RightsHolder(Protocol):
-    """What has the rights of an open database (`database.Database`)."""
-
-    rights: Rights
-
-
-def add(holder: RightsHolder, transaction: Transaction, change: Change) -> None:
+def add(holder: Parts, transaction: Transaction, change: Change) -> None:
     """Write a change within a transaction: it sees it at once, everybody else after COMMIT.
 
     Raises:
@@ -229,7 +224,7 @@ def after(rights: Rights, changes: Iterable[Change]) -> Rights:
     return rights
 
 
-def seen_by(holder: RightsHolder, transaction: Transaction | None) -> Rights:
+def seen_by(holder: Parts, transaction: Transaction | None) -> Rights:
     """The rights as a transaction sees them: with its own changes."""
     rights = holder.rights
     changes: Iterable[Callable[[Rights], Rights]] = transaction.rights_changes if transaction else ()

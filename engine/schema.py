@@ -27,7 +27,7 @@
     checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
                     `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
     checkpoint_turns  rows that transactions touch which change checkpoints of one key, so that they meet
-    cluster_identities  which definition of the cluster a topic or a group is (see `placement/identities.py`)
+    cluster_identities  which definition of the cluster a topic or a group is (see `placement/holds.py`)
     member_epochs   under which epoch a member has come with a partition of a spread topic (see
                     `member_epochs.py`)
     partition_holds  whether this node has the log of a topic's partition (see `placement/holds.py`)
@@ -58,9 +58,9 @@ from dataclasses import dataclass
 
 import duckdb
 
+from .duck.queries import in_one_transaction
 from .errors import DataCorrupted
 from .quoting import ident, literal
-from .whole import whole
 
 SCHEMA = "ducktail"
 # Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
@@ -432,7 +432,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 LIVE_FUNCTION = "ducktail_live"
-# Behind `partition_of` (`engine/partition_of.py`).
+# Behind `partition_of` (`engine/system_views/partition_of.py`).
 PARTITION_FUNCTION = "ducktail_partition"
 # A table has hardly more partition columns.
 KEYS_MAX = 8
@@ -513,7 +513,7 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
     Raises:
         DataCorrupted: XX001, the database was written by a newer ducktail.
     """
-    with whole(cursor):
+    with in_one_transaction(cursor):
         cursor.execute(TABLES)
         _migrate(cursor)
         for name, columns in LIVE_VIEWS.items():
@@ -527,7 +527,7 @@ def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
     Raises:
         DataCorrupted: XX001, the database was written by a newer ducktail.
     """
-    with whole(cursor):
+    with in_one_transaction(cursor):
         cursor.execute(TABLES)
         _migrate(cursor)
         facts = read_facts(cursor)

@@ -1,4 +1,8 @@
-"""Topics: publishing into them, and what their producers have published last.
+"""Events whose partitions are known already: this node's share of what was published to a topic.
+
+The node that was asked has worked out key, payload, headers and partition; here they become rows of the log.
+
+Topics: publishing into them, and what their producers have published last.
 
 PUBLISH is a captured write without a table: under the writer lock, with LSNs from the one counter and a
 line in `commits`. An append conflicts with nothing.
@@ -20,21 +24,50 @@ import duckdb
 import pyarrow as pa
 
 from .buffers.buffers import Buffers
-from .duckdb_errors import translated
+from .catalog import segments
+from .catalog.captured_tables import TopicLog
+from .catalog.catalog import Catalog
+from .catalog.streams import Stream
+from .duck.duckdb_errors import translated
+from .duck.queries import arrow_table
 from .errors import NotNullViolation, ProgramLimitExceeded, SerializationFailure, UndefinedObject
-from .log.topic_rows import Publication, check_error
-from .log.topic_values import Single
+from .log.topic_rows import Publication, Single, check_error
 from .placement.placement import Placement
-from .quoting import literal
-from .streams import segments
-from .streams.captured import TopicLog
-from .streams.catalog import Catalog
-from .streams.placed import Placed
-from .streams.streams import Stream
+from .quoting import ident, literal
 from .transactions.transaction import Transaction
 from .transactions.transactions import Transactions
-from .values.arrow_results import arrow_table
 from .waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Such events.
+
+    Args:
+        relation: what is registered on the transaction's cursor: n (in order), partition, key, payload,
+            headers.
+        but: the partitions whose events are left out.
+    """
+
+    topic: Stream
+    relation: str
+    but: frozenset[int] = frozenset()
+
+    def sql(self, base_lsn: int, txid: int, turn: int, producer: tuple[str, int] | None, told: bool) -> str:
+        """The INSERT; arguments as of `topic_rows.Publication.sql`."""
+        name, sequence = ("NULL", "NULL") if producer is None else (literal(producer[0]), str(producer[1]))
+        returning = " RETURNING partition, lsn" if told else ""
+        return (
+            f"INSERT INTO {TopicLog(self.topic).log} "
+            f"SELECT {base_lsn} + row_number() OVER (ORDER BY n), {txid}, partition, key::JSON, "
+            f"payload::JSON, headers::JSON, {name}, {sequence} FROM {ident(self.relation)}{self._where} "
+            f"ORDER BY n{returning}"
+        )
+
+    @property
+    def _where(self) -> str:
+        return f" WHERE partition NOT IN ({', '.join(map(str, self.but))})" if self.but else ""
+
 
 # Producers that are known of one topic: some 200 bytes each in memory.
 PRODUCERS_MAX = 100_000

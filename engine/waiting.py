@@ -34,12 +34,12 @@ class Wait:
 Waiting = Generator[Wait, bool, T]
 
 
-def run(work: Waiting[T]) -> T:
+def drive(work: Waiting[T]) -> T:
     """Drive `work` to its end, blocking the calling thread at each wait."""
     try:
         wait = next(work)
         while True:
-            wait = work.send(block(wait))
+            wait = work.send(block_on(wait))
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -49,7 +49,7 @@ def run(work: Waiting[T]) -> T:
         raise
 
 
-def block(wait: Wait) -> bool:
+def block_on(wait: Wait) -> bool:
     """Block until `wait` is over; True when its future is done (with a result or an error)."""
     try:
         wait.future.exception(wait.timeout_s)

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..engine.database import Database
-from ..engine.errors import InsufficientPrivilege, InvalidAuthorization, SerializationFailure
-from ..engine.groups.bookmarks import find_bookmark, missing_bookmark
-from ..engine.groups.groups import find_group, missing_group
-from ..engine.objects import INDEX, RELATIONS, SCHEMA, TABLE, Object
-from ..engine.quoting import fold
-from ..engine.rights.rights import (
+from ..engine.catalog.rights import (
     THE_DATABASE,
     Item,
     Rights,
@@ -25,9 +19,15 @@ from ..engine.rights.rights import (
     relation,
     schema_item,
 )
+from ..engine.catalog.streams import Bookmark, Group, Stream
+from ..engine.database import Database
+from ..engine.definitions.bookmarks import find_bookmark, missing_bookmark
+from ..engine.definitions.groups import find_group, missing_group
+from ..engine.duck.objects import INDEX, RELATIONS, SCHEMA, TABLE, Object
+from ..engine.errors import InsufficientPrivilege, InvalidAuthorization, SerializationFailure
+from ..engine.quoting import fold
 from ..engine.rights_changes import seen_by
 from ..engine.schema import LIVE_VIEWS
-from ..engine.streams.streams import Bookmark, Group, Stream
 from ..engine.transactions.transaction import Transaction
 
 Key = tuple[str, ...]

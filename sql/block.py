@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from ..engine.asking import MEMORY_AGAIN_S
+from ..engine.catalog.captured_tables import Captured
 from ..engine.database import Database
-from ..engine.definitions.claims import anywhere, refuse_aside
-from ..engine.duckdb_errors import recognized
+from ..engine.definitions.name_locks import anywhere, refuse_aside
+from ..engine.duck.duckdb_errors import recognized
+from ..engine.duck.queries import MEMORY_AGAIN_S
 from ..engine.errors import ActiveTransaction, DucktailError, InFailedTransaction, OutOfMemory
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
-from ..engine.streams.captured import Captured
-from ..engine.transactions.gate import TableKey
+from ..engine.transactions.locks import TableKey
 from ..engine.transactions.transaction import Transaction
 from ..engine.waiting import Wait, Waiting
 from .results.cursors import Cursors

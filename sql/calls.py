@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from ..engine.database import Database
-from ..engine.duckdb_errors import recognized
+from ..engine.duck.duckdb_errors import recognized
 from ..engine.errors import DucktailError, InternalError, IoError, QueryCanceled
 from ..engine.sessions import ACTIVE, SessionEntry
 from ..engine.transactions.commits import UNKNOWN

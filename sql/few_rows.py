@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from ..engine.binding import bind
-from ..engine.parsed import KEPT_CHARS_MAX
+from ..engine.duck.binding import KEPT_CHARS_MAX, bind
 from ..engine.values import plain_rows
 from ..engine.values.plain_rows import Row, Untold
 from .context import Context

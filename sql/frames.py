@@ -19,7 +19,8 @@ from typing import Any, Protocol, cast
 import duckdb
 import pyarrow as pa
 
-from ..engine.duckdb_errors import translated
+from ..engine.duck.duckdb_errors import translated
+from ..engine.duck.table_shape import RESERVED_PREFIX
 from ..engine.errors import (
     DatatypeMismatch,
     DuplicateTable,
@@ -28,7 +29,6 @@ from ..engine.errors import (
     UndefinedTable,
 )
 from ..engine.quoting import fold, ident
-from ..engine.table import RESERVED_PREFIX
 from .names import Names
 
 # The library that an object is of, by the first part of its class's module, and those of its classes

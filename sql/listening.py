@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..engine.catalog.rights import Rights
 from ..engine.database import Database
 from ..engine.notifications import Listener, Notification, Notifications
-from ..engine.rights.rights import Rights
 from .access import Access
 
 

@@ -1,7 +1,8 @@
 """Which object of the database a name in a statement is, for one session and in the snapshot that it has.
 
-DuckDB's objects are found by `engine/objects.py`, in one listing for each generation of the catalog, or for
-each transaction that has another; streams and topics in the engine's catalog. Nothing else resolves a name.
+DuckDB's objects are found by `engine/duck/objects.py`, in one listing for each generation of the catalog, or
+for each transaction that has another; streams and topics in the engine's catalog. Nothing else resolves a
+name.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from dataclasses import replace
 
 import duckdb
 
-from ..engine.asking import ask_maybe
+from ..engine.catalog.streams import Stream, key_of
 from ..engine.database import Database
-from ..engine.definitions.free_names import free_name
-from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
-from ..engine.objects import (
+from ..engine.definitions.stream_spec import free_name
+from ..engine.duck.objects import (
     DEFAULT_SCHEMA,
     EMPTY,
     INDEX,
@@ -29,8 +29,9 @@ from ..engine.objects import (
     read_objects,
     temporary_objects,
 )
+from ..engine.duck.queries import ask_maybe
+from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
 from ..engine.quoting import fold, ident
-from ..engine.streams.streams import Stream, key_of
 from .block import Block
 from .results.cursors import Cursors
 

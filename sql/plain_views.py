@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from ..engine.catalog.streams import Stream
 from ..engine.errors import NotSupported, WrongState
 from ..engine.quoting import fold
-from ..engine.streams.streams import Stream
 from .context import Context
 from .language.parse import Query
 from .rights.analysis import NotAnalysed, Table, named_in_dml, named_in_query

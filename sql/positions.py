@@ -1,7 +1,7 @@
 """Who reads a group, and whose read position that moves: the session's own, or a member's.
 
-The rules of read positions are in `engine/offsets/read_positions.py`. A session has its own, of reads without
-MEMBER; those of members are the engine's (`engine/members/members.py`), whatever session reads or commits.
+The rules of read positions are in `engine/groups/read_positions.py`. A session has its own, of reads without
+MEMBER; those of members are the engine's (`engine/groups/members.py`), whatever session reads or commits.
 What a session's transaction has read is void where it is rolled back. Source: docs/sql.md, "Committing".
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from ..engine.buffers.buffer import StreamBuffer
-from ..engine.members.member import Hold
-from ..engine.members.members import Members
-from ..engine.offsets.offsets import moved_by_seek
-from ..engine.offsets.read_positions import MOVED, ReadPosition, ReadPositions
+from ..engine.groups.member import MemberHold
+from ..engine.groups.members import Members
+from ..engine.groups.offsets import moved_by_seek
+from ..engine.groups.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
 # Answers whose reads are kept apart at once; each is told what counts of it when its client is answered.
@@ -26,7 +26,7 @@ LATEST_MAX = 64
 
 
 ROLLED_BACK = "the transaction that read was rolled back"
-H = TypeVar("H", "Hold", "Elsewhere")
+H = TypeVar("H", "MemberHold", "Elsewhere")
 
 
 class Elsewhere(Protocol):
@@ -66,14 +66,14 @@ class Reader:
 
     key: Key
     read: int
-    hold: Hold | Elsewhere | None
+    hold: MemberHold | Elsewhere | None
     committed: Mapping[int, int]
     seeks: int
 
     @property
     def member(self) -> object:
         """Who reads."""
-        return self.hold.member if isinstance(self.hold, Hold) else self.hold
+        return self.hold.member if isinstance(self.hold, MemberHold) else self.hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Positions:
         self._own = ReadPositions()
         # By group and member. A transaction's reads count as one: they stand, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
-        self._holds: set[Hold | Elsewhere] = set()
+        self._holds: set[MemberHold | Elsewhere] = set()
         # The latest reads whose read position is at another node.
         self._latest: dict[tuple[Key, str], Elsewhere] = {}
         # Reads whose members hold at other nodes what the open transaction has read.
@@ -164,7 +164,7 @@ class Positions:
     def reader(
         self,
         key: Key,
-        hold: Hold | Elsewhere | None,
+        hold: MemberHold | Elsewhere | None,
         committed: Mapping[int, int],
         seeks: int,
         *,
@@ -175,7 +175,7 @@ class Positions:
         earlier = self._of_transaction.get((key, member))
         number = self._own.begin() if earlier is None else earlier.read
         reader = Reader(key, number, hold, committed, seeks)
-        if hold is not None and not isinstance(hold, Hold):
+        if hold is not None and not isinstance(hold, MemberHold):
             while len(self._latest) >= LATEST_MAX:
                 self._latest.pop(next(iter(self._latest)))
             self._latest[key, hold.name] = hold
@@ -201,7 +201,7 @@ class Positions:
         elif reader.hold is None:
             self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
-            if isinstance(reader.hold, Hold):
+            if isinstance(reader.hold, MemberHold):
                 self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks, again)
             else:
                 reader.hold.set(lsns)
@@ -215,14 +215,14 @@ class Positions:
         member = name_of(reader.hold)
         if member is None:
             return bool(self._own.lsns(reader.key, reader.seeks))
-        return not isinstance(reader.hold, Hold) or bool(self._members.given(reader.key[1], member))
+        return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.key[1], member))
 
     def void(self, reader: Reader, reason: str) -> None:
         """A read leaves none, because of `reason`."""
         if reader.hold is None:
             self._own.void(reader.key, reason, reader.read)
         else:
-            if isinstance(reader.hold, Hold):
+            if isinstance(reader.hold, MemberHold):
                 self._members.void(reader.hold, reason)
             else:
                 reader.hold.void(reason)
@@ -232,14 +232,14 @@ class Positions:
 
     def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
         """A read that leaves no position has given events up to `lsns`, or fewer."""
-        if isinstance(reader.hold, Hold):
+        if isinstance(reader.hold, MemberHold):
             self._members.gave(reader.hold, lsns, reader.committed)
         elif reader.hold is not None:
             reader.hold.gave(lsns)
 
-    def ended(self, hold: Hold | Elsewhere | None) -> None:
+    def ended(self, hold: MemberHold | Elsewhere | None) -> None:
         """A member's read is over."""
-        if isinstance(hold, Hold):
+        if isinstance(hold, MemberHold):
             self._holds.discard(hold)
             self._members.end(hold)
         elif hold is not None and hold not in self._kept:
@@ -313,7 +313,7 @@ class Positions:
         """SEEK has moved the group in this session's transaction: what was read after it stands."""
         self._own.seeked(key, seeks)
         for (of, member), reader in self._of_transaction.items():
-            if of == key and isinstance(reader.hold, Hold):
+            if of == key and isinstance(reader.hold, MemberHold):
                 self._members.seeked(reader.hold, self._own.partitions((key, member)), seeks)
 
     def transaction_ended(self, *, committed: bool) -> None:
@@ -347,6 +347,6 @@ class Positions:
             self.ended(hold)
 
 
-def name_of(hold: Hold | Elsewhere | None) -> str | None:
+def name_of(hold: MemberHold | Elsewhere | None) -> str | None:
     """The member whose read it is; None where it is nobody's."""
-    return hold.member.name if isinstance(hold, Hold) else None if hold is None else hold.name
+    return hold.member.name if isinstance(hold, MemberHold) else None if hold is None else hold.name

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import duckdb
 
-from ..engine.duckdb_errors import translated
+from ..engine.duck.duckdb_errors import translated
 from ..engine.errors import (
     InvalidStatementName,
     NotSupported,

@@ -9,8 +9,8 @@ in its memory alone; committing it is a write. Source: docs/sql.md, "Transaction
 
 from __future__ import annotations
 
+from ..engine.duck.objects import TEMPORARY
 from ..engine.errors import DucktailError, ReadOnlyTransaction
-from ..engine.objects import TEMPORARY
 from ..engine.quoting import fold
 from .access_mode import begun_read_only
 from .context import Context

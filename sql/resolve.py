@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ..engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
 from ..engine.errors import DucktailError, InsufficientPrivilege
-from ..engine.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
 from ..engine.quoting import fold, ident, literal
 from .context import Context
 from .language.parse import Query

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from ..engine.binding import Bound, bind, type_text
-from ..engine.duckdb_errors import FILES_HINT, translated
+from ..engine.duck.binding import Bound, Parsed, bind, type_text
+from ..engine.duck.duckdb_errors import FILES_HINT, translated
+from ..engine.duck.queries import arrow_table
 from ..engine.errors import DucktailError, InsufficientPrivilege, SyntaxError_, UndefinedTable
-from ..engine.parsed import Parsed
 from ..engine.quoting import fold
 from ..engine.values import arrow_form, carrying, datarow
-from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
 from .results.large_rows import FEW_ROWS, taken
@@ -115,9 +114,7 @@ def _file(error: DucktailError, text: str) -> DucktailError:
     return error
 
 
-def bound_with_types(
-    session: Context, text: str, given: Sequence[str]
-) -> tuple[Bound, Casts | None]:
+def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple[Bound, Casts | None]:
     """Bind a text whose parameters the client has given types.
 
     A type of the result that hangs on a parameter (`SELECT $1 + 1`) is told by binding once more with

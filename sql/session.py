@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.database import Database
-from ..engine.duckdb_errors import recognized, translated
+from ..engine.duck.duckdb_errors import recognized, translated
 from ..engine.errors import AdminShutdown, CachedPlanChanged, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DATABASE, DIGEST, EPOCH, NODE, Peer

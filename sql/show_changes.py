@@ -5,11 +5,11 @@ It is a plain read of the stream that says most of the table. Source: docs/sql.m
 
 from __future__ import annotations
 
+from ..engine.catalog.captured_tables import Captured
+from ..engine.catalog.streams import Stream
 from ..engine.errors import WrongObjectType, WrongState
-from ..engine.log.schema_json import shown_table
+from ..engine.log.schema_versions import shown_table
 from ..engine.quoting import ident, literal
-from ..engine.streams.captured import Captured
-from ..engine.streams.streams import Stream
 from ..engine.waiting import Waiting
 from .arguments import Values, number, value_of
 from .context import Context

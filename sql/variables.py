@@ -263,9 +263,7 @@ VARIABLES: dict[str, Variable] = {
             duckdb="search_path",
         ),
         Variable("schema", "main", _one, "where unqualified names are made", duckdb="schema"),
-        Variable(
-            INTEGER_DIVISION, "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb=INTEGER_DIVISION
-        ),
+        Variable(INTEGER_DIVISION, "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb=INTEGER_DIVISION),
         Variable(ANNOTATION, "", _annotation, "a JSON object that marks the events of what is written"),
         Variable(TRACE, "", _trace, "an id that stands in the logs of all nodes that work for the session"),
         Variable(

@@ -21,8 +21,8 @@ import duckdb
 import pytest
 
 import ducktail
-from ducktail.engine import duckdb_errors
-from ducktail.engine.capture.determinism import calls_in
+from ducktail.engine.duck import duckdb_errors
+from ducktail.engine.duck.determinism import calls_in
 
 ROOT = Path(ducktail.__file__).parent
 PACKAGES = ("engine", "sql", "pgwire_gateway")

@@ -2,38 +2,49 @@
 
 Where the publishing of a stream fails its buffers are made from its log again; where that fails too,
 they say so to whoever reads, and the other streams go on. Source: docs/design/engine.md, "Publisher".
+
+One byte bound over the buffers of all streams: the oldest events leave first.
+
+Each stream's buffers keep their own bound (`buffer_bytes`); this one holds what they come to together.
+The log has what leaves. Source: docs/design/engine.md, "Memory".
+
+The scans that are under way: what one of them is still to give stays in the log for so long.
+
+A scan ends at an LSN that was fixed when it began. Compaction that went beyond that would take events which
+are superseded by such as this scan does not give: of their keys it would give nothing. A scan is forgotten
+once it is at its end, closed, or held by nobody. Source: docs/design/compaction.md, "What goes".
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from typing import Protocol
+from weakref import WeakSet
 
 import duckdb
 
-from ..checks.checking import unlike_error
+from ..catalog.catalog import Catalog
+from ..catalog.streams import Stream
+from ..checks.check import unlike_error
 from ..clock import Clock
-from ..duckdb_errors import translated
+from ..duck.duckdb_errors import translated
 from ..errors import DucktailError, OutOfMemory, UndefinedObject
-from ..log.changes import ChangesQuery
-from ..log.logs import without_values
-from ..log.queries import Events
-from ..log.several_logs import event_query, newest_query
+from ..groups.polls import Polls
+from ..log.envelope_changes import ChangesQuery
+from ..log.queries import Events, event_query, newest_query
 from ..notifications import Notifications
-from ..offsets.polls import Polls
-from ..streams.catalog import Catalog
-from ..streams.streams import Stream
-from .budget import hold
+from ..server_log import without_values
 from .buffer import StreamBuffer
 from .copied_events import with_copy
 from .publisher import Note
 from .publishing import publish, ready_of, refill
 from .ready import ReadyQueries
 from .scan import Scan, ScanRange
-from .under_way import UnderWay
 
 logger = logging.getLogger(__name__)
 
@@ -330,3 +341,77 @@ class Buffers:
 
     def _bound(self, stream: Stream) -> int:
         return min(stream.buffer_bytes, self._bytes_max)
+
+
+# Above the bound more is dropped than must be, a sixty-fourth of it, so that the work of finding the
+# oldest is not done for each commit.
+SLACK = 64
+# Events that one stream drops at a time: where several streams lie on one table, its events
+# alternate between them.
+STEP_EVENTS = 64
+
+
+def hold(buffers: Iterable[StreamBuffer], bytes_max: int) -> None:
+    """Drop the oldest events of all these buffers until they fit. Called by one thread at a time."""
+    buffers = list(buffers)
+    total = sum(buffer.bytes for buffer in buffers)
+    if total <= bytes_max:
+        return
+    excess = total - bytes_max + bytes_max // SLACK
+    oldest = [(lsn, place) for place, buffer in enumerate(buffers) if (lsn := buffer.oldest_lsn) is not None]
+    heapq.heapify(oldest)
+    while excess > 0 and oldest:
+        _, place = heapq.heappop(oldest)
+        until = oldest[0][0] if oldest else None
+        excess -= buffers[place].drop(excess, until, STEP_EVENTS)
+        left = buffers[place].oldest_lsn
+        if left is not None:
+            heapq.heappush(oldest, (left, place))
+
+
+class Reading(Protocol):
+    """What is to be known of a scan.
+
+    Attributes:
+        begun_us: when it began, microseconds since 1970.
+        seen_lsn: the stream's end, as whoever reads sees it.
+    """
+
+    begun_us: int
+    seen_lsn: int
+
+    @property
+    def stream_id(self) -> int:
+        """Whose events it gives."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it gives nothing more."""
+
+
+class UnderWay:
+    """See the head of the file; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._scans: WeakSet[Reading] = WeakSet()
+
+    def begin(self, scan: Reading) -> None:
+        """A scan begins."""
+        with self._mutex:
+            self._scans.add(scan)
+
+    def least_end(self, since_us: Mapping[int, int]) -> int | None:
+        """The least LSN at which one of the scans ends; None without any.
+
+        Args:
+            since_us: stream id -> a time: scans of other streams, and what began before, do not count.
+        """
+        with self._mutex:
+            scans = list(self._scans)
+        ends = (
+            scan.seen_lsn
+            for scan in scans
+            if not scan.over and scan.begun_us >= since_us.get(scan.stream_id, scan.begun_us + 1)
+        )
+        return min(ends, default=None)

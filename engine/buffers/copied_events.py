@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from ..catalog.captured_tables import Captured
+from ..catalog.catalog import Catalog
+from ..catalog.copies import CHUNK_ROWS, Copy
+from ..catalog.streams import Stream
 from ..log.log import HIDDEN, Commit, side_log
-from ..log.queries import Events, LogEvents
-from ..log.table_query import EventQuery
+from ..log.queries import EventQuery, Events, LogEvents
 from ..partitioning import hash_sql
 from ..quoting import ident
 from ..schema import SCHEMA
-from ..streams.captured import Captured
-from ..streams.catalog import Catalog
-from ..streams.copies import CHUNK_ROWS, Copy
-from ..streams.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..catalog.streams import Stream
 from ..errors import Gap
-from ..log.edges import BY_BYTES, BY_LOSS, Edge
+from ..log.deleted_ranges import BY_BYTES, BY_LOSS, Edge
 from ..quoting import ident, literal
-from ..streams.streams import Stream
 from ..values.durations import interval_text
 
 

@@ -18,21 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..asking import ask, ask_maybe
-from ..log.changes import ChangesQuery
-from ..log.compacted import compacted_through
-from ..log.edges import read_edges
+from ..catalog.segments import NO_SEGMENTS, Segment, first_lsns
+from ..duck.queries import arrow_batches, ask, ask_maybe
+from ..log.deleted_ranges import compacted_through, read_edges
+from ..log.envelope_changes import ChangesQuery
 from ..log.log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, Layout
-from ..log.queries import Events, LogEvents
-from ..log.table_query import EventQuery
+from ..log.queries import EventQuery, Events, LogEvents
+from ..log.windows import UNASKED_ROWS, WINDOW_BYTES_MAX, cuts, log_bytes, windows
 from ..schema import SCHEMA
-from ..streams.segments import NO_SEGMENTS, Segment, first_lsns
 from ..values import datarow
-from ..values.arrow_results import arrow_batches
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .publisher import Note
 from .ready import LARGER, READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written, is_light
-from .windows import UNASKED_ROWS, WINDOW_BYTES_MAX, cuts, log_bytes, windows
 
 logger = logging.getLogger(__name__)
 

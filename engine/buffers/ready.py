@@ -20,15 +20,13 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
+from ..catalog.catalog import Catalog
+from ..catalog.streams import Stream
 from ..log.log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, Commit
-from ..log.queries import Events, LogEvents
-from ..log.several_logs import newest_query
-from ..log.table_query import EventQuery
+from ..log.queries import EventQuery, Events, LogEvents, newest_query
+from ..log.windows import log_bytes
 from ..quoting import literal
-from ..streams.catalog import Catalog
-from ..streams.streams import Stream
 from ..values import plain_rows
-from .windows import log_bytes
 
 # Events of a transaction up to which they are made before COMMIT: its writer waits for that.
 READY_EVENTS_MAX = 256

@@ -21,12 +21,20 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from ..duck.determinism import (
+    NamesInUse,
+    calls_with,
+    compares_inexactly,
+    is_deterministic,
+    read_macros,
+    read_views,
+)
+from ..duck.queries import arrow_table
+from ..duck.table_shape import TableShape
 from ..errors import InternalError
 from ..quoting import fold
-from ..table import TableShape
-from ..values.arrow_results import arrow_table
-from .bulk import default_texts, plan_repeatable
-from .description import (
+from .merge import TWICE, merge_error, plan_merge
+from .plan import (
     BASE,
     HIDDEN,
     PROPOSED,
@@ -47,10 +55,7 @@ from .description import (
     numbers,
     refuse_zero_characters,
 )
-from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, read_macros, read_views
-from .merge import TWICE, merge_error, plan_merge
-from .staged import plan_update, plan_upsert
-from .verbatim import plan_verbatim
+from .shapes import default_texts, plan_repeatable, plan_update, plan_upsert, plan_verbatim
 
 __all__ = [
     "HIDDEN",

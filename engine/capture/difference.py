@@ -9,6 +9,19 @@ texts are held byte by byte, whatever their collation. Nested values are equal w
 join, and what comes out of it, are DuckDB's own: they spill to disk, and nothing of them is held in Python.
 
 Source: docs/checks.md.
+
+A refresh: new contents of a captured table, of which only what differs is written and logged.
+
+In shape C: the log from the difference (`difference.py`: one FULL JOIN of the table and its new contents on
+the primary key), then the table from the log, by row id. So a row that is as it was costs a look, and the
+table keeps its constraints, its indexes and its defaults. Source: docs/refreshes.md.
+
+Folding: what a transaction has deleted and inserted again of one table becomes the smallest change.
+
+The log's rows behind an LSN, all of one table, are replaced by what differs between the row that the first
+of each key found and the row that the last one left (`difference.py`). It is for a refresh in several
+statements, TRUNCATE and INSERTs: each is captured as it comes, since the transaction must see its own rows,
+and at the end what differs is told. Source: docs/refreshes.md.
 """
 
 from __future__ import annotations
@@ -18,13 +31,25 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..asking import ask, ask_maybe
+from ..duck.determinism import compares_inexactly
+from ..duck.queries import ask, ask_maybe
+from ..duck.table_shape import TableShape
 from ..errors import NotNullViolation, UniqueViolation
 from ..quoting import ident
-from ..table import TableShape
-from .description import CapturedTable
-from .log_first import key_changes, log_from_stage
-from .rows import images, stored_names
+from .log_sql import (
+    apply_delete,
+    apply_insert,
+    apply_update,
+    conflict_hash,
+    images,
+    key_changes,
+    log_from_stage,
+    logged,
+    split_deletes,
+    stored_names,
+    touches_unique,
+)
+from .plan import CapturedTable, Plan, Shape, numbers
 
 # The sorts of a differing row, in the order of their events; `c` is an update that is split into two.
 SORTS = "dcui"
@@ -187,3 +212,110 @@ def table_rows(shape: TableShape) -> str:
     """A SELECT of a table's rows as n1, n2, ..."""
     columns = ",".join(f"n{i}" for i in range(1, len(shape.stored) + 1))
     return f"SELECT * FROM (SELECT {stored_names(shape)} FROM {shape.qualified}) AS n({columns})"
+
+
+def plan_refresh(table: CapturedTable, source: str, *, minimal: bool) -> Plan:
+    """Plan the replacement of a table's rows.
+
+    Args:
+        table: it has a primary key, and no generated columns.
+        source: a table with the new rows, in columns of the same names and types.
+        minimal: only what differs is an event; else each old row is a delete and each new one an insert.
+    """
+    shape = table.shape
+    difference = Difference(
+        shape,
+        f"SELECT rowid AS rid,{_as('o', shape)} FROM {shape.qualified}",
+        f"SELECT {_as('n', shape)} FROM {source}",
+        whole=not minimal,
+    )
+    key = set(shape.primary_key)
+    places = [i for i, column in enumerate(shape.stored) if column.name not in key]
+    inexact = [i for i in places if compares_inexactly(shape.stored[i])] if minimal else []
+    deletes, inserts = ("d", apply_delete(table)), ("i", apply_insert(table))
+    updates = (("u", apply_update(table, places)),) if places and minimal else ()
+    return Plan(
+        shape=Shape.STAGED,
+        log=difference.log_sql(table, inexact),
+        lists_entries=False,
+        entries=f"SELECT op,rid IS NULL,{conflict_hash('', shape)} FROM {logged(table)}",
+        steps=(deletes, *updates, inserts),
+        split_deletes=split_deletes(table),
+        sliceable=not shape.unique_expressions and not touches_unique(shape, places),
+    )
+
+
+def _as(side: str, shape: TableShape) -> str:
+    """The stored columns under the names of an image."""
+    named = zip(shape.stored, images(side, shape).split(","), strict=True)
+    return ",".join(f"{ident(column.name)} AS {name}" for column, name in named)
+
+
+@dataclass(slots=True)
+class Refresh:
+    """What may be a refresh, under way in a transaction: nothing else has been captured since it began.
+
+    Args:
+        table_id, table: the captured table.
+        after_lsn: the LSN before its first event.
+        deleted, inserted: there was a DELETE, and something else than that.
+        plain: that was nothing but inserts, each behind all deletes: no key is deleted or inserted twice.
+    """
+
+    table_id: int
+    table: CapturedTable
+    after_lsn: int
+    deleted: bool = False
+    inserted: bool = False
+    plain: bool = True
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether it has deleted and inserted."""
+        return self.deleted and self.inserted
+
+    def went_on(self, *, deletes: bool, inserts: bool) -> None:
+        """A statement of the table has been captured."""
+        self.plain = self.plain and (inserts or (deletes and not self.inserted))
+        self.deleted = self.deleted or deletes
+        self.inserted = self.inserted or not deletes
+
+
+def fold(cursor: duckdb.DuckDBPyConnection, refresh: Refresh, last_lsn: int, txid: int) -> int:
+    """Fold a refresh, up to the transaction's last LSN so far.
+
+    Returns:
+        The number of its events, which stand behind `refresh.after_lsn`.
+
+    Raises:
+        duckdb.Error: what DuckDB said; the transaction is to be rolled back.
+    """
+    shape, log = refresh.table.shape, refresh.table.log
+    first, last = ("op='d'", "op='i'") if refresh.plain else (_ends("min", refresh), _ends("max", refresh))
+    mine = f"{log} WHERE lsn>{refresh.after_lsn} AND lsn<={last_lsn}"
+    difference = Difference(
+        shape,
+        f"SELECT rid,{images('o', shape)} FROM {mine} AND op<>'i' AND {first}",
+        f"SELECT {images('n', shape)} FROM {mine} AND op<>'d' AND {last}",
+    )
+    events = int(ask(cursor, difference.log_sql(refresh.table), numbers(last_lsn, txid))[0])
+    for statement in (
+        f"DELETE FROM {mine}",
+        f"UPDATE {log} SET lsn=lsn-{last_lsn - refresh.after_lsn} WHERE lsn>{last_lsn}",
+    ):
+        cursor.execute(statement).fetchall()
+    return events
+
+
+def _ends(which: str, refresh: Refresh) -> str:
+    """SQL boolean: a row of the log is the first (`min`) or the last (`max`) one of its key."""
+    shape = refresh.table.shape
+    keys = ",".join(_keys(shape))
+    return (
+        f"lsn IN (SELECT {which}(lsn) FROM {refresh.table.log} WHERE lsn>{refresh.after_lsn} GROUP BY {keys})"
+    )
+
+
+def _keys(shape: TableShape) -> list[str]:
+    places = [shape.place(name) + 1 for name in shape.primary_key]
+    return [f"(CASE WHEN op='d' THEN o{place} ELSE n{place} END)" for place in places]

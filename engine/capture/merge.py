@@ -23,12 +23,7 @@ from operator import itemgetter
 
 import duckdb
 
-from ..errors import NotSupported
-from ..quoting import fold, ident
-from ..schema import SCHEMA
-from ..table import RESERVED_PREFIX, TableShape
-from .description import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
-from .determinism import (
+from ..duck.determinism import (
     NamesInUse,
     calls_with,
     compares_inexactly,
@@ -36,21 +31,31 @@ from .determinism import (
     is_deterministic,
     is_settled,
 )
-from .log_first import (
+from ..duck.table_shape import RESERVED_PREFIX, TableShape
+from ..errors import NotSupported
+from ..quoting import fold, ident
+from ..schema import SCHEMA
+from .log_sql import (
     GROUPS_MAX,
     apply_delete,
     apply_insert,
     apply_update,
     assigned,
     by_position,
+    conflict_hash,
+    image_as_table,
+    images,
     key_changes,
     log_from_stage,
     log_head,
+    logged,
     nulls,
+    partition_hash,
+    partition_hash_of,
     split_deletes,
     touches_unique,
 )
-from .rows import conflict_hash, image_as_table, images, logged, partition_hash, partition_hash_of
+from .plan import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
 
 # DuckDB's own words for it.
 TWICE = (

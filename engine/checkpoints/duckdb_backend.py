@@ -9,28 +9,45 @@ Outside a transaction each call is one of its own on a cursor of the engine's, a
 `within` binds it to a transaction that is under way: what it saves and takes away is then part of that.
 
 Source: docs/design/checkpoints.md, "In DuckDB".
+
+What the newest checkpoint of each key in a database is, as its process knows from having saved it.
+
+A process opens a database alone, and whoever saves in it outside a transaction of his own holds `mutex`. So
+what was saved last need not be read again to see that the next one goes forward, and that one can be a single
+INSERT. What is not certain is not known: a key that a transaction of its own has touched is never known again
+(it may be rolled back, and is not committed under the mutex), and what takes checkpoints away forgets all.
+
+Source: docs/design/checkpoints.md, "In DuckDB".
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
-from ..duckdb_errors import translated
+from ..duck.duckdb_errors import translated
+from ..duck.queries import in_one_transaction
 from ..errors import DataCorrupted, InternalError, IoError, UndefinedObject
 from ..quoting import literal
 from ..schema import CHECKPOINT_SLOTS, SCHEMA
-from ..whole import whole
-from .backend import KEEP, Report, check_forward, report_to_log
-from .binary_form import from_bytes, to_bytes
-from .bounds import check_key
-from .kept import KeptBackend, Place, check_place, damaged_at
-from .saved import UNPRUNED_MAX, Key, Saved
-from .state import CheckpointState
+from .backend import (
+    KEEP,
+    CheckpointStore,
+    KeptBackend,
+    Report,
+    check_forward,
+    check_place,
+    damaged_at,
+    report_to_log,
+)
+from .encodings import from_bytes, to_bytes
+from .state import CheckpointState, check_key
 
 TABLE = f"{SCHEMA}.checkpoint_states"
 
@@ -105,12 +122,12 @@ class DuckdbBackend(KeptBackend):
         )
 
     @contextmanager
-    def _reading(self) -> Iterator[Place]:
+    def _reading(self) -> Iterator[CheckpointStore]:
         with self._cursor() as cursor:
             yield _Rows(cursor, self._scope)
 
     @contextmanager
-    def _writing(self) -> Iterator[Place]:
+    def _writing(self) -> Iterator[CheckpointStore]:
         # Within a transaction `_change` has seen to it that no other one changes the same.
         if self._transaction is not None:
             with self._reading() as place:
@@ -118,7 +135,7 @@ class DuckdbBackend(KeptBackend):
             return
         with self._alone() as cursor:
             self._saved.forget()
-            with whole(cursor):
+            with in_one_transaction(cursor):
                 yield _Rows(cursor, self._scope)
 
     @contextmanager
@@ -148,7 +165,7 @@ class DuckdbBackend(KeptBackend):
                 place.add(state)
                 is_newest, unpruned = True, known.unpruned + 1
             else:
-                with whole(cursor):
+                with in_one_transaction(cursor):
                     is_newest = self._save(place, state, rewind=rewind)
             if is_newest:
                 self._saved.put(key, state, place.added_bytes, unpruned)
@@ -260,3 +277,53 @@ class _Rows:
 
     def _of(self, stream: str) -> str:
         return f"{self._scope.sql} AND key = {literal(stream)}"
+
+
+# Stream's number, group's number, key.
+Key = tuple[int, int, str]
+# So many rows may stand beyond those that are kept until a save takes them all away.
+UNPRUNED_MAX = 16
+# Larger ones are read again, and what is too old goes with each save: neither memory nor the file grows.
+KNOWN_BYTES_MAX = 32 << 10
+KNOWN_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The newest of a key.
+
+    Args:
+        newest: it, without its operator states and metadata.
+        unpruned: rows that may stand beyond those that are kept.
+    """
+
+    newest: CheckpointState
+    unpruned: int
+
+
+class Saved:
+    """See the head of the file; what is known is asked and told under `mutex`."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()  # two transactions that touch one row fail in DuckDB
+        self._known: OrderedDict[Key, Known] = OrderedDict()
+        self._touched: set[Key] = set()
+
+    def take(self, key: Key) -> Known | None:
+        """What is known of a key; it is not, until it is put back."""
+        return None if key in self._touched else self._known.pop(key, None)
+
+    def put(self, key: Key, state: CheckpointState, size: int, unpruned: int) -> None:
+        """A state of so many bytes was saved, and is the newest of its key."""
+        if size <= KNOWN_BYTES_MAX:
+            self._known[key] = Known(replace(state, operator_states={}, metadata={}), unpruned)
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+
+    def forget(self) -> None:
+        """Something was taken away."""
+        self._known.clear()
+
+    def touched(self, key: Key) -> None:
+        """A transaction of its own changes a key; without the mutex, which whom it waits for may hold."""
+        self._touched.add(key)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ..errors import InvalidParameterValue
-from .position import UINT32_MAX, UINT64_MAX, Position, Reader, is_whole, order_of
+from .positions import UINT32_MAX, UINT64_MAX, Position, Reader, is_whole, order_of
 
 # MySQL's GNO_END.
 NUMBER_MAX = (1 << 63) - 2

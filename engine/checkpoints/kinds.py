@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import InvalidParameterValue
-from .binlog import BinlogPosition
 from .gtid import MariadbGtids, MysqlGtids
-from .lsn import PartitionLsns, PostgresLsn
-from .position import Position, Reader
+from .positions import BinlogPosition, PartitionLsns, Position, PostgresLsn, Reader
 
 
 @dataclass(frozen=True, slots=True, order=False)

@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from ..clock import Clock
 from ..errors import InvalidParameterValue, ProgramLimitExceeded
 from .backend import Backend
-from .bounds import INT64_MAX, check_key
-from .checkpoint import Checkpoint
-from .position import is_whole
-from .state import CheckpointState
+from .positions import is_whole
+from .state import INT64_MAX, Checkpoint, CheckpointState, check_key
 
 EVERY_EVENTS = 1000
 EVERY_MS = 10_000

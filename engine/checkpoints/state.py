@@ -1,6 +1,14 @@
 """The state of a job on a stream at one moment, from which it goes on.
 
 Source: docs/design/checkpoints.md.
+
+What a checkpoint may hold at the most, and how its names and texts are checked.
+
+Source: docs/design/checkpoints.md, "Bounds".
+
+A checkpoint: how far a source was read, when, and in which of its transactions.
+
+Source: docs/design/checkpoints.md.
 """
 
 from __future__ import annotations
@@ -11,18 +19,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from ..errors import InvalidParameterValue, ProgramLimitExceeded
-from .bounds import (
-    INT64_MAX,
-    INT64_MIN,
-    STATE_BYTES_MAX,
-    TIME_US_MAX,
-    UINT64_MAX,
-    check_key,
-    check_names,
-    check_number,
-    metadata_of,
-)
-from .checkpoint import Checkpoint
+from .gtid import MariadbGtids, MysqlGtids
+from .kinds import CustomPosition
+from .positions import POSITION_CHARS_MAX, BinlogPosition, PartitionLsns, Position, PostgresLsn
 
 Value = TypeVar("Value")
 
@@ -106,3 +105,159 @@ class CheckpointState:
 
 def _ordered(found: Mapping[str, Value]) -> Mapping[str, Value]:
     return MappingProxyType({name: found[name] for name in sorted(found)})
+
+
+INT64_MAX = (1 << 63) - 1
+INT64_MIN = -(1 << 63)
+UINT64_MAX = (1 << 64) - 1
+# The end of the year 9999: later times are none to DuckDB and to Python.
+TIME_US_MAX = 253_402_300_799_999_999
+# A key is the name of a directory, which has at most 255 bytes on the systems that we know.
+KEY_BYTES_MAX = 200
+# Names of operators, offsets and metadata are shown to people.
+NAME_BYTES_MAX = 1000
+# A value of metadata is a note, not a place for data: operator states are.
+VALUE_BYTES_MAX = 64 << 10
+# A stream has at most 1,024 partitions; a job of several sources some thousands of offsets.
+NAMES_MAX = 10_000
+# A state is written whole and held in memory twice while it is.
+STATE_BYTES_MAX = 64 << 20
+
+
+def check_key(key: str) -> str:
+    """A stream's or consumer's key, under which checkpoints are kept: it may be a directory's name.
+
+    Raises:
+        InvalidParameterValue: 22023, it is empty, too long, or could lead out of a directory.
+    """
+    wrong = None
+    if not isinstance(key, str):
+        wrong = "It is no text."
+    elif not key:
+        wrong = "It is empty."
+    elif key.startswith("."):
+        wrong = 'It begins with ".".'
+    elif any(character in "/\\" or not character.isprintable() for character in key):
+        wrong = "It has a slash, or a character that cannot be printed."
+    elif len(key.encode()) > KEY_BYTES_MAX:
+        wrong = f"It has more than {KEY_BYTES_MAX} bytes."
+    if wrong is not None:
+        raise InvalidParameterValue(f"invalid checkpoint key: {key!r:.100}", detail=wrong)
+    return key
+
+
+def check_number(what: str, number: int, most: int, least: int = 0) -> int:
+    """A whole number in its range.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        raise InvalidParameterValue(f"{what} of a checkpoint is not from {least} to {most}: {number!r}")
+    return number
+
+
+def check_text(what: str, text: str, bytes_max: int) -> str:
+    """A text that every store can keep.
+
+    Raises:
+        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000, it is too long.
+    """
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidParameterValue(f"{what} of a checkpoint is no text without the character 0")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidParameterValue(
+            f"{what} of a checkpoint holds half of a surrogate pair",
+            detail=f"It is character {error.start + 1}.",
+        ) from None
+    if size > bytes_max:
+        raise ProgramLimitExceeded(f"{what} of a checkpoint is longer than {bytes_max} bytes")
+    return text
+
+
+def check_names(what: str, found: Mapping[str, object]) -> None:
+    """The names of a map, and how many there are.
+
+    Raises:
+        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000.
+    """
+    if len(found) > NAMES_MAX:
+        raise ProgramLimitExceeded(f"a checkpoint has more than {NAMES_MAX} of {what}")
+    for name in found:
+        check_text(f"a name in {what}", name, NAME_BYTES_MAX)
+
+
+def metadata_of(found: Mapping[str, str]) -> Mapping[str, str]:
+    """Metadata, checked, in the order of its names.
+
+    Raises:
+        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000.
+    """
+    check_names("metadata", found)
+    for value in found.values():
+        check_text("a value in metadata", value, VALUE_BYTES_MAX)
+    return MappingProxyType({name: found[name] for name in sorted(found)})
+
+
+# Source type -> the types of position that it has.
+SOURCES: dict[str, tuple[type[Position], ...]] = {
+    "ducktail": (PartitionLsns,),
+    "postgresql": (PostgresLsn,),
+    "mysql": (BinlogPosition, MysqlGtids),
+    "mariadb": (BinlogPosition, MariadbGtids),
+    "custom": (CustomPosition,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """See the head of the file. Ordered by `position` where its type has an order.
+
+    Args:
+        source_type: 'ducktail', 'postgresql', 'mysql', 'mariadb' or 'custom'.
+        position: everything up to it, inclusive, has been processed.
+        at_us: when that was so, microseconds since 1970.
+        transaction_id: the source's own name of the transaction that ends there, or None.
+
+    Raises:
+        InvalidParameterValue: 22023, another source type, or one that has no such positions.
+        ProgramLimitExceeded: 54000, the position's text is longer than what is read back.
+    """
+
+    source_type: str
+    position: Position
+    at_us: int
+    transaction_id: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.source_type not in SOURCES:
+            raise InvalidParameterValue(
+                f'there are no sources of type "{self.source_type}"',
+                hint=f"The types are {', '.join(SOURCES)}.",
+            )
+        if type(self.position) not in SOURCES[self.source_type]:
+            kinds = " or ".join(kind.kind for kind in SOURCES[self.source_type])
+            raise InvalidParameterValue(
+                f'a source of type "{self.source_type}" has no positions of type "{self.position.kind}"',
+                hint=f"Its positions are of type {kinds}.",
+            )
+        if len(str(self.position)) > POSITION_CHARS_MAX:
+            raise ProgramLimitExceeded(
+                f"the text of a checkpoint's position is longer than {POSITION_CHARS_MAX} characters"
+            )
+        check_number("the time", self.at_us, TIME_US_MAX)
+        if self.transaction_id is not None:
+            check_text("the transaction id", self.transaction_id, NAME_BYTES_MAX)
+        object.__setattr__(self, "metadata", metadata_of(self.metadata))
+
+    def age_us(self, now_us: int) -> int:
+        """How old it is, microseconds; 0 where the clock has gone back behind it."""
+        return max(0, now_us - self.at_us)
+
+    def compare(self, other: Checkpoint) -> int | None:
+        """The order of the positions, see `Position`; None also for two types of source or position."""
+        same = self.source_type == other.source_type and type(self.position) is type(other.position)
+        return self.position.compare(other.position) if same else None

@@ -24,15 +24,14 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..asking import ask, ask_maybe
-from ..capture.rows import images
-from ..duckdb_errors import translated
+from ..capture.log_sql import images
+from ..catalog.captured_tables import Captured
+from ..catalog.catalog import Catalog
+from ..duck.duckdb_errors import translated
+from ..duck.queries import ask, ask_maybe, in_one_transaction
+from ..duck.table_shape import TableShape
 from ..quoting import ident, literal
 from ..schema import SCHEMA
-from ..streams.captured import Captured
-from ..streams.catalog import Catalog
-from ..table import TableShape
-from ..whole import whole
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +187,7 @@ def take_missing(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, last_lsn: 
         if versions.get(captured.table_id) == _VERSION:
             continue
         try:
-            with whole(cursor):
+            with in_one_transaction(cursor):
                 known = ask_maybe(
                     cursor, f"SELECT differs FROM {SCHEMA}.row_sums WHERE table_id = {captured.table_id}"
                 )

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..database import Database
-from ..placement.file import FilePlacement
+from ..placement.cluster_file import ClusterSource, FilePlacement
 from ..placement.membership import REFUSED, Installed
-from ..placement.source import ClusterSource
-from ..waiting import Waiting, run
-from .giving import keep_all
+from ..waiting import Waiting, drive
+from .send_partition import keep_all
 from .users import make_equal, read_users
 
 logger = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ def join(database: Database, source: ClusterSource) -> None:
         InvalidParameterValue: 22023, a file is wrong, or does not name this node. IoError: 58030, one cannot
             be read. And what `Membership.install` raises.
     """
-    run(_take(database, source.load))
+    drive(_take(database, source.load))
     database.cluster.join(source)
 
 
@@ -45,7 +44,7 @@ def reload(database: Database) -> bool:
     cluster = database.cluster
     if not cluster.joined:
         return False
-    run(_take(database, lambda: cluster.source.load(cluster.placement.local)))
+    drive(_take(database, lambda: cluster.source.load(cluster.placement.local)))
     return True
 
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..catalog.passwords import read_verifier
+from ..catalog.rights import Rights, User
 from ..database import Database
-from ..definitions.numbered import run_numbered
+from ..definitions.catalog_rows import run_numbered
 from ..errors import InvalidParameterValue
 from ..quoting import literal
-from ..rights.rights import Rights, User
-from ..rights.scram import read_verifier
 from ..rights_changes import Change, DropUser, PutNonce, PutUser
 from ..toml_file import did_you_mean, line_of, parse, read_text
 from ..waiting import Waiting

@@ -1,17 +1,27 @@
-"""What CREATE STREAM asks for, and the stream that it describes on tables of given shapes."""
+"""What CREATE STREAM asks for, and the stream that it describes on tables of given shapes.
+
+Names that a stream could have: tables, views, streams and topics of a schema share theirs.
+
+What streams over all tables of a schema need beside those on a list.
+
+Such a stream is one over several tables. The first of them is ours: it has no rows, and the columns that all
+others are partitioned by, so that the stream is over one where the schema has none. Which tables there are
+is seen under the writer lock; who makes, renames or drops one says so at the gate under `all_of` the schema,
+so that CREATE STREAM can wait for him. What comes later is in `made_tables.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
-from ..errors import InvalidParameterValue, NotSupported, UndefinedColumn
-from ..log.changes import clashing
-from ..partitioning import check_type
-from ..quoting import fold
-from ..streams.streams import (
+import duckdb
+
+from ..catalog.streams import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
+    CHANGES_SUFFIX,
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
@@ -19,9 +29,24 @@ from ..streams.streams import (
     DEFAULT_TOMBSTONE_RETENTION_US,
     OPERATIONS,
     PARTITIONS_MAX,
+    TABLES_MAX,
     Stream,
+    key_of,
 )
-from ..table import TableShape
+from ..database import Database
+from ..duck.table_shape import RELATIONS, Column, TableShape
+from ..errors import (
+    DuplicateObject,
+    InvalidParameterValue,
+    NotSupported,
+    ProgramLimitExceeded,
+    UndefinedColumn,
+)
+from ..log.envelope_changes import clashing
+from ..partitioning import check_type
+from ..quoting import fold, folded_sql, ident, literal
+from ..schema import SCHEMA
+from ..transactions.transaction import TableKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +263,116 @@ def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
     )
     part = _stream_of(spec, shape, table_id, stream.stream_id, stream.tables)
     return stream.as_on(part)
+
+
+def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
+    """What has each name of a schema: 'table' or 'view', by the name in small letters.
+
+    Each stream and topic has a view of its name.
+
+    Args:
+        catalog: the database's name in DuckDB.
+    """
+    return dict(
+        cursor.execute(
+            f"SELECT {folded_sql('table_name')}, kind FROM {RELATIONS} WHERE database_name = $1 "
+            f"AND {folded_sql('schema_name')} = $2",
+            [catalog, fold(schema)],
+        ).fetchall()
+    )
+
+
+def free_name(first: str, taken: Container[str]) -> str:
+    """A name that a stream can have, and its view of typed changes with it.
+
+    Args:
+        first: what it is if that is free; else a number is put behind it.
+        taken: in small letters.
+    """
+    for name in chain([first], (f"{first}_{number}" for number in count(2))):
+        if fold(name) not in taken and fold(f"{name}{CHANGES_SUFFIX}") not in taken:
+            return name
+    raise AssertionError("numbers have no end")
+
+
+def check_no_stream(database: Database, schema: str, name: str) -> None:
+    """Raise DuplicateObject (42710) where a stream or a topic has the name."""
+    known = database.catalog.streams.get(key_of(schema, name))
+    if known is not None:
+        raise DuplicateObject(f'{known.kind} "{name}" already exists')
+
+
+def check_names(
+    database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream, own: Collection[str] = ()
+) -> None:
+    """Nothing else may have the names of the stream's views.
+
+    Args:
+        own: views that it has already, which are to go.
+
+    Raises:
+        DuplicateObject: 42710.
+    """
+    free = {fold(name) for name in own}
+    named = taken_names(cursor, database.catalog_name, stream.schema)
+    taken = {name: kind for name, kind in named.items() if name not in free}
+    for name in stream.views:
+        if fold(name) not in taken:
+            continue
+        kind = taken[fold(name)]
+        other = ident(free_name(f"{stream.name}_{stream.kind}", taken))
+        raise DuplicateObject(
+            f'the name "{name}" is taken by a {kind}',
+            hint=f"Tables, views, streams and topics share their names: try {other}."
+            if name == stream.name
+            else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
+        )
+
+
+# In place of a table's name, which is never empty: all tables of a schema.
+ALL = ""
+# The only column of the first table of a stream that is partitioned by each table's own key.
+NOTHING = "nothing"
+
+
+def all_of(schema: str) -> TableKey:
+    """Under which the gate knows who makes, drops or renames tables in a schema."""
+    return key_of(schema, ALL)
+
+
+def check_bound(tables: int) -> None:
+    """A stream is not on more than it can read.
+
+    Raises:
+        ProgramLimitExceeded: 54000.
+    """
+    if tables > TABLES_MAX:
+        raise ProgramLimitExceeded(
+            f"a stream on all tables of a schema is on {TABLES_MAX} tables at most, not on {tables}",
+            detail="Tables that were dropped count as long as events of them are retained.",
+            hint="Make the table in another schema; or DROP STREAM, and make several, on lists of tables.",
+        )
+
+
+def first_shape(stream_id: int, partition_by: Sequence[str] | None) -> TableShape:
+    """The table of ours that a stream over all tables of a schema begins with."""
+    stored = tuple(Column(name, "VARCHAR", None, False) for name in partition_by or (NOTHING,))
+    names = tuple(column.name for column in stored)
+    return TableShape(SCHEMA, f"{stream_id} of all tables", stored, (), names, (), ())
+
+
+def create_sql(shape: TableShape) -> str:
+    """The DDL of a table of ours."""
+    columns = [f"{ident(column.name)} {column.type}" for column in shape.stored]
+    if shape.primary_key:
+        columns.append(f"PRIMARY KEY ({_names(shape.primary_key)})")
+    return f"CREATE TABLE {shape.qualified} ({', '.join(columns)})"
+
+
+def none_aside_sql(schema: str) -> str:
+    """No table of a schema has had to leave its streams for another one."""
+    return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {literal(fold(schema))}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(ident, names))

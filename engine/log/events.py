@@ -2,6 +2,11 @@
 
 An `Event` is a tuple with names: what a cursor of the DB-API gives for `SELECT * FROM STREAM s`, value for
 value (JSON stays text). Many rows are taken apart column by column, which costs a third of a row at a time.
+
+Ready event rows (text DataRows in UTC) in other forms: fewer columns, binary, Arrow values.
+
+The buffers hold each event once, as PostgreSQL sends it in text. What a client asks for otherwise is
+made from that here, field by field. Source: PostgreSQL's protocol, "Message Formats", DataRow.
 """
 
 from __future__ import annotations
@@ -11,12 +16,16 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..values.datarow import columns
-from .event_rows import EVENT_SCHEMA
-from .log import EVENT_TYPES
+from ..values.copy_rows import COPY_DATA, CopyForm, encode_texts
+from ..values.datarow import BINARY, DATA_ROW, TEXT, column_of, columns, encode_fields, fields
+from ..values.datarow import columns as columns_of
+from ..values.datarow import field as field_of
+from ..values.text_raw import Turn, turn_of
+from .log import EVENT_COLUMNS, EVENT_TYPES
 
 
 class Event(NamedTuple):
@@ -88,3 +97,170 @@ def arrow_of(events: Sequence[Event]) -> pa.RecordBatch:
     taken = list(zip(*events, strict=True)) or [()] * len(EVENT_SCHEMA)
     arrays = [pa.array(column, type=field.type) for column, field in zip(taken, EVENT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+NULL = b"\xff\xff\xff\xff"
+# From so many rows on they are taken apart column by column, unless Arrow could not count their bytes.
+COLUMNS_ROWS_MIN, COLUMNS_BYTES_MAX = 256, 2**28
+# Up to so many rows a column is read row by row: a call of numpy or Arrow costs what some values do.
+FEW_ROWS = 32
+
+
+@lru_cache(maxsize=4096)
+def time_us(text: bytes) -> int:
+    """Microseconds since 1970 of a timestamptz in PostgreSQL's text form, in UTC."""
+    moment = datetime.fromisoformat(text.decode())
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+FROM_TEXT: dict[str, Callable[[bytes], object]] = {
+    "BIGINT": int,
+    "INTEGER": int,
+    "BOOLEAN": b"t".__eq__,
+    "TIMESTAMP WITH TIME ZONE": time_us,
+    "VARCHAR": bytes.decode,
+    "JSON": bytes.decode,
+}
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "VARCHAR": pa.string(),
+    "JSON": pa.string(),
+}
+_NAMES = [name for name, _ in EVENT_COLUMNS]
+_COMMIT_TIME, _TXID = _NAMES.index("commit_time"), _NAMES.index("txid")
+EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_COLUMNS])
+
+
+def datarow_of(values: Sequence[bytes | None], kind: bytes = DATA_ROW) -> bytes:
+    """One DataRow message of these fields, or what differs from one in its type byte only."""
+    body = b"".join(NULL if value is None else len(value).to_bytes(4, "big") + value for value in values)
+    return kind + (len(body) + 6).to_bytes(4, "big") + len(values).to_bytes(2, "big") + body
+
+
+def projected(rows: Sequence[bytes], columns: Sequence[int]) -> list[bytes]:
+    """The same rows with only these columns, in this order, in text."""
+    found = []
+    for row in rows:
+        values = fields(row)
+        found.append(datarow_of([values[place] for place in columns]))
+    return found
+
+
+def rows_in_formats(
+    rows: Sequence[bytes],
+    types: Sequence[str],
+    columns: Sequence[int] | None,
+    formats: Sequence[int],
+    timezone: str,
+    kind: bytes = DATA_ROW,
+) -> bytes | memoryview:
+    """The rows as one run of DataRows, each column in the format and the zone asked for.
+
+    Args:
+        types: of all columns that the rows have.
+        columns: places of those that are wanted, None for all.
+        formats: 0 text, 1 binary, a wanted column each.
+        kind: the messages' type byte.
+    """
+    places = tuple(range(len(types)) if columns is None else columns)
+    turns = [turn_of(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
+    if not any(turns) and kind == DATA_ROW:
+        return b"".join(rows if columns is None else projected(rows, columns))
+    if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
+        split = columns_of(rows, len(types))
+        picked_columns = [split[place] for place in places]
+        return encode_fields(list(map(_turned, picked_columns, turns)), kind)
+    found = []
+    for row in rows:
+        values = fields(row)
+        picked = [values[place] for place in places]
+        found.append(
+            datarow_of(
+                [
+                    value if value is None or turn is None else turn(value)
+                    for value, turn in zip(picked, turns, strict=True)
+                ],
+                kind,
+            )
+        )
+    return b"".join(found)
+
+
+def _turned(column: Sequence[bytes | None] | pa.Array, turn: Turn | None) -> pa.Array:
+    """A column of fields in the form asked for; most values of an event's columns repeat."""
+    values = column if isinstance(column, pa.Array) else pa.array(column, pa.binary())
+    if turn is None:
+        return values
+    coded = values.dictionary_encode()
+    turned = [turn(value) for value in coded.dictionary.to_pylist()]
+    return pa.array(turned, pa.binary()).take(coded.indices)
+
+
+def copy_rows(
+    rows: Sequence[bytes],
+    types: Sequence[str],
+    columns: Sequence[int] | None,
+    form: CopyForm,
+    timezone: str,
+) -> bytes | memoryview:
+    """The rows as the CopyData messages of a COPY ... TO STDOUT; arguments as above."""
+    places = tuple(range(len(types)) if columns is None else columns)
+    if form.binary:
+        return rows_in_formats(rows, types, columns, (BINARY,) * len(places), timezone, COPY_DATA)
+    split = columns_of(rows, len(types))
+    wanted = []
+    for place in places:
+        turn = turn_of(types[place], TEXT, timezone)
+        column = split[place]
+        if turn is not None:
+            column = _turned(column, turn)
+        wanted.append(column)
+    return encode_texts(wanted, form)
+
+
+def commit_times(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The commit time of each of some whole rows, in microseconds since 1970.
+
+    Args:
+        rows: of binary; at most 2 GiB together, as Arrow counts them.
+    """
+    if len(rows) <= FEW_ROWS:
+        found = [time_us(field_of(row, _COMMIT_TIME) or b"") for row in rows.to_pylist()]
+        return np.array(found, np.int64)
+    texts = column_of(rows, _COMMIT_TIME)
+    return np.asarray(texts.cast(pa.string()).cast(ARROW_TYPES[EVENT_TYPES[_COMMIT_TIME]]).cast(pa.int64()))
+
+
+def transactions_of(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The txid of each of some whole rows, as `commit_times`."""
+    return np.asarray(column_of(rows, _TXID).cast(pa.string()).cast(pa.int64()))
+
+
+def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
+    """The events as Arrow, all columns."""
+    if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
+        found = columns_of(rows, len(EVENT_COLUMNS))
+        columns = [
+            _cast(values, type_, field.type)
+            for values, type_, field in zip(found, EVENT_TYPES, EVENT_SCHEMA, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
+    split = [fields(row) for row in rows]
+    arrays = []
+    for place, (type_, field) in enumerate(zip(EVENT_TYPES, EVENT_SCHEMA, strict=True)):
+        turn = FROM_TEXT[type_]
+        column = [None if (value := values[place]) is None else turn(value) for values in split]
+        arrays.append(pa.array(column, type=field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+def _cast(values: Sequence[bytes | None] | pa.Array, type_: str, arrow: pa.DataType) -> pa.Array:
+    """A column of texts as the values that they are of."""
+    texts = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+    if type_ == "BOOLEAN":
+        return pc.equal(texts, b"t")
+    texts = texts.cast(pa.string())
+    return texts if arrow == pa.string() else texts.cast(arrow)

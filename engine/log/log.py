@@ -20,11 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..catalog.captured_tables import Captured
+from ..duck.table_shape import TableShape
 from ..partitioning import hash_sql
 from ..quoting import ident
 from ..schema import SCHEMA
-from ..streams.captured import Captured
-from ..table import TableShape
 
 EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("lsn", "BIGINT"),

@@ -12,6 +12,12 @@ has a row of `partition_holds`:
 Of all nodes' rows for one partition the one with the highest epoch counts, `given` last: what was
 given and not yet taken is still at the giver. A topic that was made before its database was of a cluster has
 no rows: its node has all of it. Source: docs/design/cluster.md, "Moving".
+
+Which definition of the cluster a topic or a group of this database is.
+
+A topic and its groups are defined on every node. Where a definition was made first, its identity is that of
+the database with the object's number there; the other nodes keep what they were told with the definition.
+Two of one name whose identities differ are two things, and are told as such. Source: docs/design/cluster.md.
 """
 
 from __future__ import annotations
@@ -21,9 +27,10 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ..catalog.streams import Stream
+from ..duck.queries import ask
 from ..errors import WrongState
 from ..quoting import literal
-from ..streams.streams import Stream
 from .placement import Placement
 
 TABLE = "ducktail.partition_holds"
@@ -93,7 +100,7 @@ class Holds:
 
     def filled(self, stream: Stream, holds: Mapping[int, Hold]) -> dict[int, Hold]:
         """Rows to be written: with the first ones of a topic those of its other partitions."""
-        return {**({} if stream.stream_id in self._rows else whole(stream, Hold(HELD))), **holds}
+        return {**({} if stream.stream_id in self._rows else all_partitions(stream, Hold(HELD))), **holds}
 
     def put(self, stream_id: int, holds: Mapping[int, Hold]) -> None:
         """Rows that are committed."""
@@ -132,7 +139,7 @@ def rows_sql(stream_id: int, holds: Mapping[int, Hold]) -> list[str]:
     ]
 
 
-def whole(stream: Stream, hold: Hold) -> dict[int, Hold]:
+def all_partitions(stream: Stream, hold: Hold) -> dict[int, Hold]:
     """The same row for each partition."""
     return dict.fromkeys(range(stream.partitions), hold)
 
@@ -140,3 +147,32 @@ def whole(stream: Stream, hold: Hold) -> dict[int, Hold]:
 def listed(numbers: Iterable[int]) -> str:
     """Numbers as SQL lists them."""
     return ", ".join(map(str, sorted(numbers)))
+
+
+IDENTITIES = "ducktail.cluster_identities"
+
+
+class Identities:
+    """See the head of the file; what it knows in memory follows the engine's commits.
+
+    Args:
+        cursor: one of the engine's own; it is used here only.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        (self._database,) = ask(cursor, "SELECT value FROM ducktail.meta WHERE name = 'identity'")
+        rows = cursor.execute(f"SELECT object_id, uid FROM {IDENTITIES}").fetchall()
+        self._told: dict[int, str] = dict(rows)
+
+    def of(self, object_id: int) -> str:
+        """The identity of a topic or a group by its number here."""
+        return self._told.get(object_id, f"{self._database}.{object_id}")
+
+    def told(self, object_id: int, uid: str) -> None:
+        """A definition that came from elsewhere has been committed."""
+        self._told[object_id] = uid
+
+
+def insert_sql(object_id: int, uid: str) -> str:
+    """Keep the identity that came with a definition."""
+    return f"INSERT INTO {IDENTITIES} VALUES ({object_id}, {literal(uid)})"

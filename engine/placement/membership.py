@@ -3,6 +3,10 @@
 The highest epoch that was ever in force stands in `ducktail.meta` with the cluster's name and the
 placement's digest, written before the placement takes effect: a node that starts again with an older file
 is refused, as a stale owner would answer for partitions that are another's. Source: docs/design/cluster.md.
+
+Partitions that are on their way to this node: who waits for them, and why they have not come.
+
+Source: docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -12,18 +16,19 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import duckdb
 
+from ..catalog.streams import Stream
+from ..duck.queries import in_one_transaction
 from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure, WrongState
 from ..quoting import literal
-from ..whole import whole
-from .node import Node
+from .cluster_file import ClusterSource
 from .peer import Peer, older_epoch
-from .placement import LocalPlacement, Placement
-from .source import ClusterSource
+from .placement import LocalPlacement, Node, Placement
 
 # Facts in `ducktail.meta`.
 EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
@@ -400,8 +405,57 @@ class Membership:
         rows = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in facts.items())
         cursor = self._cursor()
         try:
-            with whole(cursor):
+            with in_one_transaction(cursor):
                 cursor.execute(f"DELETE FROM ducktail.meta WHERE name IN ({names})").fetchall()
                 cursor.execute(f"INSERT INTO ducktail.meta VALUES {rows}").fetchall()
         finally:
             cursor.close()
+
+
+class Arrivals:
+    """What a node's mover (pgwire_gateway/peers/synchronization.py) tells the sessions; safe to use from
+    several threads."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._changed: Future[None] = Future()
+        self._reasons: dict[int, str] = {}
+        self._stuck: set[int] = set()
+        # Has the mover look at once what there is to be taken; nobody where there is none.
+        self.hurry: Callable[[], None] = lambda: None
+
+    def changed(self) -> Future[None]:
+        """Done once the mover has come to an end with a topic, for better or worse."""
+        with self._mutex:
+            return self._changed
+
+    def tell(self, stream_id: int, reason: str | None, *, stuck: bool = False) -> None:
+        """What was to come of a topic has come, or has not for this reason.
+
+        Args:
+            stuck: it will not come by itself soon.
+        """
+        with self._mutex:
+            (self._stuck.add if stuck else self._stuck.discard)(stream_id)
+            if reason is None:
+                self._reasons.pop(stream_id, None)
+            else:
+                self._reasons[stream_id] = reason
+            changed, self._changed = self._changed, Future()
+        changed.set_result(None)
+
+    def reason(self, stream_id: int) -> str | None:
+        """Why partitions of a topic have not come, as it was found last."""
+        return self._reasons.get(stream_id)
+
+    def stuck(self, stream_id: int) -> bool:
+        """Whether it is not worth while to wait for what is to come of a topic."""
+        return stream_id in self._stuck
+
+    def error(self, stream: Stream, partition: int, node: str) -> SerializationFailure:
+        """What a statement about a partition that has not come is told."""
+        return SerializationFailure(
+            f'partition {partition} of topic "{stream.name}" is on its way to node "{node}"',
+            detail=self.reason(stream.stream_id),
+            hint="Try again.",
+        )

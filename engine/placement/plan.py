@@ -21,22 +21,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..errors import InvalidParameterValue
-from ..members.assignment import place
+from ..groups.assignment import place
 from ..quoting import fold
-from .file import ClusterFile, Move, moves
-from .node import Node
-from .rules import Rule
+from .cluster_file import ClusterFile, PartitionMove, partition_moves
+from .placement import Node, Rule
 
 # More than all moves together may cost: a total out of its bounds is worse than any of them.
 _OUT_OF_BOUNDS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """A new file, and what differs in it."""
 
     file: ClusterFile
-    moves: tuple[Move, ...]
+    moves: tuple[PartitionMove, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
     lost: tuple[str, ...] = ()
@@ -54,7 +53,7 @@ def plan(
     *,
     lost: Collection[str] = (),
     idempotent: bool = False,
-) -> Plan:
+) -> PlacementPlan:
     """The file after nodes have come and gone, with every rule balanced; its epoch is one higher.
 
     Args:
@@ -92,7 +91,9 @@ def plan(
     by_name = tuple(sorted(nodes, key=lambda node: node.name))
     newly = tuple(sorted(frozenset(lost) - frozenset(file.lost)))
     found = replace(file, nodes=by_name, rules=rules, lost=tuple(sorted({*file.lost, *lost})))
-    result = Plan(found, tuple(moves(file.rules, rules)), tuple(added), tuple(removed), newly)
+    result = PlacementPlan(
+        found, tuple(partition_moves(file.rules, rules)), tuple(added), tuple(removed), newly
+    )
     return result if result.empty else replace(result, file=replace(found, epoch=file.epoch + 1))
 
 

@@ -21,16 +21,15 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..asking import ask
-from ..duckdb_errors import translated
+from ..catalog.captured_tables import Captured, Source
+from ..catalog.catalog import Catalog
+from ..catalog.streams import Stream
+from ..duck.duckdb_errors import translated
+from ..duck.queries import ask
 from ..errors import DataCorrupted
-from ..log.compacted import Range, read_ranges
-from ..log.edges import read_edges
+from ..log.deleted_ranges import Range, read_edges, read_ranges
 from ..quoting import ident, literal
 from ..schema import SCHEMA
-from ..streams.captured import Captured, Source
-from ..streams.catalog import Catalog
-from ..streams.streams import Stream
 from .incarnation import BITS
 
 # Places of one kind of damage that are named; each is a range of LSNs.

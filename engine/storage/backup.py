@@ -31,7 +31,7 @@ from .. import schema
 from ..errors import DataCorrupted, DucktailError, DuplicateObject, IoError, ObjectInUse, UndefinedObject
 from . import wal_chain
 from .audit import Finding, audit, read_everything
-from .file import DuckdbFile
+from .duckdb_file import DuckdbFile
 from .incarnation import incarnation_base, raise_incarnation
 from .loading import Counters, read_catalog, read_counters
 from .opening import LISTED, READ, damaged_log, loss_of, own_tables

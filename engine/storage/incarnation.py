@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..asking import ask
+from ..duck.queries import ask, in_one_transaction
 from ..schema import SCHEMA
-from ..whole import whole
 
 # LSNs of one incarnation: a trillion.
 BITS = 40
@@ -47,7 +46,7 @@ def raise_incarnation(cursor: duckdb.DuckDBPyConnection, *, at_least: int = 0, t
     Returns:
         The new incarnation.
     """
-    with whole(cursor):
+    with in_one_transaction(cursor):
         (present,) = ask(cursor, f"SELECT value::BIGINT FROM {SCHEMA}.meta WHERE name = 'incarnation'")
         (last_lsn,) = ask(cursor, f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits")
         raised = max(present + 1, at_least)

@@ -12,24 +12,22 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from ..asking import ask
 from ..capture.capture import CapturedTable
+from ..catalog.captured_tables import Captured, TableVersion
+from ..catalog.catalog import Catalog
+from ..catalog.copies import read_copies
+from ..catalog.streams import Bookmark, Group, Stream, key_of
+from ..catalog.triggers import read_triggers
+from ..duck.queries import ask, in_one_transaction
+from ..duck.table_shape import RELATIONS, read_shape, tables_in
 from ..errors import DucktailError, UndefinedTable, WrongState
-from ..log.changes import ChangesQuery, clashing, view_name
+from ..log.envelope_changes import ChangesQuery, clashing, view_name
 from ..log.log import log_name
-from ..log.schema_json import version_of
-from ..log.several_logs import event_query
-from ..log.table_query import EventQuery
+from ..log.queries import EventQuery, event_query
+from ..log.schema_versions import version_of
 from ..quoting import folded_sql, ident, shown_name
 from ..schema import DROPPED, SCHEMA
-from ..streams.captured import Captured, TableVersion
-from ..streams.catalog import Catalog
-from ..streams.copies import read_copies
-from ..streams.streams import Bookmark, Group, Stream, key_of
-from ..streams.triggers import read_triggers
-from ..table import RELATIONS, read_shape, tables_in
-from ..whole import whole
-from .side_file import Objects
+from .side_file import CatalogCounts
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +51,14 @@ def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
     return Counters(txid, lsn, commit_us)
 
 
-def read_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:
+def read_objects(cursor: duckdb.DuckDBPyConnection) -> CatalogCounts:
     """How many streams and groups the file has, those of tables that are gone among them."""
     counts = [
         ask(cursor, f"SELECT count(*), coalesce(sum({number}), 0)::BIGINT FROM {SCHEMA}.{table}")
         for number, table in (("stream_id", "stream_catalog"), ("group_id", "group_catalog"))
     ]
     (streams, stream_ids), (groups, group_ids) = counts
-    return Objects(streams, groups, stream_ids + group_ids)
+    return CatalogCounts(streams, groups, stream_ids + group_ids)
 
 
 def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
@@ -253,7 +251,7 @@ def refresh_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     ).fetchall()
     found = {key_of(*name) for name in rows}
     older = [stream for stream in catalog.streams.values() if stream.key in found]
-    with whole(cursor):
+    with in_one_transaction(cursor):
         for stream in older:
             name = f"{ident(stream.schema)}.{ident(stream.name)}"
             cursor.execute(event_query(catalog, stream).view_sql(name, replaces=True))
@@ -273,7 +271,7 @@ def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> b
     streams = [stream for stream in found if stream is not None]
     if not streams:
         return False
-    with whole(cursor):
+    with in_one_transaction(cursor):
         for stream in streams:
             name = view_name(stream)
             taken = ask(

@@ -10,11 +10,19 @@ In this order, and nothing is written before the last step:
 
 What is refused is opened with `accept_loss` all the same: it says what is lost and raises the incarnation,
 so that the LSNs of lost events are never given to others. Source: docs/design/engine.md, "Opening".
+
+Whether somebody has written a database file since ducktail closed it: its stamp, then and now.
+
+DuckDB gives each checkpoint a number, which stands in one of the two headers of the file with where the
+checkpoint's catalog is; what was committed since is in the log beside the file. So headers and the log's
+length are others once anybody has committed anything, and the same in a copy. Read while DuckDB has not got
+the file open: closing a descriptor would let go of its lock.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import threading
@@ -25,16 +33,17 @@ from pathlib import Path
 import duckdb
 
 from .. import schema
-from ..asking import ask
+from ..catalog.catalog import Catalog
+from ..duck.queries import ask
 from ..errors import DataCorrupted, DucktailError, IoError, ObjectInUse
 from ..settings import Settings
-from ..streams.catalog import Catalog
 from . import wal_chain
 from .audit import NO_TABLE, WITHOUT_TABLE, audit, worst
-from .file import MEMORY, DuckdbFile
+from .duckdb_file import MEMORY, DuckdbFile
 from .incarnation import Hole, incarnation_base, raise_incarnation, read_holes
 from .loading import Counters, read_counters, read_objects
-from .side_file import DamagedSideFile, Mark, Objects, SideFile, move_aside, side_path
+from .side_file import STAMP_BYTES, CatalogCounts, DamagedSideFile, Mark, SideFile, move_aside, side_path
+from .wal_chain import wal_paths
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +72,7 @@ class Loss:
     stored: Mark
     acknowledged: Mark
     older: bool = False
-    objects: tuple[Objects, Objects] | None = None
+    objects: tuple[CatalogCounts, CatalogCounts] | None = None
     gone: bool = False
 
     def __str__(self) -> str:
@@ -311,7 +320,7 @@ def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts | None, side
     objects = None
     # A mark that is behind a commit that defined something says nothing of what there is now.
     if side.objects is not None and mark.txid == side.mark.txid:
-        found = read_objects(cursor) if there >= LISTED else Objects()
+        found = read_objects(cursor) if there >= LISTED else CatalogCounts()
         objects = (side.objects, found) if found != side.objects else None
     loss = Loss(mark, side.mark, side.incarnation > stored.incarnation, objects)
     return loss if str(loss) else None
@@ -391,3 +400,30 @@ def _stored_mark(cursor: duckdb.DuckDBPyConnection, incarnation: int) -> Mark:
     counters = read_counters(cursor)
     (seq,) = ask(cursor, f"SELECT coalesce(max(seq), 0) FROM {schema.SCHEMA}.offset_log")
     return Mark(counters.txid, max(counters.lsn, incarnation_base(incarnation)), seq)
+
+
+# The main header and the two of checkpoints, 4,096 bytes each.
+HEADER_BYTES = 3 * 4096
+
+
+def read_stamp(path: str) -> bytes | None:
+    """The stamp of a database file that nobody here has open; None where there is none, or in memory."""
+    if path == MEMORY:
+        return None
+    try:
+        with open(path, "rb") as file:
+            found = hashlib.blake2b(file.read(HEADER_BYTES), digest_size=STAMP_BYTES)
+        sizes = [log.stat().st_size if log.exists() else 0 for log in wal_paths(path)]
+    except OSError:
+        return None
+    found.update(repr(sizes).encode())
+    return found.digest()
+
+
+def stamp_left(path: str) -> bytes | None:
+    """The stamp of a file that has just been closed; None where DuckDB's log is still there.
+
+    Then somebody has its instance open yet (a result that was not read to its end), which will write the log
+    into the file: and to open the file here would let go of the instance's lock.
+    """
+    return None if any(log.exists() for log in wal_paths(path)) else read_stamp(path)

@@ -66,7 +66,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
+class CatalogCounts:
     """How many streams and groups a catalog has, and the sum of their ids."""
 
     streams: int = 0
@@ -104,7 +104,7 @@ class SideFile:
         incarnation: int,
         mark: Mark,
         number: int,
-        objects: Objects | None = None,
+        objects: CatalogCounts | None = None,
     ) -> None:
         self._descriptor = descriptor
         self._mutex = threading.Lock()
@@ -182,7 +182,7 @@ class SideFile:
                 self.objects = None
             self._write_mark()
 
-    def tell(self, objects: Objects) -> None:
+    def tell(self, objects: CatalogCounts) -> None:
         """Streams and groups are these since the last commit that defined any."""
         with self._mutex:
             self.objects = objects
@@ -286,7 +286,7 @@ def move_aside(path: Path) -> Path:
     return other
 
 
-def _mark_bytes(identity: uuid.UUID, number: int, mark: Mark, objects: Objects | None) -> bytes:
+def _mark_bytes(identity: uuid.UUID, number: int, mark: Mark, objects: CatalogCounts | None) -> bytes:
     numbers = struct.pack("<QQQQ", number, mark.txid, mark.lsn, mark.seq)
     whole = numbers + struct.pack("<I", zlib.crc32(numbers, zlib.crc32(identity.bytes)))
     if objects is None:
@@ -306,7 +306,7 @@ def _head(data: bytes) -> tuple[uuid.UUID, int]:
     return uuid.UUID(bytes=identity), int(incarnation)
 
 
-def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark, Objects | None]]:
+def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark, CatalogCounts | None]]:
     found = []
     for place in MARK_PLACES:
         number, txid, lsn, seq, stored = MARK.unpack_from(data, place)
@@ -317,10 +317,10 @@ def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark, Objects | 
     return found
 
 
-def _objects(data: bytes) -> Objects | None:
+def _objects(data: bytes) -> CatalogCounts | None:
     *counts, stored = OBJECTS.unpack_from(data, MARK.size)
     written = zlib.crc32(data[MARK.size : MARK.size + 16], zlib.crc32(data[: MARK.size]))
-    return Objects(*counts) if stored == written else None
+    return CatalogCounts(*counts) if stored == written else None
 
 
 def sync_directory(directory: Path) -> None:

@@ -20,8 +20,8 @@ import threading
 from dataclasses import dataclass
 
 from ..clock import Clock
-from ..log.logs import facts
 from ..schema import SCHEMA
+from ..server_log import facts
 
 logger = logging.getLogger(__name__)
 

@@ -20,16 +20,16 @@ from functools import partial
 
 import duckdb
 
-from ..asking import ask_maybe, with_memory
 from ..buffers.publisher import Note, Publisher
-from ..duckdb_errors import translated
+from ..catalog.catalog import Catalog
+from ..duck.binding import Parsed
+from ..duck.duckdb_errors import translated
+from ..duck.queries import ask_maybe, with_memory
 from ..errors import IoError
-from ..offsets.offsets import Move, Offsets, insert_sql
-from ..parsed import Parsed
+from ..groups.offsets import Move, Offsets, insert_sql
 from ..schema import COMMIT_COLUMNS
 from ..storage.loading import read_objects
 from ..storage.side_file import SideFile
-from ..streams.catalog import Catalog
 from ..waiting import Waiting
 from .commit_times import CommitTimes
 from .snapshots import Snapshots

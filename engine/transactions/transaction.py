@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 import duckdb
 
 from ..buffers.ready import Ready
-from ..capture.folding import Refresh
+from ..capture.difference import Refresh
+from ..catalog.captured_tables import Captured
+from ..catalog.catalog import Catalog
+from ..catalog.copies import Copy
+from ..catalog.rights import Rights
+from ..catalog.streams import Bookmark, Group
+from ..duck.objects import Objects
 from ..errors import WrongState
-from ..members.member import Claim, Hold, Pin
-from ..objects import Objects
-from ..offsets.parked import ParkedOfGroup
-from ..rights.rights import Rights
-from ..streams.captured import Captured
-from ..streams.catalog import Catalog
-from ..streams.copies import Copy
-from ..streams.streams import Bookmark, Group
+from ..groups.member import Claim, MemberHold, Pin
+from ..groups.parked import ParkedOfGroup
 
 Reading = tuple[int, str]  # group id, member
 TableKey = tuple[str, ...]
@@ -133,7 +133,7 @@ class Transaction:
     offsets: dict[int, dict[int, PendingOffset]] = field(default_factory=dict)
     first_reads: dict[int, dict[int, int]] = field(default_factory=dict)
     epochs: dict[Reading, dict[int, int]] = field(default_factory=dict)
-    holds: dict[Reading, Hold] = field(default_factory=dict)
+    holds: dict[Reading, MemberHold] = field(default_factory=dict)
     pins: list[Pin] = field(default_factory=list)
     leaving: list[Reading] = field(default_factory=list)
     new_groups: dict[tuple[int, str], Group] = field(default_factory=dict)

@@ -20,25 +20,24 @@ import duckdb
 
 from ..buffers.ready import ReadyMaker, Written
 from ..capture import capture
-from ..capture.folding import Refresh, fold
-from ..duckdb_errors import translated
+from ..capture.difference import Refresh, fold
+from ..catalog.captured_tables import Captured
+from ..catalog.catalog import Catalog
+from ..catalog.triggers import read_triggers
+from ..duck.duckdb_errors import translated
+from ..duck.queries import rolled_back_on_error
+from ..duck.table_shape import read_shape
 from ..errors import DucktailError, LockNotAvailable, SerializationFailure
+from ..groups.members import Members
+from ..groups.offsets import Move, Offsets
 from ..log.log import Commit
-from ..members.members import Members
-from ..offsets.offsets import Move, Offsets
 from ..sessions import Sessions
-from ..streams.captured import Captured
-from ..streams.catalog import Catalog
-from ..streams.triggers import read_triggers
-from ..table import read_shape
 from ..waiting import Wait, Waiting
-from ..whole import undone
 from .commits import Commits
-from .gate import Gate, TableKey, told
-from .moving import check_standing, lock_moves
+from .locks import TableKey, TableWriters, WriterLock, shown_table
+from .offset_moves import check_standing, lock_moves
 from .snapshots import Snapshots
 from .transaction import Transaction
-from .writer_lock import WriterLock
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class Transactions:
     cursor: Callable[[], duckdb.DuckDBPyConnection]
     ready: ReadyMaker
     writer_lock: WriterLock = field(default_factory=WriterLock)
-    gate: Gate = field(default_factory=Gate)
+    gate: TableWriters = field(default_factory=TableWriters)
     indexes_changed: bool = False
     _triggers: threading.Lock = field(default_factory=threading.Lock)
 
@@ -71,7 +70,7 @@ class Transactions:
     ) -> Transaction:
         """Begin a DuckDB transaction on a session's cursor."""
         # A cancel may hit it once it has taken effect.
-        with undone(cursor):
+        with rolled_back_on_error(cursor):
             cursor.execute("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN")
         return Transaction(session_id, cursor, by)
 
@@ -152,7 +151,7 @@ class Transactions:
         while (future := self.gate.enter(transaction_of, table, past_mark=holds, drops=drops)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(
-                    f"{told(table)} is getting a stream, or its name is being taken, for longer than "
+                    f"{shown_table(table)} is getting a stream, or its name is being taken, for longer than "
                     f"{timeout_ms} ms"
                 )
             if table in self.tables(within):

@@ -38,7 +38,7 @@ def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
     bounds = BOUNDS.match(text)
     if bounds is None and _is_flat(text):
         return _flat(text, element)
-    reader = _Reader(text, bounds.end() if bounds else 0, element)
+    reader = _ArrayReader(text, bounds.end() if bounds else 0, element)
     found = reader.array(1)
     if reader.blanks() != len(text):
         raise reader.bad()
@@ -72,7 +72,7 @@ def _bad(text: str) -> InvalidTextRepresentation:
     return InvalidTextRepresentation(f'malformed array literal: "{text[:100]}"')
 
 
-class _Reader:
+class _ArrayReader:
     def __init__(self, text: str, place: int, element: Callable[[str], Any]) -> None:
         self._text = text
         self._place = place

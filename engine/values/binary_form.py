@@ -218,7 +218,7 @@ FORMS: dict[int, BinaryForm] = {
 
 def form_of(type_: DuckType) -> BinaryForm:
     """The form of a type that is no array."""
-    return FORMS.get(pgtypes.of(type_).oid, SHOWN)
+    return FORMS.get(pgtypes.pg_type_of(type_).oid, SHOWN)
 
 
 def values_binary(column: pa.Array, type_: DuckType) -> list[bytes | None]:
@@ -241,7 +241,7 @@ def array_head(length: int, nulls: bool, oid: int) -> bytes:
 
 
 def _arrays_binary(column: pa.Array, element: DuckType) -> list[bytes | None]:
-    oid = pgtypes.of(element).oid
+    oid = pgtypes.pg_type_of(element).oid
     rows: list[Any] = av.raw_list(column, lambda child: values_binary(child, element))
     return [None if row is None else _array(row, oid) for row in rows]
 

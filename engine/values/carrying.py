@@ -107,9 +107,7 @@ def _back(value: str, type_: DuckType, depth: int) -> str:
     if type_.name in ("LIST", "ARRAY"):
         (child,) = type_.children
         return f"list_transform({value},lambda {each}: {_back(each, child, depth + 1)})::{type_.text}"
-    parts = [
-        _back(f"{value}.m{place}", child, depth) for place, child in enumerate(type_.children, 1)
-    ]
+    parts = [_back(f"{value}.m{place}", child, depth) for place, child in enumerate(type_.children, 1)]
     made = f"row({','.join(parts)})" if type_.name == "TUPLE" else _struct(type_.fields, parts)
     return f"CASE WHEN {value} IS NOT NULL THEN {made}::{type_.text} END"
 

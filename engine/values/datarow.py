@@ -233,7 +233,7 @@ def column_of(rows_: pa.Array, index: int) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EncodingPlan:
     """The types and formats of a result's columns.
 
     Args:
@@ -244,7 +244,7 @@ class Plan:
 
 
 @lru_cache(TYPES_CACHED)
-def plan_of(types: tuple[str, ...], formats: tuple[int, ...]) -> Plan:
+def plan_of(types: tuple[str, ...], formats: tuple[int, ...]) -> EncodingPlan:
     """What is encoded how.
 
     Raises:
@@ -260,7 +260,9 @@ def plan_of(types: tuple[str, ...], formats: tuple[int, ...]) -> Plan:
     for format_ in each:
         if format_ not in (TEXT, BINARY):
             raise ProtocolViolation(f"unsupported format code: {format_}")
-    return Plan(tuple((read_type(type_), format_) for type_, format_ in zip(types, each, strict=True)))
+    return EncodingPlan(
+        tuple((read_type(type_), format_) for type_, format_ in zip(types, each, strict=True))
+    )
 
 
 def checked(column: pa.Array, type_: DuckType) -> pa.Array:
@@ -280,7 +282,7 @@ def _is_small(batch: pa.RecordBatch) -> bool:
     return bool(batch.num_rows <= SMALL_ROWS_MAX)
 
 
-def _small(batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW) -> list[bytes]:
+def _small(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes = DATA_ROW) -> list[bytes]:
     count = len(plan.columns)
     if not count:
         return [HEAD.pack(kind, HEAD.size - 1, 0)] * batch.num_rows
@@ -321,7 +323,7 @@ def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [*pieces(batch.slice(0, half)), *pieces(batch.slice(half))]
 
 
-def _joined(batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW) -> Joined:
+def _joined(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes = DATA_ROW) -> Joined:
     length = batch.num_rows
     parts: list[Cells | pa.Array] = []
     for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True):

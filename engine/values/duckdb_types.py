@@ -92,7 +92,7 @@ def read_type(text: str) -> DuckType:
     >>> read_type("DECIMAL(18,3)[]").children[0].numbers
     (18, 3)
     """
-    return _Reader(text).whole()
+    return _TypeReader(text).whole()
 
 
 def made_of(type_: DuckType, members: Sequence[str]) -> str:
@@ -114,7 +114,7 @@ def made_of(type_: DuckType, members: Sequence[str]) -> str:
     return f"{'UNION' if type_.name == 'UNION' else 'STRUCT'}({listed})"
 
 
-class _Reader:
+class _TypeReader:
     """A recursive reader over the tokens of one type text."""
 
     def __init__(self, text: str) -> None:

@@ -30,7 +30,7 @@ SCALE_MAX = 18
 NUMERIC_HEAD_BYTES = 8
 
 
-def whole(column: pa.Array) -> npt.NDArray[np.int64] | None:
+def unscaled_integers(column: pa.Array) -> npt.NDArray[np.int64] | None:
     """The values of a column of integers or decimals, without their point; 0 where NULL.
 
     None for other types, and where one does not fit 64 bits with its sign.
@@ -50,7 +50,7 @@ def whole(column: pa.Array) -> npt.NDArray[np.int64] | None:
 
 def number_text(column: pa.Array) -> Cells | None:
     """The text of integers, or of decimals with all digits of their scale behind the point."""
-    values, scale = whole(column), scale_of(column)
+    values, scale = unscaled_integers(column), scale_of(column)
     if values is None:
         return None
     cells: list[Cell] = []
@@ -114,7 +114,7 @@ def numeric_binary(column: pa.Array) -> Cells | None:
 
     Groups of zeros at either end are left out, and so is the sign of a zero.
     """
-    values, scale = whole(column), scale_of(column)
+    values, scale = unscaled_integers(column), scale_of(column)
     if values is None:
         return None
     negative = values < 0

@@ -104,7 +104,7 @@ def _target(duckdb_type: str | None) -> DuckType | None:
 
 
 def _described_oid(target: DuckType | None) -> int:
-    return pgtypes.TEXT if target is None else pgtypes.of(target).oid
+    return pgtypes.TEXT if target is None else pgtypes.pg_type_of(target).oid
 
 
 def _from_text(text: str, oid: int, type_: DuckType | None, timezone: str | None) -> object:

@@ -179,10 +179,10 @@ def pg_type(duckdb_type: str) -> PgType:
     >>> pg_type("INTEGER[]").name
     '_int4'
     """
-    return of(read_type(duckdb_type))
+    return pg_type_of(read_type(duckdb_type))
 
 
-def of(read: DuckType) -> PgType:
+def pg_type_of(read: DuckType) -> PgType:
     """The PostgreSQL type of a DuckDB type that has been read already."""
     oid = element_oid(read)
     modifier = _modifier(read)

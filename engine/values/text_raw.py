@@ -127,7 +127,7 @@ def turn_of(type_: str, format_: int, timezone: str) -> Turn | None:
     if timezone.upper() in UTC_NAMES:
         return None
     element = read.children[0] if pgtypes.is_array(read) else read
-    if pgtypes.of(element).oid != pgtypes.TIMESTAMPTZ:
+    if pgtypes.pg_type_of(element).oid != pgtypes.TIMESTAMPTZ:
         return None
     if element is read:
         return lambda value: _moved(value.decode(), timezone).encode()
@@ -145,7 +145,7 @@ def _moved(text: str, timezone: str) -> str:
 
 
 def _to_binary(type_: DuckType) -> Turn | None:
-    oid = pgtypes.of(type_).oid
+    oid = pgtypes.pg_type_of(type_).oid
     if oid in _SAME:
         return None
     binary, raw = FORMS[oid].binary, _RAW.get(oid)
@@ -156,7 +156,7 @@ def _to_binary(type_: DuckType) -> Turn | None:
 
 def _array_to_binary(element: DuckType) -> Turn:
     turn = _to_binary(element)
-    oid = pgtypes.of(element).oid
+    oid = pgtypes.pg_type_of(element).oid
 
     def item(text: str) -> bytes:
         return text.encode() if turn is None else turn(text.encode())

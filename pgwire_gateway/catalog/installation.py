@@ -24,11 +24,11 @@ from duckdb.func import FunctionNullHandling
 
 from ...engine.clock import SystemClock
 from ...engine.database import Database
+from ...engine.duck.queries import in_one_transaction
 from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
 from ...engine.settings import numbers
 from ...engine.version import VERSION
-from ...engine.whole import whole
 from ...sql.rights.answers import answer
 from ...sql.rights.visible import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE
 from ...sql.rights.visible import SEPARATOR as PLACE_SEPARATOR
@@ -233,7 +233,7 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Database) -> None:
     cursor.execute(f"CREATE SCHEMA {HOME}")
     version = f"PostgreSQL {SERVER_VERSION} (ducktail {VERSION}, DuckDB {duckdb.__version__})"
     macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
-    with whole(cursor):
+    with in_one_transaction(cursor):
         constant_relations.make(cursor)
         for statement in (*_macro_statements(macros), *visibility_macros()):
             cursor.execute(statement)

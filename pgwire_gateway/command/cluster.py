@@ -12,24 +12,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...engine.catalog.passwords import SALT_BYTES, verifier_of
+from ...engine.catalog.rights import User
 from ...engine.cluster.users import read_users, render_users
 from ...engine.errors import DucktailError, InvalidParameterValue
-from ...engine.placement.file import WHAT as CLUSTER_FILE
-from ...engine.placement.file import (
+from ...engine.placement.cluster_file import WHAT as CLUSTER_FILE
+from ...engine.placement.cluster_file import (
     ClusterFile,
     FilePlacement,
-    Move,
-    moves,
+    PartitionMove,
+    partition_moves,
     read_cluster_file,
     read_cluster_text,
     render,
+    write_file,
 )
-from ...engine.placement.node import Node
+from ...engine.placement.placement import Node, Rule, read_ranges
 from ...engine.placement.plan import plan
-from ...engine.placement.rules import Rule, read_ranges
-from ...engine.placement.source import write_file
-from ...engine.rights.rights import User
-from ...engine.rights.scram import SALT_BYTES, verifier_of
 from ...engine.toml_file import read_text
 
 T = TypeVar("T")
@@ -186,7 +185,7 @@ def _new_node(file: ClusterFile, chosen: argparse.Namespace) -> Node:
     return Node(chosen.add, chosen.host, chosen.port, **file.defaults)
 
 
-def _shown(move: Move) -> str:
+def _shown(move: PartitionMove) -> str:
     return f"{move.rule} partition {move.partition}: {move.source} -> {move.target}"
 
 
@@ -227,7 +226,7 @@ def _apply(chosen: argparse.Namespace) -> int:
     away |= _ask(left, present)
     nodes |= left
     older = [one for one in present.values() if one.epoch < file.epoch]
-    moved = {move for one in older for move in moves(one.rules, file.rules)}
+    moved = {move for one in older for move in partition_moves(one.rules, file.rules)}
     losers = sorted({move.source for move in moved} & nodes.keys())
     # A node whose file is said to be lost may be alive: then it is told before others have what was its.
     gone = [

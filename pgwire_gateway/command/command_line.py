@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...engine.errors import DucktailError
-from ...engine.log.logs import TEXT, set_up
+from ...engine.server_log import TEXT, set_up
 from ...engine.version import VERSION
 from . import cluster, maintenance
 from .configuration import LOG_LEVEL, add_flag, add_flags, setting_of

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.errors import DucktailError, InvalidParameterValue
-from ...engine.log.logs import FORMATS, LEVELS
-from ...engine.placement.source import ClusterSource
+from ...engine.placement.cluster_file import ClusterSource
+from ...engine.server_log import FORMATS, LEVELS
 from ...engine.settings import (
     COMMAND_LINE,
     DEFAULT,

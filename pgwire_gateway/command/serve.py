@@ -23,7 +23,7 @@ from typing import ClassVar
 from ...engine.cluster.joining import join
 from ...engine.database import Database
 from ...engine.errors import InvalidParameterValue
-from ...engine.log.logs import set_up
+from ...engine.server_log import set_up
 from ..server import Server, TimedLoop, TlsFiles, listen
 from .configuration import Configuration, configure
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from traceback import format_tb
 
 from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
-from ...engine.log.logs import facts
+from ...engine.server_log import facts
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
 from ...sql.text.classified import Kind

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...engine.duckdb_errors import recognized
+from ...engine.duck.duckdb_errors import recognized
 from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation
 from ..codec import Limits
 from ..codec.backend import (

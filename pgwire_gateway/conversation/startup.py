@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...engine.catalog.passwords import Verifier
 from ...engine.errors import (
     InvalidAuthorization,
     InvalidParameterValue,
@@ -25,7 +26,6 @@ from ...engine.errors import (
     SyntaxError_,
 )
 from ...engine.placement.peer import PEER_SETTINGS, Peer, read_peer
-from ...engine.rights.scram import Verifier
 from ..codec.frontend import Startup
 
 PLAIN = "SCRAM-SHA-256"

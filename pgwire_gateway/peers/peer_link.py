@@ -23,7 +23,7 @@ from psycopg import pq
 
 from ...engine import errors
 from ...engine.errors import ConnectionLost, DucktailError, InternalError, QueryCanceled
-from ...engine.placement.node import Node
+from ...engine.placement.placement import Node
 from ...sql.notices import NOTICES_MAX, Notice
 from ...sql.peers.remote import Reply
 

@@ -28,11 +28,10 @@ from ...engine.errors import (
     SerializationFailure,
     WrongState,
 )
-from ...engine.log.logs import facts
 from ...engine.placement.membership import OTHER_DATABASE, Membership
-from ...engine.placement.node import Node
 from ...engine.placement.peer import DATABASE, DIGEST, EPOCH, NODE, Peer, epoch_told
-from ...engine.placement.placement import Placement
+from ...engine.placement.placement import Node, Placement
+from ...engine.server_log import facts
 from ...sql.peers.frames import facts_of
 from ...sql.peers.remote import Key, Link, Reply
 from ...sql.peers.request import LACKS, Request

@@ -19,14 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.cluster.taking import Came, Taker
+from ...engine.catalog.streams import Stream
+from ...engine.cluster.receive_partition import Came, Taker
 from ...engine.database import Database
 from ...engine.errors import CannotConnect, DucktailError, SerializationFailure, WrongState
-from ...engine.log.logs import facts
 from ...engine.placement.holds import GIVEN, NONE, Hold
-from ...engine.placement.node import Node
-from ...engine.streams.streams import Stream
-from ...engine.waiting import run
+from ...engine.placement.placement import Node
+from ...engine.server_log import facts
+from ...engine.waiting import drive
 from ...sql.forwarding.learning import learn
 from ...sql.forwarding.moving import GIVE, LOOK, PIECE
 from ...sql.peers.frames import batch_of, facts_of
@@ -85,9 +85,9 @@ class Learner:
         session = Session(self._database, user=NAME, application_name=NAME, wire=True)
         try:
             session.links = Links(self._peers, None, self._trace())
-            learned = run(learn(session))
+            learned = drive(learn(session))
         finally:
-            run(session.close())
+            drive(session.close())
         for told in learned.told():
             log.warning("%s", told)
         if learned.made:

@@ -27,11 +27,11 @@ import threading
 from collections import Counter
 from collections.abc import Collection
 
+from ...engine.catalog.passwords import mock_verifier
+from ...engine.catalog.rights import Rights
 from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege, InvalidAuthorization, TooManyConnections
 from ...engine.placement.peer import Peer
-from ...engine.rights.rights import Rights
-from ...engine.rights.scram import mock_verifier
 from ...engine.settings import Settings
 from ..conversation import Door, Entry
 

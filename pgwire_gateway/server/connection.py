@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, cast
 
 from ...engine.errors import DucktailError
-from ...engine.log.logs import facts
+from ...engine.server_log import facts
 from ...engine.waiting import Wait
 from ..conversation import Conversation, Need, Step
 from ..conversation.channel import Channel, Steps

@@ -24,8 +24,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ...engine.log.logs import facts
 from ...engine.measures import Measures, measure
+from ...engine.server_log import facts
 from ...engine.version import VERSION
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ...engine.cluster.joining import reload
 from ...engine.database import Database
 from ...engine.errors import AdminShutdown, CannotConnectNow, DucktailError, InvalidAuthorization, IoError
-from ...engine.waiting import run
+from ...engine.waiting import drive
 from ...sql.peers.links import Links
 from ...sql.session import Session
 from .. import catalog
@@ -318,7 +318,7 @@ class Server:
             try:
                 session.dress(catalog.attach)
             except BaseException:
-                run(session.close())
+                drive(session.close())
                 raise
         except BaseException:
             self._admission.leave(node)

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 
 from ...engine.errors import DucktailError, InvalidAuthorization, InvalidPassword
-from ...engine.log.logs import facts
+from ...engine.server_log import facts
 from ...sql.text.masking import masked
 from ..conversation import EndedStatement
 

@@ -365,9 +365,7 @@ def copy_format(connection: Connection, stage: sql.Identifier, target: Target) -
     """
     every = sql.SQL("SELECT * FROM {}").format(stage)
     try:
-        return ArrowFormat(
-            target.names, arrow_schema(connection, every, f"writing to {target}", target.kind)
-        )
+        return ArrowFormat(target.names, arrow_schema(connection, every, f"writing to {target}", target.kind))
     except ConnectorError as error:
         if error.sqlstate != UNKNOWN_FORMAT:
             raise

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from ...engine.duckdb_errors import FILES_HINT
+from ...engine.duck.duckdb_errors import FILES_HINT
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
@@ -83,7 +83,7 @@ def copy(
 
 
 def _refuse_outside(session: Context, classified: Classified, facts: CopyFacts, parameters: Values) -> None:
-    """Refuse a file's name that leads out, or to the database's own files (engine/storage/reach.py).
+    """Refuse a file's name that leads out, or to the database's own files (engine/duck/allowed_files.py).
 
     Raises:
         InsufficientPrivilege: 42501. NotSupported: 0A000, the name is an expression.

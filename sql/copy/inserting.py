@@ -8,7 +8,7 @@ from contextlib import suppress
 import duckdb
 import pyarrow as pa
 
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import DucktailError
 from ...engine.quoting import ident
 from ...engine.values.text_loading import ColumnLoader

@@ -7,9 +7,9 @@ is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
 
 from __future__ import annotations
 
+from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, NotSupported, SerializationFailure
 from ...engine.log import topic_rows
-from ...engine.objects import TEMPORARY
 from ...engine.quoting import folded_sql, ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting

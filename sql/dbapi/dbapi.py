@@ -25,6 +25,7 @@ from typing import Protocol
 import duckdb
 
 from ...engine.database import Database
+from ...engine.duck.table_shape import RESERVED_PREFIX
 from ...engine.errors import (
     AdminShutdown,
     CharacterNotInRepertoire,
@@ -32,8 +33,7 @@ from ...engine.errors import (
     InFailedTransaction,
 )
 from ...engine.log.events import Event
-from ...engine.table import RESERVED_PREFIX
-from ...engine.waiting import run
+from ...engine.waiting import drive
 from ..following.batch import Batch
 from ..frames import Frames
 from ..notices import Notice
@@ -310,7 +310,7 @@ class Connection:
             return
         with translated(), ExitStack() as last_first:  # Each step, whatever the one before it has raised.
             last_first.callback(opened.leave, self._shared)
-            last_first.callback(lambda: run(self._session.close()))
+            last_first.callback(lambda: drive(self._session.close()))
             last_first.callback(self._streams.end, AdminShutdown("the connection is being closed"))
 
     def run_text(self, text: str, parameters: Sequence[object]) -> Result:
@@ -329,13 +329,13 @@ class Connection:
         with self._running(text):
             if not self._autocommit and not self.in_transaction:
                 self._run_one("BEGIN")
-            run(self._session.begin_implicit())
+            drive(self._session.begin_implicit())
             try:
                 written = sum(self._written(text, parameters) for parameters in sets)
             except BaseException:
-                run(self._session.abort_implicit())
+                drive(self._session.abort_implicit())
                 raise
-            run(self._session.commit_implicit())
+            drive(self._session.commit_implicit())
             return written
 
     @contextmanager
@@ -380,7 +380,7 @@ class Connection:
             return self._run_one(statements[0] if statements else "", parameters)
         if parameters:
             raise ProgrammingError("parameters want a text of one statement", "42601")
-        run(self._session.begin_implicit())
+        drive(self._session.begin_implicit())
         try:
             for statement in statements[:-1]:
                 result = self._run_one(statement)
@@ -389,14 +389,14 @@ class Connection:
             result = self._run_one(statements[-1])
             self._session.cursors.settle()
         except BaseException:
-            run(self._session.abort_implicit())
+            drive(self._session.abort_implicit())
             raise
-        run(self._session.commit_implicit())
+        drive(self._session.commit_implicit())
         return result
 
     def _run_one(self, text: str, parameters: Sequence[object] = ()) -> Result:
-        statement = run(self._session.parse(number_question_marks(text)))
-        return run(self._session.execute(statement, tuple(parameters)))
+        statement = drive(self._session.parse(number_question_marks(text)))
+        return drive(self._session.execute(statement, tuple(parameters)))
 
     def _written(self, text: str, parameters: Sequence[object]) -> int:
         """Run a statement that gives no rows; how many it wrote."""
@@ -411,7 +411,7 @@ class Connection:
     def _with_frames(self, work: Callable[[Frames], None]) -> None:
         self.check_open()
         with translated():
-            run(self._session.with_frames(work))
+            drive(self._session.with_frames(work))
 
     def _end_transaction(self, text: str) -> None:
         if self.in_transaction:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...engine.duckdb_errors import recognized
+from ...engine.duck.duckdb_errors import recognized
 from ...engine.errors import DucktailError
 
 

@@ -25,7 +25,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
 from ...engine.values.arrow_values import read_interval
 from ...engine.values.carrying import ordinary, taken
 from ...engine.values.duckdb_types import DuckType, read_type

@@ -10,19 +10,18 @@ from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 
+from ...engine.catalog.streams import Group, Stream
 from ...engine.checkpoints.backend import KEEP
-from ...engine.checkpoints.bounds import NAME_BYTES_MAX, check_text
 from ...engine.checkpoints.duckdb_backend import DuckdbBackend
-from ...engine.checkpoints.lsn import PartitionLsns
-from ...engine.checkpoints.state import CheckpointState
+from ...engine.checkpoints.positions import PartitionLsns
+from ...engine.checkpoints.state import NAME_BYTES_MAX, CheckpointState, check_text
 from ...engine.database import Database
+from ...engine.definitions.consumer_checkpoints import checkpoints_of, checkpoints_of_jobs
+from ...engine.definitions.groups import find_group
+from ...engine.definitions.start_positions import check_lsns
 from ...engine.errors import AdminShutdown, DucktailError, InvalidParameterValue
-from ...engine.groups.checkpoints import checkpoints_of, checkpoints_of_jobs
-from ...engine.groups.groups import find_group
-from ...engine.groups.places import check_lsns
 from ...engine.quoting import ident
-from ...engine.streams.streams import Group, Stream
-from ...engine.waiting import run
+from ...engine.waiting import drive
 from ..following.feed import Feed, GroupFeed, Reads, StreamFeed, position_text, within
 from ..following.follower import Bounds, Follower, end_all
 from ..following.following import Following, Key
@@ -283,7 +282,7 @@ class StreamManager:
         if not reader.at_end:
             raise reader.unexpected()
         with _session(self._database, self._user) as session:
-            run(self._database.standing())
+            drive(self._database.standing())
             with session.looking():
                 return session.names.stream(parts)
 
@@ -305,7 +304,7 @@ class StreamManager:
         if not isinstance(position, Mapping):
             raise InvalidParameterValue(f"a position is an LSN, or one for each partition, not {position!r}")
         lsns = dict(PartitionLsns(position).lsns)
-        run(self._database.commits.wait_readable())
+        drive(self._database.commits.wait_readable())
         check_lsns(self._database, stream, lsns)
         missing = set(range(stream.partitions)) - lsns.keys()
         if whole and missing:
@@ -332,7 +331,7 @@ class StreamManager:
                 f"ALTER CONSUMER GROUP {ident(group)} ON {ident(stream.schema)}.{ident(stream.name)} "
                 f"SEEK TO {place}"
             )
-            result = run(session.execute(run(session.parse(text))))
+            result = drive(session.execute(drive(session.parse(text))))
             while result.fetch(None) is not None:
                 pass
 
@@ -344,7 +343,7 @@ def _session(database: Database, user: str) -> Iterator[Session]:
     try:
         yield session
     finally:
-        run(session.close())
+        drive(session.close())
 
 
 def _moved(store: ConsumerStore, lsns: Mapping[int, int]) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Protocol
 
+from ...engine.catalog.streams import Stream
 from ...engine.errors import ObjectInUse, WrongState
-from ...engine.streams.streams import Stream
 from ..following.batch import Batch
 from ..following.follower import (
     BATCH_SIZE,

@@ -20,12 +20,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from ...engine.catalog.streams import Group, Stream
 from ...engine.database import Database
 from ...engine.errors import UndefinedObject
 from ...engine.log.events import Event, events_of
 from ...engine.quoting import ident
-from ...engine.streams.streams import Group, Stream
-from ...engine.waiting import Waiting, run
+from ...engine.waiting import Waiting, drive
 from ..notices import Notice
 from ..results.results import EventBatch
 from ..session import Session
@@ -168,14 +168,14 @@ class Reads:
 
     def command(self, text: str, parameters: Sequence[object] = ()) -> None:
         """Run a statement that gives no rows."""
-        statement = run(self.session.parse(text))
-        result = run(self.session.execute(statement, parameters))
+        statement = drive(self.session.parse(text))
+        result = drive(self.session.execute(statement, parameters))
         while result.fetch(None) is not None:
             pass
 
     def close(self) -> None:
         """End the session."""
-        run(self.session.close())
+        drive(self.session.close())
 
 
 def within(session: Session, work: Callable[[], T]) -> T:
@@ -188,7 +188,7 @@ def within(session: Session, work: Callable[[], T]) -> T:
         return work()
         yield
 
-    return run(session.calls.run(called))
+    return drive(session.calls.run(called))
 
 
 class Store(Protocol):

@@ -29,10 +29,10 @@ from typing import TypeVar
 
 import duckdb
 
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import DucktailError, InvalidParameterValue, UndefinedObject, WrongState
 from ...engine.log.events import Event
-from ...engine.waiting import Wait, Waiting, block
+from ...engine.waiting import Wait, Waiting, block_on
 from .batch import Batch
 from .feed import EVENT_BYTES, Feed
 
@@ -354,7 +354,7 @@ class Follower:
                 return False
             self._waiting = own
         wait.future.add_done_callback(lambda _: _finish(own))
-        block(Wait(own, wait.timeout_s))
+        block_on(Wait(own, wait.timeout_s))
         with self._condition:
             self._waiting = None
             return not self._ending

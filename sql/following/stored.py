@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...engine.checkpoints.backend import Backend
-from ...engine.checkpoints.checkpoint import Checkpoint
-from ...engine.checkpoints.lsn import PartitionLsns
-from ...engine.checkpoints.state import CheckpointState
+from ...engine.checkpoints.positions import PartitionLsns
+from ...engine.checkpoints.state import Checkpoint, CheckpointState
 from ...engine.clock import Clock
 
 NS_A_US = 1000

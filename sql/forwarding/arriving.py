@@ -6,7 +6,7 @@ Source: docs/design/cluster.md, "Moving".
 
 from __future__ import annotations
 
-from ...engine.streams.streams import Stream
+from ...engine.catalog.streams import Stream
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..text.classified import Classified

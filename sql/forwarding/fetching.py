@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...engine.errors import CachedPlanChanged, DucktailError, NotSupported, OutOfMemory, WrongState
-from ...engine.log.changes import CHANGE_COLUMNS, HIDDEN_PLACE
+from ...engine.log.envelope_changes import CHANGE_COLUMNS, HIDDEN_PLACE
 from ...engine.log.log import EVENT_COLUMNS
 from ...engine.quoting import fold, ident, literal
 from ...engine.values.arrow_form import carrier

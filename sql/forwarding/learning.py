@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold
-from ...engine.streams.streams import key_of
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..language import statements as st

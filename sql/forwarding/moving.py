@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ...engine.cluster import giving
+from ...engine.catalog.streams import Stream, key_of
+from ...engine.cluster import send_partition
 from ...engine.errors import ProtocolViolation, SerializationFailure, WrongState
 from ...engine.placement.holds import GIVEN
-from ...engine.streams.streams import Stream, key_of
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..peers.frames import batch_frame, facts_frame
@@ -72,7 +72,7 @@ def _give(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[li
             raise SerializationFailure(
                 f'partition {partition} of topic "{stream.name}" is not of node "{node}"'
             )
-    facts = yield from giving.give(
+    facts = yield from send_partition.give(
         session.database, session.id, stream, asked["partitions"], node, force=asked["force"]
     )
     return [facts_frame({str(partition): told for partition, told in facts.items()})]
@@ -84,7 +84,7 @@ def _piece(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[l
     given = session.database.holds.of(stream.stream_id, asked["partition"])
     if given.state != GIVEN or given.node != session.peer.node:
         raise SerializationFailure(f"partition {asked['partition']} is not here to be given")
-    table = giving.piece(session.database, stream, asked["partition"], asked["after"])
+    table = send_partition.piece(session.database, stream, asked["partition"], asked["after"])
     return [batch_frame(ArrowBatch(batch), placed=False) for batch in table.combine_chunks().to_batches()]
     yield
 

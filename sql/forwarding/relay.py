@@ -24,11 +24,11 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.placement.membership import ROUTED
-from ...engine.placement.node import Node
+from ...engine.placement.placement import Node
 from ...engine.quoting import fold, literal
 from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
-from ...engine.waiting import run as run_blocking
+from ...engine.waiting import drive as run_blocking
 from ..arguments import text
 from ..context import Context
 from ..language import statements as st

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 
 from sqlglot import exp
 
+from ...engine.catalog.streams import key_of
 from ...engine.errors import NotSupported
-from ...engine.placement.node import Node
+from ...engine.placement.placement import Node
 from ...engine.quoting import fold
-from ...engine.streams.streams import key_of
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...engine.checkpoints.lsn import LSN_MAX, PartitionLsns
+from ...engine.checkpoints.positions import LSN_MAX, PartitionLsns
 from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation
 
 _HINT = 'A position is a map of partitions to LSNs, such as {"0": 17, "1": 20}.'

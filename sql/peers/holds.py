@@ -6,8 +6,8 @@ import itertools
 import secrets
 from collections.abc import Iterator
 
-from ...engine.members.coordinated import Coordinated
-from ...engine.members.member import Commit, Hold
+from ...engine.groups.assigned import Coordinated
+from ...engine.groups.member import CommitRight, MemberHold
 
 # Over all sessions and restarts: what an ended connection was given means nothing on the next one.
 _NUMBERS = itertools.count(secrets.randbits(48))
@@ -18,19 +18,19 @@ class Holds:
 
     def __init__(self, members: Coordinated) -> None:
         self._members = members
-        self._held: dict[int, tuple[Hold, Commit | None]] = {}
+        self._held: dict[int, tuple[MemberHold, CommitRight | None]] = {}
 
-    def __iter__(self) -> Iterator[Hold]:
+    def __iter__(self) -> Iterator[MemberHold]:
         """What is held now."""
         return iter([hold for hold, _ in self._held.values()])
 
-    def add(self, hold: Hold, commit: Commit | None = None) -> int:
+    def add(self, hold: MemberHold, commit: CommitRight | None = None) -> int:
         """A read or a commit begins: its number."""
         number = next(_NUMBERS)
         self._held[number] = hold, commit
         return number
 
-    def get(self, number: int) -> tuple[Hold, Commit | None] | None:
+    def get(self, number: int) -> tuple[MemberHold, CommitRight | None] | None:
         """What was added; None where it has ended."""
         return self._held.get(number)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ...engine.placement import membership
-from ...engine.placement.node import Node
+from ...engine.placement.placement import Node
 from ...engine.waiting import Wait, Waiting
 from ..notices import Notices
 from ..results.results import ResultColumn

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...engine.placement.membership import Membership
-from ...engine.placement.node import Node
+from ...engine.placement.placement import Node
 from ..notices import Notice
 
 # (schema, name) of a stream or topic, in small letters.

@@ -15,10 +15,10 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import DucktailError
-from ...engine.log import event_rows
-from ...engine.log.event_rows import event_batch, rows_in_formats
+from ...engine.log import events
+from ...engine.log.events import event_batch, rows_in_formats
 from ...engine.log.log import EVENT_COLUMNS, EVENT_TYPES
 from ...engine.values import copy_rows, datarow
 from ...engine.values.copy_rows import CopyForm
@@ -207,7 +207,7 @@ class EventBatch:
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
         """The rows as CopyData messages."""
-        return event_rows.copy_rows(self.rows, self.types, self.columns, form, timezone)
+        return events.copy_rows(self.rows, self.types, self.columns, form, timezone)
 
 
 class CopyIn(Protocol):

@@ -1,9 +1,9 @@
 """What a session keeps of results that have to make room: in memory to a bound, then in a file of its own.
 
-DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the
-rest of a result from it. The rest of all results of a session together holds `spool_memory_bytes_max` in
-memory; what is more lies in the session's file (engine/spill.py), a batch an Arrow IPC stream, and comes
-back batch by batch: one batch of a session is in memory at a time. Source: docs/design/sql.md, "Cursors".
+DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the rest
+of a result from it. The rest of all results of a session together holds `spool_memory_bytes_max` in memory;
+what is more lies in the session's file (engine/storage/spill.py), a batch an Arrow IPC stream, and comes back
+batch by batch: one batch of a session is in memory at a time. Source: docs/design/sql.md, "Cursors".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...engine.spill import Extent, SpillFile, SpillSpace
+from ...engine.storage.spill import Extent, SpillFile, SpillSpace
 from .results import Batch, Source
 
 

@@ -6,7 +6,7 @@ catalog that the session is told of (pgwire_gateway/catalog). Source: docs/secur
 
 from __future__ import annotations
 
-from ...engine.rights.rights import SEQUENCE, THE_DATABASE, Item, schema_item
+from ...engine.catalog.rights import SEQUENCE, THE_DATABASE, Item, schema_item
 from ...engine.schema import LIVE_VIEWS
 from ..access import MAIN, OURS, TEMPORARY, Access
 from .functions import is_refused

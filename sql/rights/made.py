@@ -13,15 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 import duckdb
 
 from ...engine import rights_changes as edit
-from ...engine.duckdb_errors import translated
-from ...engine.errors import (
-    DependentObjects,
-    InsufficientPrivilege,
-    InvalidSchemaName,
-    UndefinedObject,
-    UndefinedTable,
-)
-from ...engine.objects import (
+from ...engine.catalog import rights as r
+from ...engine.catalog.streams import key_of
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import (
     INDEX,
     RELATIONS,
     SCHEMA,
@@ -34,10 +29,15 @@ from ...engine.objects import (
     group_of,
     read_objects,
 )
+from ...engine.duck.table_shape import RESERVED_PREFIX
+from ...engine.errors import (
+    DependentObjects,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    UndefinedObject,
+    UndefinedTable,
+)
 from ...engine.quoting import fold
-from ...engine.rights import rights as r
-from ...engine.streams.streams import key_of
-from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from .. import reserved_names
 from ..context import Context, Runner
@@ -348,7 +348,7 @@ def _by_identity(objects: Objects) -> dict[tuple[str, int], Object]:
     """By what they are, all objects but the engine's own, which come and go beside any statement.
 
     A captured table that is put aside under a name of ours is gone from its own
-    (engine/definitions/swaps.py).
+    (engine/table_changes/renames.py).
     """
     return {(group_of(one.kind), one.oid): one for one in objects if not _ours(one)}
 

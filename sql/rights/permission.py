@@ -15,8 +15,11 @@ from operator import is_
 
 import duckdb
 
-from ...engine.capture.description import Dml
-from ...engine.duckdb_errors import translated
+from ...engine.capture.plan import Dml
+from ...engine.catalog.rights import relation
+from ...engine.catalog.streams import Stream
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TABLE
 from ...engine.errors import (
     DucktailError,
     InsufficientPrivilege,
@@ -24,10 +27,7 @@ from ...engine.errors import (
     SyntaxError_,
     UndefinedObject,
 )
-from ...engine.objects import TABLE
 from ...engine.quoting import fold
-from ...engine.rights.rights import relation
-from ...engine.streams.streams import Stream
 from .. import reserved_names
 from ..access import Key
 from ..context import Context

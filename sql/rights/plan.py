@@ -21,7 +21,7 @@ from ..context import Context
 from ..text.classified import Classified
 from ..text.tokens import Token, tokenize
 
-# `lock_down` leaves it open (engine/storage/file.py); the front end lets no user set it.
+# `lock_down` leaves it open (engine/storage/duckdb_file.py); the front end lets no user set it.
 _ALL = "SET SESSION explain_output = 'all'"
 _PHYSICAL = "SET SESSION explain_output = 'physical_only'"
 # What reads a table whose name the text need not show: it may be put together.

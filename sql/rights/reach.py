@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+from ...engine.catalog import rights as r
+from ...engine.catalog.rights import Item
+from ...engine.duck.objects import DEFAULT_SCHEMA, EMPTY, SEQUENCE, TABLE, VIEW, Object, everything
 from ...engine.errors import (
     InsufficientPrivilege,
     InvalidSchemaName,
@@ -18,10 +21,7 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     UndefinedTable,
 )
-from ...engine.objects import DEFAULT_SCHEMA, EMPTY, SEQUENCE, TABLE, VIEW, Object, everything
 from ...engine.quoting import fold, folded_sql
-from ...engine.rights import rights as r
-from ...engine.rights.rights import Item
 from ...engine.schema import LIVE_VIEWS
 from ..access import OURS, TEMPORARY, Key
 from ..context import Context
@@ -99,7 +99,7 @@ class Reach:
         access = self.session.access
         place = None if table.place is None else max(0, table.place - start) + 1
         if key[0] == OURS:
-            # Views that show to each what is his (engine/live.py).
+            # Views that show to each what is his (engine/system_views/rows.py).
             if key[1] in LIVE_VIEWS and privileges == {"select"}:
                 return
             raise no_table(table.path, place)

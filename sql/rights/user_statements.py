@@ -13,8 +13,11 @@ from dataclasses import replace
 import duckdb
 
 from ...engine import rights_changes as edit
+from ...engine.catalog import rights as r
+from ...engine.catalog.passwords import SALT_BYTES, verifier_of
 from ...engine.cluster.users import USER_NAME_CHARS_MAX
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import SCHEMA, TABLE
 from ...engine.errors import (
     DependentObjects,
     DuplicateObject,
@@ -28,10 +31,7 @@ from ...engine.errors import (
     UndefinedTable,
     WrongState,
 )
-from ...engine.objects import SCHEMA, TABLE
 from ...engine.quoting import fold
-from ...engine.rights import rights as r
-from ...engine.rights.scram import SALT_BYTES, verifier_of
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..context import Context

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...engine.quoting import literal
-from ...engine.rights.rights import (
+from ...engine.catalog.catalog import Catalog
+from ...engine.catalog.rights import (
     DATABASE,
     INHERITED,
     RELATION,
@@ -21,8 +21,8 @@ from ...engine.rights.rights import (
     Rights,
     relation,
 )
+from ...engine.quoting import literal
 from ...engine.schema import ACCOUNT_VARIABLE
-from ...engine.streams.catalog import Catalog
 from ..context import Context
 
 # Parts a schema's name from a relation's: no name that a person types has it.

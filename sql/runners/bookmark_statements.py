@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 from ...engine import rights_changes
+from ...engine.catalog import rights
+from ...engine.catalog.streams import Stream
+from ...engine.definitions import bookmarks
+from ...engine.definitions.whole_copies import copy_of, present_stream
 from ...engine.errors import InvalidParameterValue, UndefinedObject, WrongState
-from ...engine.groups import bookmarks
-from ...engine.groups.copying import copy_of, present_stream
-from ...engine.rights import rights
-from ...engine.streams.streams import Stream
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..arguments import Values, text

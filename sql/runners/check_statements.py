@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...engine.checks.checking import TOLD_MAX, UNLIKE_COLUMNS, Look
+from ...engine.catalog.streams import Stream
+from ...engine.checks.check import TOLD_MAX, UNLIKE_COLUMNS, Look
 from ...engine.checks.row_sums import ALTERED, OPENED, VERSION
-from ...engine.definitions import resync
 from ...engine.errors import WrongObjectType
-from ...engine.streams.streams import Stream
+from ...engine.table_changes import resync
 from ...engine.waiting import Waiting
 from ..arguments import Values
 from ..context import Context

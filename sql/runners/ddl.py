@@ -1,6 +1,6 @@
 """CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
 
-A captured table changes only in ways that its streams can tell (`engine/definitions/schema_changes.py`), a
+A captured table changes only in ways that its streams can tell (`engine/table_changes/alter_table.py`), a
 stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it: a
 CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
 """
@@ -11,21 +11,22 @@ from contextlib import nullcontext, suppress
 
 import duckdb
 
-from ...engine.asking import ask
-from ...engine.definitions import dropping, made_tables, schema_changes, swaps, whole_schemas
-from ...engine.duckdb_errors import translated
+from ...engine.catalog.captured_tables import Captured
+from ...engine.catalog.filters import types_in
+from ...engine.catalog.triggers import read_triggers
+from ...engine.definitions import drop, stream_spec
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TABLE, TEMPORARY, read_objects
+from ...engine.duck.queries import ask
+from ...engine.duck.table_shape import RESERVED_PREFIX
 from ...engine.errors import (
     DependentObjects,
     InsufficientPrivilege,
     LockNotAvailable,
     NotSupported,
 )
-from ...engine.objects import TABLE, TEMPORARY, read_objects
 from ...engine.quoting import fold, folded_sql, ident
-from ...engine.streams.captured import Captured
-from ...engine.streams.filters import types_in
-from ...engine.streams.triggers import read_triggers
-from ...engine.table import RESERVED_PREFIX
+from ...engine.table_changes import alter_table, renames, schema_tables
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from .. import reserved_names
@@ -97,7 +98,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if facts.renamed is not None and session.block.transaction is not None:
         within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
         for key in keys:
-            yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
+            yield from renames.claim_table(session.database, within, key, facts.renamed, timeout_ms)
     keys += _schema_of_tables(session, facts)
     drops = facts.verb == "DROP" and facts.object_type == "TABLE"
     gone = [session.names.table_key(name) for name in facts.names] if drops else []
@@ -116,7 +117,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
                     rows = _drop_cascade(session, classified, facts)
                 else:
                     rows = count_of(session, classified.text, parameters)
-            made_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
+            schema_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
     finally:
@@ -157,7 +158,7 @@ def _schema_of_tables(session: Context, facts: DdlFacts) -> list[Key]:
     if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
         return []
     schema = _key(session, facts, facts.table)[0]
-    return [] if schema in (TEMPORARY, OURS) else [whole_schemas.all_of(schema)]
+    return [] if schema in (TEMPORARY, OURS) else [stream_spec.all_of(schema)]
 
 
 def _make_captured(
@@ -180,7 +181,7 @@ def _make_captured(
     def work(transaction: Transaction) -> Waiting[int]:
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
         transaction.ddl = True
-        yield from made_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
+        yield from schema_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
         for key in changed:
             free = yield from session.block.enter_plain(key)
             # Another transaction may have made it meanwhile: to CREATE TABLE DuckDB says that it is there.
@@ -189,7 +190,7 @@ def _make_captured(
         try:
             rows = count_of(session, classified.text, parameters)
             if facts.verb == "ALTER":
-                made_tables.forget_aside(session.database, session.cursor, changed, transaction)
+                schema_tables.forget_aside(session.database, session.cursor, changed, transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
         return rows
@@ -226,12 +227,12 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     retypes = facts.action == "ALTER TYPE"
     rewrites = retypes and any(token.kind == "USING" for token in classified.tokens)
     annotation = session.variables.annotation
-    asked = schema_changes.Alteration(classified.text, facts.renamed, annotation, retypes, rewrites)
+    asked = alter_table.Alteration(classified.text, facts.renamed, annotation, retypes, rewrites)
 
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms = session.block.lock_timeout_ms
         yield from _enter_judged(session, transaction, key, classified)
-        yield from schema_changes.alter_table(session.database, transaction, key, asked, timeout_ms)
+        yield from alter_table.alter_table(session.database, transaction, key, asked, timeout_ms)
 
     yield from session.block.unit(work)
     session.block.defined()
@@ -370,7 +371,7 @@ def _give_up_captured(session: Context, classified: Classified, key: Key) -> Wai
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
         yield from _enter_judged(session, transaction, key, classified)
-        yield from swaps.drop(session.database, transaction, key, annotation, timeout_ms)
+        yield from renames.drop(session.database, transaction, key, annotation, timeout_ms)
         if facts.verb == "CREATE":
             _run_by_duckdb(session, classified)
 
@@ -428,7 +429,7 @@ def _drop_captured(session: Context, classified: Classified, captured: Captured)
     for stream in captured.streams:
         session.names.refuse_hidden_of(stream)
     told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
-    dropped = yield from dropping.drop_table(
+    dropped = yield from drop.drop_table(
         session.database,
         session.id,
         session.cursor,
@@ -627,7 +628,7 @@ def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
             hint="DROP TABLE ... CASCADE drops them with it; SHOW STREAMS lists them.",
         )
     if facts.verb == "ALTER":
-        raise schema_changes.not_supported(name)
+        raise alter_table.not_supported(name)
     raise NotSupported(
         f'{facts.verb} TABLE of table "{name}" is not supported while it has a stream',
         hint="DROP STREAM first, change the table, and make the stream again.",

@@ -13,10 +13,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...engine.duckdb_errors import FILES_HINT
+from ...engine.duck.allowed_files import (
+    DATA_NAME,
+    file_functions,
+    is_reachable,
+    leads_to_own,
+    looks_like_data,
+)
+from ...engine.duck.duckdb_errors import FILES_HINT
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported, SyntaxError_
 from ...engine.quoting import fold
-from ...engine.storage.reach import DATA_NAME, file_functions, is_reachable, leads_to_own, looks_like_data
 from ..context import Context
 from ..text.classified import Classified
 from ..text.occurs import occurs

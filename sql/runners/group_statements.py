@@ -13,8 +13,14 @@ from itertools import chain
 import duckdb
 
 from ...engine import rights_changes
-from ...engine.asking import ask, ask_maybe
-from ...engine.duckdb_errors import translated
+from ...engine.catalog import rights
+from ...engine.catalog.copies import Copy
+from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
+from ...engine.definitions import groups, parking
+from ...engine.definitions.start_positions import StartPosition, check_partitions, lsns_at
+from ...engine.definitions.whole_copies import copy_of, leave_copy, present_stream
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.queries import ask, ask_maybe
 from ...engine.errors import (
     DuplicateObject,
     InvalidParameterValue,
@@ -22,14 +28,8 @@ from ...engine.errors import (
     NotSupported,
     UndefinedObject,
 )
-from ...engine.groups import groups, parking
-from ...engine.groups.copying import copy_of, leave_copy, present_stream
-from ...engine.groups.places import Place, check_partitions, lsns_at
-from ...engine.rights import rights
 from ...engine.schema import LIVE_VIEWS
-from ...engine.streams.copies import Copy
-from ...engine.streams.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
-from ...engine.transactions.moving import lock_group
+from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..arguments import Values, number, text, value_of
@@ -60,7 +60,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
     _check_on_gap(session, stream, on_gap, on_park)
 
-    def make(transaction: Transaction, present: Stream, start: Place, copy: Copy | None) -> None:
+    def make(transaction: Transaction, present: Stream, start: StartPosition, copy: Copy | None) -> None:
         uid = None if session.part is None else session.part.uid
         groups.create_group(
             session.database, transaction, present, name, start, on_gap, timeout_ms, on_park, uid, copy
@@ -111,37 +111,37 @@ def _owned(session: Context, transaction: Transaction, stream: Stream, name: str
         rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
 
 
-def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> Place:
+def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> StartPosition:
     """The place of START; after an LSN it is one for all partitions."""
     if place.kind == "after":
         assert place.value is not None
         lsn = number(place.value, parameters, "AFTER")
-        return Place("after", dict.fromkeys(range(stream.partitions), lsn))
+        return StartPosition("after", dict.fromkeys(range(stream.partitions), lsn))
     return _place(session, place, parameters, range(stream.partitions))
 
 
 def _place(
     session: Context, place: st.Place, parameters: Values, partitions: Sequence[int], one: bool = False
-) -> Place:
+) -> StartPosition:
     """A place with its values; an LSN is one for all of these partitions, and with `one` no map may stand."""
     if place.kind == "timestamp":
         assert place.value is not None
-        return Place("timestamp", at_us=timestamp_us(session, text(place.value, parameters)))
+        return StartPosition("timestamp", at_us=timestamp_us(session, text(place.value, parameters)))
     if place.kind != "after":
-        return Place(place.kind)
+        return StartPosition(place.kind)
     assert place.value is not None
     value = value_of(place.value, parameters)
     after = parse_after(value if isinstance(value, int) else str(value))
     if one:
         require_one_lsn(after)
     if isinstance(after, int):
-        return Place("after", dict.fromkeys(partitions, after))
-    return Place("after", after)
+        return StartPosition("after", dict.fromkeys(partitions, after))
+    return StartPosition("after", after)
 
 
 def _seek_place(
     session: Context, stream: Stream, asked: st.SeekGroup, parameters: Values, partitions: Sequence[int]
-) -> Place:
+) -> StartPosition:
     """The place of SEEK, a bookmark's as well."""
     if asked.to.kind != "bookmark":
         return _place(session, asked.to, parameters, partitions, asked.partition is not None)
@@ -150,7 +150,7 @@ def _seek_place(
     if session.part is not None:
         # Of other nodes' partitions nothing is known here.
         lsns = {partition: lsns[partition] for partition in partitions}
-    return Place("after", lsns)
+    return StartPosition("after", lsns)
 
 
 def timestamp_us(session: Context, literal: str) -> int:
@@ -302,7 +302,11 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
 
 
 def _left(
-    session: Context, transaction: Transaction, group: Group, place: Place, moved: Sequence[groups.Shift]
+    session: Context,
+    transaction: Transaction,
+    group: Group,
+    place: StartPosition,
+    moved: Sequence[groups.Shift],
 ) -> set[int]:
     """The partitions in which a SEEK leaves the group's whole copy: only an LSN of it is a place in it."""
     copy = copy_of(session.database, transaction, group)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...engine.catalog.streams import Group, Stream
 from ...engine.errors import NotSupported
 from ...engine.quoting import literal
-from ...engine.streams.streams import Group, Stream
 from ...engine.waiting import Waiting
 from ..arguments import Values, text
 from ..context import Context

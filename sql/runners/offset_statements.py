@@ -13,17 +13,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
+from ...engine.catalog.streams import Group, Stream
+from ...engine.definitions.parking import cover, covered_meanwhile, parked_of
+from ...engine.definitions.start_positions import check_commit, check_lsns, check_partitions
+from ...engine.definitions.whole_copies import copy_of
 from ...engine.errors import DucktailError, SerializationFailure, WrongState
-from ...engine.groups.copying import copy_of
-from ...engine.groups.parking import cover, covered_meanwhile, parked_of
-from ...engine.groups.places import check_commit, check_lsns, check_partitions
-from ...engine.members.assigned import epoch_told
-from ...engine.members.member import Claim, Commit, Hold
-from ...engine.offsets.offsets import Request, going_back, moved_by_seek
-from ...engine.offsets.parked import RELEASED, released_through
-from ...engine.offsets.read_positions import ReadPosition
-from ...engine.streams.streams import Group, Stream
-from ...engine.transactions.moving import lock_group
+from ...engine.groups.assigned import epoch_told
+from ...engine.groups.member import Claim, CommitRight, MemberHold
+from ...engine.groups.offsets import Request, going_back, moved_by_seek
+from ...engine.groups.parked import RELEASED, released_through
+from ...engine.groups.read_positions import ReadPosition
+from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import PendingOffset, Transaction
 from ...engine.waiting import Wait, Waiting
 from ..arguments import Values, number, text
@@ -242,7 +242,7 @@ def _commit_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
     return []
 
 
-def _covered(session: Context, group: Group, member: str | None, commit: Commit) -> frozenset[int]:
+def _covered(session: Context, group: Group, member: str | None, commit: CommitRight) -> frozenset[int]:
     """The released events that a commit covers.
 
     Raises:
@@ -270,7 +270,7 @@ def _commit_covering(
     session: Context,
     stream: Stream,
     group: Group,
-    commit: Commit,
+    commit: CommitRight,
     seeks: int | None,
     covered: frozenset[int],
 ) -> Waiting[None]:
@@ -307,7 +307,7 @@ def _begin(
     member: str | None,
     lsns: dict[int, int] | None,
     seeks: int,
-) -> Commit:
+) -> CommitRight:
     """What is to be committed, and by what right.
 
     Raises:
@@ -348,8 +348,8 @@ def _begin(
         fencing.begin_unassigned(session, part, stream, group, lsns)
     claims = dict.fromkeys(lsns, Claim(None, nobody))
     if position is None:
-        return Commit(lsns, {}, claims)
-    return Commit(lsns, position.began, claims, again=position.again)
+        return CommitRight(lsns, {}, claims)
+    return CommitRight(lsns, position.began, claims, again=position.again)
 
 
 def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosition:
@@ -377,7 +377,7 @@ def _up_to(released: Mapping[int, frozenset[int]], through: Mapping[int, int]) -
     return {p: frozenset(lsn for lsn in lsns if lsn <= through.get(p, 0)) for p, lsns in released.items()}
 
 
-def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:
+def _submit(session: Context, group: Group, commit: CommitRight, seeks: int | None) -> Waiting[None]:
     """Have offsets written; whatever becomes of this session, their partitions stay until they are."""
     members = session.database.members
     done: Future[None] = Future()
@@ -396,7 +396,9 @@ def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -
     done.result()
 
 
-def _keep(session: Context, transaction: Transaction, group: Group, commit: Commit, *, covers: bool) -> None:
+def _keep(
+    session: Context, transaction: Transaction, group: Group, commit: CommitRight, *, covers: bool
+) -> None:
     """Note in the transaction which committed LSNs its COMMIT is to move, from where, and for whom."""
     standing = session.database.offsets.positions(group.group_id)
     read = transaction.first_reads.get(group.group_id, {})
@@ -427,7 +429,7 @@ def _keep(session: Context, transaction: Transaction, group: Group, commit: Comm
             pending[partition] = PendingOffset(expected, lsn, claim)
 
 
-def keep_in_transaction(session: Context, transaction: Transaction, hold: Hold) -> None:
+def keep_in_transaction(session: Context, transaction: Transaction, hold: MemberHold) -> None:
     """What a transaction has read or commits as a member stays the member's until it ends."""
     reading = (hold.group_id, hold.member.name)
     kept = session.database.members.keep(hold, transaction.holds.get(reading))

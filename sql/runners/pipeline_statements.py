@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import duckdb
 
-from ...engine import pipelines, rights_changes
-from ...engine.duckdb_errors import translated
+from ...engine import rights_changes
+from ...engine.catalog import rights
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import InsufficientPrivilege
-from ...engine.rights import rights
+from ...engine.system_views import pipelines
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..arguments import Values, text

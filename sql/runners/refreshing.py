@@ -2,8 +2,8 @@
 
 The table stays: with its primary key, which DuckDB's own CREATE OR REPLACE would drop, its other constraints
 and indexes, and the rights on it. The query is evaluated once, into a temporary table. Where its columns are
-others, a new table takes the place of the one before (`engine/definitions/swaps.py`), with its key and the
-rights on it.
+others, a new table takes the place of the one before (`engine/table_changes/renames.py`), with its key and
+the rights on it.
 
 Source: docs/refreshes.md.
 """
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import duckdb
 
-from ...engine.capture.difference import check_key
-from ...engine.capture.refresh import plan_refresh
-from ...engine.definitions import swaps
-from ...engine.duckdb_errors import translated
+from ...engine.capture.difference import check_key, plan_refresh
+from ...engine.catalog.captured_tables import Captured
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.table_shape import RESERVED_PREFIX
 from ...engine.errors import LockNotAvailable, NotSupported
 from ...engine.quoting import fold, ident
-from ...engine.streams.captured import Captured
-from ...engine.table import RESERVED_PREFIX
+from ...engine.table_changes import renames
 from ...engine.transactions.transaction import Transaction
 from ...engine.transactions.transactions import stale
 from ...engine.waiting import Waiting
@@ -110,7 +109,7 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
     """Put a table of the query's columns in the place of the one before."""
     database, annotation = session.database, session.variables.annotation
     timeout_ms = session.block.lock_timeout_ms
-    yield from swaps.drop(database, transaction, present.key, annotation, timeout_ms)
+    yield from renames.drop(database, transaction, present.key, annotation, timeout_ms)
     columns = session.cursor.execute(
         "SELECT column_name, data_type FROM system.main.duckdb_columns() WHERE database_name = 'temp' "
         f"AND table_name = '{NEW}' ORDER BY column_index"
@@ -128,7 +127,7 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
             f"DROP TABLE temp.main.{NEW}",
         ):
             session.cursor.execute(statement).fetchall()
-        swaps.settle(database, transaction, present.table_id)
+        renames.settle(database, transaction, present.table_id)
     except duckdb.Error as error:
         raise translated(error) from error
     session.block.defined()

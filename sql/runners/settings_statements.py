@@ -8,8 +8,10 @@ from contextlib import suppress
 import duckdb
 import pyarrow as pa
 
-from ...engine.asking import ask_maybe
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TABLE, TEMPORARY
+from ...engine.duck.queries import ask_maybe
+from ...engine.duck.table_shape import RELATIONS, RESERVED_PREFIX
 from ...engine.errors import (
     ActiveTransaction,
     CantChangeRuntimeParam,
@@ -18,10 +20,8 @@ from ...engine.errors import (
     InvalidSchemaName,
     UndefinedObject,
 )
-from ...engine.objects import TABLE, TEMPORARY
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
-from ...engine.table import RELATIONS, RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from .. import access_mode
 from ..context import Context

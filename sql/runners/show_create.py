@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...engine.streams.streams import (
+from ...engine.catalog.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
@@ -13,7 +13,7 @@ from ...engine.streams.streams import (
     OPERATIONS,
     Stream,
 )
-from ...engine.table import TableShape
+from ...engine.duck.table_shape import TableShape
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st

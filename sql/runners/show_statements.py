@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ...engine.asking import ask_maybe
-from ...engine.checks.checking import UNLIKE_COLUMNS
+from ...engine.catalog import rights
+from ...engine.catalog.streams import Stream
+from ...engine.checks.check import UNLIKE_COLUMNS
+from ...engine.duck.queries import ask_maybe
 from ...engine.errors import DucktailError
-from ...engine.log.event_rows import ARROW_TYPES as EVENT_TYPES_OF_ARROW
+from ...engine.log.events import ARROW_TYPES as EVENT_TYPES_OF_ARROW
 from ...engine.log.log import EVENT_COLUMNS
-from ...engine.rights import rights
 from ...engine.schema import LIVE_VIEWS
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting
 from ..arguments import Values, text
 from ..context import Context

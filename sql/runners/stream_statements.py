@@ -5,19 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from ...engine.asking import ask_maybe
-from ...engine.definitions import alterations, creating, dropping, topic_definitions
-from ...engine.definitions.stream_spec import Keeping, StreamSpec
-from ...engine.errors import (
-    InvalidParameterValue,
-    InvalidSchemaName,
-    NotSupported,
-    ProgramLimitExceeded,
-    WrongObjectType,
-)
-from ...engine.objects import TEMPORARY
-from ...engine.quoting import fold, folded_sql
-from ...engine.streams.streams import (
+from ...engine.catalog.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
@@ -26,6 +14,18 @@ from ...engine.streams.streams import (
     TABLES_MAX,
     Stream,
 )
+from ...engine.definitions import alter, create, drop
+from ...engine.definitions.stream_spec import Keeping, StreamSpec
+from ...engine.duck.objects import TEMPORARY
+from ...engine.duck.queries import ask_maybe
+from ...engine.errors import (
+    InvalidParameterValue,
+    InvalidSchemaName,
+    NotSupported,
+    ProgramLimitExceeded,
+    WrongObjectType,
+)
+from ...engine.quoting import fold, folded_sql
 from ...engine.waiting import Waiting
 from ..arguments import Values
 from ..context import Context
@@ -56,7 +56,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     spec = _spec(made, schema, name, tuple(keys))
     if made.all_in_schema is not None:
         spec = replace(spec, of_schema=_schema(session, made.all_in_schema))
-    yield from creating.create_stream(
+    yield from create.create_stream(
         session.database,
         session.id,
         session.cursor,
@@ -124,7 +124,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         return Result.command("CREATE TOPIC")
     options = made.options
     _refuse_compaction(session, options)
-    spec = topic_definitions.TopicSpec(
+    spec = create.TopicSpec(
         schema,
         name,
         options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY,
@@ -132,7 +132,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         None if session.part is None else session.part.uid,
         session.part is not None and session.part.fresh,
     )
-    yield from topic_definitions.create_topic(
+    yield from create.create_topic(
         session.database,
         session.id,
         session.cursor,
@@ -243,7 +243,7 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
             values[f"{option.name}_us"] = _us(asked.options, option.name, None)
         else:
             values[option.name] = asked.options.integer(option.name)
-    yield from alterations.set_stream(
+    yield from alter.set_stream(
         session.database, session.id, session.cursor, stream, values, session.block.lock_timeout_ms
     )
     return Result.command(tag)
@@ -253,7 +253,7 @@ def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: V
     """COMMENT ON { STREAM | TOPIC } ... IS."""
     session.block.refuse_within(f"COMMENT ON {_word(asked.topic)}")
     stream = _of_kind(session, asked.name, topic=asked.topic)
-    yield from alterations.comment_on_stream(
+    yield from alter.comment_on_stream(
         session.database, session.id, session.cursor, stream, asked.text, session.block.lock_timeout_ms
     )
     return Result.command("COMMENT")
@@ -264,7 +264,7 @@ def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) 
     tag = f"ALTER {_word(asked.topic)}"
     session.block.refuse_within(tag)
     stream = _of_kind(session, asked.name, topic=asked.topic)
-    yield from alterations.rename_stream(
+    yield from alter.rename_stream(
         session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
     )
     return Result.command(tag)
@@ -279,7 +279,7 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
         session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')
         return Result.command(f"DROP {word}")
     stream = _of_kind(session, dropped.name, topic=dropped.topic)
-    yield from dropping.drop_stream(
+    yield from drop.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
     return Result.command(f"DROP {word}")

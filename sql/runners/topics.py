@@ -15,9 +15,11 @@ from typing import TypeVar
 import duckdb
 import pyarrow as pa
 
-from ...engine.asking import ask
-from ...engine.binding import bind, type_text
-from ...engine.duckdb_errors import translated
+from ...engine.catalog.captured_tables import TopicLog
+from ...engine.catalog.streams import Stream
+from ...engine.duck.binding import bind, type_text
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.queries import arrow_table, ask
 from ...engine.errors import (
     DucktailError,
     InvalidParameterValue,
@@ -25,13 +27,9 @@ from ...engine.errors import (
     NotSupported,
     ProgramLimitExceeded,
 )
-from ...engine.log.topic_rows import Publication, Rows, check_error, publication
-from ...engine.log.topic_values import Single, single
-from ...engine.streams.captured import TopicLog
-from ...engine.streams.streams import Stream
+from ...engine.log.topic_rows import Publication, Rows, Single, check_error, publication, single
 from ...engine.topics import PLACE_COLUMNS, Named, Published
 from ...engine.transactions.transaction import Transaction
-from ...engine.values.arrow_results import arrow_table
 from ...engine.waiting import Waiting
 from ..arguments import number, value_of
 from ..context import Context

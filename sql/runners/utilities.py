@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import duckdb
 
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.table_shape import RESERVED_PREFIX
 from ...engine.errors import ActiveTransaction, InsufficientPrivilege, ObjectInUse
 from ...engine.quoting import fold
-from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..results.results import Result

@@ -1,7 +1,7 @@
 """Whole copies of a stream's table for a consumer group: START SNAPSHOT, and on_gap = 'snapshot'.
 
-The engine takes them (`engine/groups/copying.py`), in transactions of its own, under a number of its own: the
-session may be in a block, whose locks and MVCC snapshot are not to be mixed with those. Source:
+The engine takes them (`engine/definitions/whole_copies.py`), in transactions of its own, under a number of
+its own: the session may be in a block, whose locks and MVCC snapshot are not to be mixed with those. Source:
 docs/whole_copies.md.
 """
 
@@ -15,13 +15,13 @@ import duckdb
 
 from ...engine.buffers.gaps import Gone
 from ...engine.buffers.scan import ScanRange, gone
+from ...engine.catalog.copies import Copy
+from ...engine.catalog.streams import Group, Stream
+from ...engine.definitions import groups
+from ...engine.definitions.start_positions import SNAPSHOT, StartPosition
+from ...engine.definitions.whole_copies import discard, give_copy, present_stream, take_copy
 from ...engine.errors import Gap, InsufficientPrivilege, NotSupported, ReadOnlyTransaction
-from ...engine.groups import groups
-from ...engine.groups.copying import discard, give_copy, present_stream, take_copy
-from ...engine.groups.places import SNAPSHOT, Place
-from ...engine.streams.copies import Copy
-from ...engine.streams.streams import Group, Stream
-from ...engine.transactions.moving import lock_group
+from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
 from ..access_mode import begun_read_only
@@ -55,7 +55,7 @@ def check_copies(session: Context, stream: Stream, what: str) -> None:
 
 
 def create_with_copy(
-    session: Context, stream: Stream, make: Callable[[Transaction, Stream, Place, Copy], None]
+    session: Context, stream: Stream, make: Callable[[Transaction, Stream, StartPosition, Copy], None]
 ) -> Waiting[None]:
     """Make a group that starts with a whole copy.
 
@@ -68,7 +68,7 @@ def create_with_copy(
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         present = present_stream(session.database, stream)
         check_copies(session, present, "START SNAPSHOT")  # What was copied may be no more for who asked.
-        place = Place(SNAPSHOT, dict.fromkeys(range(present.partitions), copy.base_lsn))
+        place = StartPosition(SNAPSHOT, dict.fromkeys(range(present.partitions), copy.base_lsn))
         make(transaction, present, place, copy)
 
     yield from _given(session, copy, owner, work)

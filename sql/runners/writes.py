@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from ...engine.asking import ask
-from ...engine.binding import Bound, bind
 from ...engine.capture import capture
 from ...engine.capture.capture import read_macros, read_views
-from ...engine.capture.description import USER_PARAMETERS_MAX
-from ...engine.duckdb_errors import translated
+from ...engine.capture.plan import USER_PARAMETERS_MAX
+from ...engine.catalog.captured_tables import Captured
+from ...engine.duck.binding import Bound, Parsed, bind
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TEMPORARY
+from ...engine.duck.queries import ask
+from ...engine.duck.table_shape import is_plain_table
 from ...engine.errors import (
     InsufficientPrivilege,
     NotSupported,
@@ -27,10 +30,6 @@ from ...engine.errors import (
     UndefinedParameter,
     WrongObjectType,
 )
-from ...engine.objects import TEMPORARY
-from ...engine.parsed import Parsed
-from ...engine.streams.captured import Captured
-from ...engine.table import is_plain_table
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..context import Context

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...engine.buffers.scan import ScanRange, gone
-from ...engine.groups.copying import copy_of
-from ...engine.groups.parking import parked_of
-from ...engine.groups.places import check_no_hole, check_partitions
-from ...engine.offsets.parked import RELEASED, Aside
-from ...engine.streams.streams import Group, Stream
+from ...engine.catalog.streams import Group, Stream
+from ...engine.definitions.parking import parked_of
+from ...engine.definitions.start_positions import check_no_hole, check_partitions
+from ...engine.definitions.whole_copies import copy_of
+from ...engine.groups.parked import RELEASED, Aside
 from ..arguments import Values, number, text, value_of
 from ..context import Context
 from ..language import statements as st

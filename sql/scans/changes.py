@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ...engine.errors import NotSupported
-from ...engine.log.changes import ChangesQuery, clashing
-from ...engine.log.several_logs import event_query
+from ...engine.log.envelope_changes import ChangesQuery, clashing
+from ...engine.log.queries import event_query
 from ..context import Context
 from ..language import statements as st
 from ..results.results import Batch, Source

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from ...engine.asking import ask
+from ...engine.catalog.streams import Stream
+from ...engine.definitions.start_positions import last_lsn_before
+from ...engine.duck.queries import ask
 from ...engine.errors import DucktailError
-from ...engine.groups.places import last_lsn_before
-from ...engine.streams.streams import Stream
 from ..arguments import Values, number
 from ..context import Context
 from ..language import statements as st

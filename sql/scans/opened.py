@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...engine.buffers.scan import Scan, ScanRange
-from ...engine.members.member import Hold
-from ...engine.streams.streams import Stream
+from ...engine.catalog.streams import Stream
+from ...engine.groups.member import MemberHold
 from ..positions import Reader
 from ..spread.gathering import Gathered, GatheredScan
 from ..spread.membership import MemberRead
@@ -34,7 +34,7 @@ class Opened:
     ends: Mapping[int, int]
     first: Scan | GatheredScan
     reader: Reader | None = None
-    hold: Hold | MemberRead | None = None
+    hold: MemberHold | MemberRead | None = None
     changes: bool = False
     gathered: Gathered | None = None
     again: Mapping[int, frozenset[int]] = field(default_factory=dict)

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...engine.asking import ask
 from ...engine.buffers.scan import Scan, ScanRange, gone
+from ...engine.catalog.streams import Group, Stream
+from ...engine.duck.queries import ask
 from ...engine.errors import SerializationFailure
-from ...engine.live_source import LastRead
+from ...engine.groups.assigned import epoch_told
+from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
-from ...engine.members.assigned import epoch_told
-from ...engine.members.member import Hold
-from ...engine.streams.streams import Group, Stream
+from ...engine.parts import LastRead
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..arguments import Values, text
 from ..context import Context
@@ -256,7 +256,7 @@ class _Begun:
     """What is known of a scan before it is opened: who reads which partitions, and up to where."""
 
     group: Group | None
-    hold: Hold | None
+    hold: MemberHold | None
     partitions: list[int]
     through_lsn: int
     gives: bool
@@ -266,7 +266,7 @@ class _Begun:
 
 def _member_reads(
     session: Context, stream: Stream, group: Group, member: str, partitions: Sequence[int], *, gives: bool
-) -> Hold:
+) -> MemberHold:
     """A member's read begins; a transaction that reads keeps what is the member's now."""
     joins = _joins(session, group, member)
     return session.database.members.begin_read(
@@ -391,7 +391,7 @@ def _end_lsn(session: Context) -> Waiting[int]:
     return through_lsn
 
 
-def _note_read(session: Context, group: Group, hold: Hold | None, committed: Mapping[int, int]) -> None:
+def _note_read(session: Context, group: Group, hold: MemberHold | None, committed: Mapping[int, int]) -> None:
     """Remember from where this transaction first read the group: its commit is held against that."""
     member = None if hold is None else hold.member.name
     read = LastRead(session.database.clock.now_us(), session.user, member)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...engine.buffers.scan import Scan
+from ...engine.catalog.streams import Stream
 from ...engine.log.log import EVENT_TYPES
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting
 from ..arguments import Values, number
 from ..context import Context

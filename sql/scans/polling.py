@@ -1,7 +1,7 @@
 """WAIT '5 s' [FOR n]: a statement waits for events of its stream scans before it begins.
 
 A wait stands before everything else that a statement does: it has no snapshot, no lock and no thread
-then, only polls (engine/offsets/polls.py) and a future. Scans that wait do so together: whatever wakes one of
+then, only polls (engine/groups/polls.py) and a future. Scans that wait do so together: whatever wakes one of
 them, all are looked at, and the wait is over when each has its events or has waited its own interval from
 the statement's beginning. When the wait is over the statement runs as it would without it; its rights are
 looked at again, and its scans begin at the places that hold then.
@@ -26,11 +26,11 @@ from numbers import Number
 
 from ...engine.buffers.buffer import PartitionBuffer
 from ...engine.buffers.scan import gone
+from ...engine.catalog.streams import Group, Stream
+from ...engine.definitions.parking import passed_over
 from ...engine.errors import ActiveTransaction, InvalidParameterValue, NotSupported
-from ...engine.groups.parking import passed_over
-from ...engine.live_groups import position_of
-from ...engine.offsets.polls import Poll
-from ...engine.streams.streams import Group, Stream
+from ...engine.groups.polls import Poll
+from ...engine.system_views.group_rows import position_of
 from ...engine.values.temporal_text import interval_parts
 from ...engine.waiting import Wait, Waiting, first_of, first_true
 from ..arguments import Values, number, text, value_of

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import duckdb
 
 from ...engine.buffers.scan import Scan
-from ...engine.duckdb_errors import translated
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
     DucktailError,
 )
-from ...engine.log.changes import ChangesQuery
+from ...engine.log.envelope_changes import ChangesQuery
 from ...engine.log.queries import Events
 from ...engine.quoting import ident
 from ..arguments import Values

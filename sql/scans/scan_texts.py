@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...engine.errors import (
     NotSupported,
 )
-from ...engine.log.changes import view_name
+from ...engine.log.envelope_changes import view_name
 from ...engine.quoting import ident
 from ..context import Context
 from ..forwarding import fetching

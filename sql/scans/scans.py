@@ -14,6 +14,8 @@ from contextlib import suppress
 import duckdb
 from sqlglot import exp
 
+from ...engine.catalog.streams import Stream
+from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import (
     AmbiguousColumn,
     ConnectionLost,
@@ -24,9 +26,7 @@ from ...engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
-from ...engine.objects import TEMPORARY
 from ...engine.quoting import fold
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from .. import staged
 from ..arguments import Values, check_given

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...engine.binding import type_text
+from ...engine.duck.binding import type_text
 from ...engine.quoting import ident
 from ...engine.values.carrying import sent, taken_back
 from ..context import Context

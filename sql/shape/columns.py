@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from ...engine.log.changes import CHANGE_NAMES
+from ...engine.log.envelope_changes import CHANGE_NAMES
 from ...engine.log.log import EVENT_NAMES
 from ...engine.quoting import fold
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+from ...engine.catalog.streams import Stream
 from ...engine.errors import CannotConnect, ConnectionLost
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Wait, Waiting, all_of, first_true
 from ..context import Context
 from ..language import statements as st

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from ...engine.catalog.streams import Stream
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import fold
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..language import statements as st

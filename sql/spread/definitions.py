@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...engine.catalog.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -24,7 +25,6 @@ from ...engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ...engine.streams.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream
 from ...engine.waiting import Waiting
 from ..arguments import Values, text, value_of
 from ..context import Context
@@ -115,9 +115,7 @@ def _look(
         if isinstance(outcome, UndefinedObject):
             found[node] = None
         elif (
-            silent is not None
-            and node != thing.home
-            and isinstance(outcome, CannotConnect | ConnectionLost)
+            silent is not None and node != thing.home and isinstance(outcome, CannotConnect | ConnectionLost)
         ):
             silent[node] = outcome
         elif isinstance(outcome, Exception):

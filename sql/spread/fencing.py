@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from ...engine.members.member import Hold
-from ...engine.streams.streams import Group, Stream
+from ...engine.catalog.streams import Group, Stream
+from ...engine.groups.member import MemberHold
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..peers.part import Part
@@ -38,7 +38,9 @@ def take_over(session: Context, part: Part, stream: Stream, group: Group, member
     check_owned(session, stream, list(part.assigned))
 
 
-def begin_read(session: Context, part: Part, stream: Stream, group: Group, member: str) -> Waiting[Hold]:
+def begin_read(
+    session: Context, part: Part, stream: Stream, group: Group, member: str
+) -> Waiting[MemberHold]:
     """A member reads the partitions that are assigned to it.
 
     Raises:

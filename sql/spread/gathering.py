@@ -19,6 +19,8 @@ import pyarrow as pa
 
 from ...engine.buffers.buffer import Hot
 from ...engine.buffers.scan import Scan, ScanRange
+from ...engine.catalog import segments
+from ...engine.catalog.streams import Stream
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -29,9 +31,7 @@ from ...engine.errors import (
     ProtocolViolation,
     UndefinedObject,
 )
-from ...engine.log.event_rows import EVENT_SCHEMA, commit_times, event_batch, transactions_of
-from ...engine.streams import segments
-from ...engine.streams.streams import Stream
+from ...engine.log.events import EVENT_SCHEMA, commit_times, event_batch, transactions_of
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..language import statements as st

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError, NotSupported
-from ...engine.streams.streams import key_of
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st

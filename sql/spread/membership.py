@@ -1,7 +1,7 @@
 """Members of groups on topics that are spread over nodes: what is asked of the topic's home, and its answers.
 
 The home says who is a member and has which partitions, by the rules of one node
-(`engine/members/coordinated.py`). It is told of a read before and after it, of a commit before and after it;
+(`engine/groups/assigned.py`). It is told of a read before and after it, of a commit before and after it;
 the owners of the partitions are read and committed by the node that was asked, with the epochs that the home
 has given out (`fencing.py`).
 
@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...engine.catalog.streams import Group, Stream
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -27,9 +28,8 @@ from ...engine.errors import (
     ProtocolViolation,
     SerializationFailure,
 )
-from ...engine.members.member import Shown
+from ...engine.groups.member import Shown
 from ...engine.quoting import ident
-from ...engine.streams.streams import Group, Stream
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..peers.owners import Owners

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError, DuplicateObject, LockNotAvailable, UndefinedObject
 from ...engine.quoting import fold
-from ...engine.streams.streams import key_of
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..language import statements as st

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...engine.catalog.streams import Stream
+from ...engine.definitions.start_positions import check_partitions
 from ...engine.errors import DucktailError, NotSupported
-from ...engine.groups.places import check_partitions
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..language import statements as st

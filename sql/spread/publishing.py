@@ -21,7 +21,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.duckdb_errors import translated
+from ...engine.catalog.streams import Stream
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -33,9 +34,7 @@ from ...engine.errors import (
 from ...engine.partitioning import hash_of
 from ...engine.placement.membership import PUBLISHED_REMOTELY
 from ...engine.quoting import ident
-from ...engine.streams.placed import Placed
-from ...engine.streams.streams import Stream
-from ...engine.topics import LENT, PLACE_COLUMNS, Named, Published
+from ...engine.topics import LENT, PLACE_COLUMNS, Named, Placed, Published
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting, all_of
 from ..context import Context
@@ -335,9 +334,7 @@ def _stored_there(
             return [(row[0], row[1]) for row in rows] if told else rows
 
 
-def _check(
-    topic: Stream, local: str, shares: Mapping[str, pa.Table], outcomes: Mapping[str, object]
-) -> None:
+def _check(topic: Stream, local: str, shares: Mapping[str, pa.Table], outcomes: Mapping[str, object]) -> None:
     """Raise the first error of a share, or that the statement was ended, and say what of it stands."""
     failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
     if not failed:

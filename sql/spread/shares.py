@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from ...engine.catalog.streams import Stream
 from ...engine.errors import (
     ConnectionLost,
     DucktailError,
@@ -17,7 +18,6 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.placement.membership import DELIVERED, ROUTED
-from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..peers.owners import Owners

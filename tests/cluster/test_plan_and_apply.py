@@ -11,7 +11,7 @@ import pytest
 from cluster_processes import ClusterProcesses, free_ports
 
 from ducktail.__main__ import main
-from ducktail.engine.placement.file import read_cluster_file
+from ducktail.engine.placement.cluster_file import read_cluster_file
 
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0, 2, 4", n2 = "1, 3, 5" }\n'
 

@@ -11,9 +11,9 @@ import pytest
 from cluster_processes import ClusterProcesses
 
 from ducktail.__main__ import main
+from ducktail.engine.catalog.passwords import make_verifier
 from ducktail.engine.cluster.users import read_users, render_users
 from ducktail.engine.errors import InvalidParameterValue
-from ducktail.engine.rights.scram import make_verifier
 
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0" }\n'
 VERIFIER = str(make_verifier("x", b"salt"))

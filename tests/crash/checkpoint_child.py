@@ -13,8 +13,7 @@ from pathlib import Path
 
 from checkpoint_jobs import JOBS, KEEP, Job, Steps, state
 
-from ducktail.engine.checkpoints.disk import SystemDisk
-from ducktail.engine.checkpoints.file_backend import FileBackend
+from ducktail.engine.checkpoints.file_backend import FileBackend, SystemDisk
 
 
 class Killer(SystemDisk):

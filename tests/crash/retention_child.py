@@ -19,7 +19,7 @@ from hands import DAY_US, Hands
 from reopening import QUIET
 
 from ducktail.engine.database import Database
-from ducktail.engine.trimming import compaction, rows_behind
+from ducktail.engine.retention import compaction, deleted_prefix
 
 # Steps so small that the log is cut, and compacted, in several.
 STEP_LSNS, STEP_ROWS = 60, 40
@@ -55,7 +55,7 @@ def look(path: Path, steps: int) -> None:
 
 def main(file: Path, copies: Path, stride: int) -> None:
     """Kill a pass at its steps."""
-    rows_behind.STEP_LSNS = compaction.STEP_LSNS = STEP_LSNS
+    deleted_prefix.STEP_LSNS = compaction.STEP_LSNS = STEP_LSNS
     compaction.STEP_ROWS = STEP_ROWS
     killed = 0
     while True:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from checkpoint_jobs import JOBS, KEEP, Job, Newest, Steps, state
 
-from ducktail.engine.checkpoints.disk import SystemDisk
-from ducktail.engine.checkpoints.file_backend import TEMPORARY, FileBackend
+from ducktail.engine.checkpoints.file_backend import TEMPORARY, FileBackend, SystemDisk
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,7 +11,7 @@ from hands import HOUR_US, Hands
 from local_client import Client, Row, raises, state_of
 from reopening import Editable
 
-from ducktail.engine.live import streams
+from ducktail.engine.system_views.rows import streams
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from local_client import Client, raises
 from ducktail.engine.buffers import publishing
 from ducktail.engine.buffers.buffer import StreamBuffer
 from ducktail.engine.buffers.scan import Scan, ScanRange
+from ducktail.engine.catalog.streams import Stream
 from ducktail.engine.database import Database
-from ducktail.engine.streams.streams import Stream
 from ducktail.sql.scans import scans
 
 

@@ -13,7 +13,7 @@ from reopening import QUIET
 from server_process import ServerProcess
 
 from ducktail.engine.database import Database
-from ducktail.engine.groups import bookmarks
+from ducktail.engine.definitions import bookmarks
 from ducktail.engine.storage.backup import restore
 
 LEFT = "select whole, events, trimmed_events, trimmed from ducktail.bookmarks where bookmark_name = $1"

@@ -10,15 +10,10 @@ import pytest
 
 from ducktail.engine.capture import capture
 from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan
-from ducktail.engine.capture.determinism import (
-    BY_NAMES,
-    consistent_functions,
-    is_constant,
-    is_deterministic,
-)
+from ducktail.engine.duck.determinism import BY_NAMES, consistent_functions, is_constant, is_deterministic
+from ducktail.engine.duck.table_shape import read_shape
 from ducktail.engine.errors import CharacterNotInRepertoire, InternalError, NotSupported
 from ducktail.engine.partitioning import hash_of
-from ducktail.engine.table import read_shape
 from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.text.classify import classify
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from ducktail.engine.binding import bind
 from ducktail.engine.capture import capture
 from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan, read_views
+from ducktail.engine.duck.binding import bind
+from ducktail.engine.duck.table_shape import read_shape
 from ducktail.engine.errors import NotSupported
 from ducktail.engine.partitioning import hash_of
-from ducktail.engine.table import read_shape
 from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.text.classify import classify
 

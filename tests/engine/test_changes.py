@@ -13,8 +13,8 @@ from ducktail.engine.buffers.buffers import CHANGES_IDLE_S
 from ducktail.engine.buffers.scan import Scan, ScanRange
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.log.changes import ChangesQuery
-from ducktail.engine.log.event_rows import rows_in_formats
+from ducktail.engine.log.envelope_changes import ChangesQuery
+from ducktail.engine.log.events import rows_in_formats
 from ducktail.engine.values import datarow
 
 # Half a minute in all: left out of `make quick`.

@@ -11,20 +11,15 @@ from typing import Any, cast
 import pytest
 from local_client import raises
 
-from ducktail.engine.checkpoints import kept
-from ducktail.engine.checkpoints.backend import KEEP, Backend
-from ducktail.engine.checkpoints.bounds import TIME_US_MAX
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
+from ducktail.engine.checkpoints.backend import KEEP, Backend, KeptBackend, MemoryBackend
 from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.file_backend import FileBackend
-from ducktail.engine.checkpoints.kept import KeptBackend
 from ducktail.engine.checkpoints.kinds import CustomPosition
-from ducktail.engine.checkpoints.lsn import PartitionLsns
-from ducktail.engine.checkpoints.memory_backend import MemoryBackend
-from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.checkpoints.positions import PartitionLsns
+from ducktail.engine.checkpoints.state import TIME_US_MAX, Checkpoint, CheckpointState
 from ducktail.engine.database import Database
+from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of_jobs
 from ducktail.engine.errors import DataCorrupted, SerializationFailure
-from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
 
 Make = Callable[..., Backend]
 LONG_AGO_US = 1_700_000_000_000_000
@@ -292,7 +287,7 @@ def test_what_is_listed_goes_before_it_is_read(
 
     monkeypatch.setattr(KeptBackend, "_intact", late)
     assert read(backend)[-1] == state(7)
-    monkeypatch.setattr(kept, "LOOKS_MAX", 2)
+    monkeypatch.setattr(backend, "LOOKS_MAX", 2)
     left += range(8, 14)
     with pytest.raises(SerializationFailure, match="faster than they can be read"):
         read(backend)

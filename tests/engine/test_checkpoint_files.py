@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from local_client import raises
 
-from ducktail.engine.checkpoints.disk import SystemDisk
-from ducktail.engine.checkpoints.file_backend import LOCK, TEMPORARY, FileBackend
-from ducktail.engine.checkpoints.json_form import FILE_BYTES_MAX
+from ducktail.engine.checkpoints.encodings import FILE_BYTES_MAX
+from ducktail.engine.checkpoints.file_backend import LOCK, TEMPORARY, FileBackend, SystemDisk
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.errors import DataCorrupted
 

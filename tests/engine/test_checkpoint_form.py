@@ -13,20 +13,26 @@ import pytest
 from local_client import raises
 from random_checkpoints import FORMS, Form, fuzz, is_told, random_state, sealed
 
-from ducktail.engine.checkpoints.binary_form import FORM_BYTES_MAX, HEAD_BYTES, from_bytes, to_bytes
-from ducktail.engine.checkpoints.bounds import (
+from ducktail.engine.checkpoints.encodings import (
+    FORM_BYTES_MAX,
+    HEAD_BYTES,
+    from_bytes,
+    from_json,
+    to_bytes,
+    to_json,
+)
+from ducktail.engine.checkpoints.gtid import MysqlGtids
+from ducktail.engine.checkpoints.kinds import CustomPosition
+from ducktail.engine.checkpoints.positions import PartitionLsns, PostgresLsn
+from ducktail.engine.checkpoints.state import (
     NAME_BYTES_MAX,
     NAMES_MAX,
     STATE_BYTES_MAX,
     TIME_US_MAX,
     VALUE_BYTES_MAX,
+    Checkpoint,
+    CheckpointState,
 )
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
-from ducktail.engine.checkpoints.gtid import MysqlGtids
-from ducktail.engine.checkpoints.json_form import from_json, to_json
-from ducktail.engine.checkpoints.kinds import CustomPosition
-from ducktail.engine.checkpoints.lsn import PartitionLsns, PostgresLsn
-from ducktail.engine.checkpoints.state import CheckpointState
 
 # DUCKTAIL_FUZZ=SECONDS fuzzes for so long, else a share.
 SECONDS = float(os.environ.get("DUCKTAIL_FUZZ", 0))
@@ -131,7 +137,7 @@ def test_a_length_that_lies_is_told(length: int) -> None:
 def test_a_newer_version_is_told_as_such() -> None:
     data = bytearray(sealed("binary", to_bytes(STATE)))
     data[4] = 2
-    from ducktail.engine.checkpoints.binary_form import digest
+    from ducktail.engine.checkpoints.encodings import digest
 
     data[12:28] = digest(bytes(data[:12]), bytes(data[28:]))
     with raises("XX001") as found:

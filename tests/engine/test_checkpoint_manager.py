@@ -12,13 +12,11 @@ import pytest
 from hands import Hands
 from local_client import raises
 
-from ducktail.engine.checkpoints.backend import Backend
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
+from ducktail.engine.checkpoints.backend import Backend, MemoryBackend
 from ducktail.engine.checkpoints.file_backend import FileBackend
-from ducktail.engine.checkpoints.lsn import PostgresLsn
 from ducktail.engine.checkpoints.manager import CheckpointManager, Snapshot
-from ducktail.engine.checkpoints.memory_backend import MemoryBackend
-from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.checkpoints.positions import PostgresLsn
+from ducktail.engine.checkpoints.state import Checkpoint, CheckpointState
 from ducktail.engine.clock import SystemClock
 
 

@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 from local_client import raises
 
-from ducktail.engine.checkpoints.backend import Backend
-from ducktail.engine.checkpoints.bounds import VALUE_BYTES_MAX
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
-from ducktail.engine.checkpoints.duckdb_backend import TABLE
-from ducktail.engine.checkpoints.lsn import PartitionLsns
-from ducktail.engine.checkpoints.memory_backend import MemoryBackend
-from ducktail.engine.checkpoints.saved import UNPRUNED_MAX
-from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.checkpoints.backend import Backend, MemoryBackend
+from ducktail.engine.checkpoints.duckdb_backend import TABLE, UNPRUNED_MAX
+from ducktail.engine.checkpoints.positions import PartitionLsns
+from ducktail.engine.checkpoints.state import VALUE_BYTES_MAX, Checkpoint, CheckpointState
 from ducktail.engine.database import Database
+from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of_jobs
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,14 @@ import duckdb
 import pytest
 from local_client import Client, raises
 
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
+from ducktail.engine.catalog.streams import Stream
 from ducktail.engine.checkpoints.duckdb_backend import TABLE
-from ducktail.engine.checkpoints.lsn import PartitionLsns
-from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.checkpoints.positions import PartitionLsns
+from ducktail.engine.checkpoints.state import Checkpoint, CheckpointState
 from ducktail.engine.database import Database
+from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of, checkpoints_of_jobs
 from ducktail.engine.errors import DataCorrupted
-from ducktail.engine.groups.checkpoints import checkpoints_of, checkpoints_of_jobs
 from ducktail.engine.storage.backup import restore
-from ducktail.engine.streams.streams import Stream
 
 
 @pytest.fixture

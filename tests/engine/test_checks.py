@@ -14,8 +14,8 @@ from hands import HOUR_US, Hands
 from local_client import Client, raises
 from reopening import Editable
 
-from ducktail.engine.checks import at_opening, row_sums
-from ducktail.engine.definitions import resync
+from ducktail.engine.checks import check, row_sums
+from ducktail.engine.table_changes import resync
 
 TABLE = (
     "id int primary key, v text collate nocase, f double, l int[], s struct(a int, b text), b blob, "
@@ -310,7 +310,7 @@ def test_an_opening_looks_only_where_it_must_and_can(base: Base, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr("ducktail.engine.database.mark_unlike", lambda *_: pytest.fail("nobody has written"))
         base.behind()
-    monkeypatch.setattr(at_opening, "SUMMED_ROWS_MAX", 24)
+    monkeypatch.setattr(check, "SUMMED_ROWS_MAX", 24)
     base.behind("update t set f = 1.5 where id = 1")
     assert len(base("select * from stream s")) == 14  # Too many rows to be read, with those of the log.
     assert base.found() == [("changed", 1)]
@@ -327,7 +327,7 @@ def test_an_opening_reads_no_more_bytes_than_it_has_time_for(
         base(f"create table {table} (id int primary key, l text[])")
         base(f"insert into {table} select i, [repeat('x', {length})] from range(3) as r(i)")
         base(f"create stream of_{table} on {table}")
-    monkeypatch.setattr(at_opening, "SUMMED_BYTES_MAX", 150_000)
+    monkeypatch.setattr(check, "SUMMED_BYTES_MAX", 150_000)
     base.behind("update wide set l = ['y'] where id = 1", "update narrow set l = ['y'] where id = 1")
     assert base("select * from stream of_wide") == []
     base.refuses("55000", "select * from stream of_narrow")

@@ -10,17 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from ducktail.engine.errors import InvalidParameterValue, IoError, WrongState
-from ducktail.engine.placement.file import (
+from ducktail.engine.placement.cluster_file import (
     ClusterFile,
     FilePlacement,
-    Move,
-    moves,
+    PartitionMove,
+    partition_moves,
     read_cluster_file,
     read_cluster_text,
     render,
 )
-from ducktail.engine.placement.node import Node
-from ducktail.engine.placement.rules import Rule, ranges_text, read_ranges
+from ducktail.engine.placement.placement import Node, Rule, ranges_text, read_ranges
 
 TEXT = """\
 cluster = "shop"
@@ -177,9 +176,9 @@ def test_moves_are_places_with_another_owner() -> None:
 
 def test_a_topic_that_comes_under_another_rule_moves() -> None:
     deals, one = Rule("*", ("n1", "n2")), Rule("main.a", ("n1", "n1", "n1"))
-    assert moves([deals], [one, deals]) == [Move("main.a", 1, "n2", "n1")]
-    assert moves([one, deals], [deals]) == [Move("main.a", 1, "n1", "n2")]
-    assert moves([deals], [Rule("*", ("n1", "n2", "n3"))])[0] == Move("*", 2, "n1", "n3")
+    assert partition_moves([deals], [one, deals]) == [PartitionMove("main.a", 1, "n2", "n1")]
+    assert partition_moves([one, deals], [deals]) == [PartitionMove("main.a", 1, "n1", "n2")]
+    assert partition_moves([deals], [Rule("*", ("n1", "n2", "n3"))])[0] == PartitionMove("*", 2, "n1", "n3")
 
 
 NAMES = some.sampled_from(["n1", "n2", "n-3", "n.4"])

@@ -18,8 +18,7 @@ from ducktail.engine.errors import (
     UndefinedGroup,
 )
 from ducktail.engine.placement.membership import INSTALLED, REFUSED
-from ducktail.engine.placement.node import Node
-from ducktail.engine.placement.placement import LocalPlacement
+from ducktail.engine.placement.placement import LocalPlacement, Node
 from ducktail.sql.peers.learned import still_missing
 
 N1, N2 = Node("n1", "127.0.0.1", 1), Node("n2", "127.0.0.1", 2)

@@ -7,8 +7,8 @@ from compacting import Compacting, lsns
 from hands import DAY_US, HOUR_US, SECOND_US
 from local_client import Client, raises
 
-from ducktail.engine.trimming import compaction
-from ducktail.engine.waiting import run
+from ducktail.engine.retention import compaction
+from ducktail.engine.waiting import drive
 
 pytestmark = pytest.mark.slow
 
@@ -443,7 +443,7 @@ def test_what_a_read_under_way_is_still_to_give_stays(base: Compacting) -> None:
     base("insert into t select i, 0 from range(3000) r(i)")
     for age_us, rest in ((10 * SECOND_US, 2990), (62 * SECOND_US, 0)):
         other, end_lsn = Client(base.database), base.database.commits.last_lsn
-        result = run(other.session.execute(run(other.session.parse("select lsn from stream s")), ()))
+        result = drive(other.session.execute(drive(other.session.parse("select lsn from stream s")), ()))
         head = result.fetch(10)
         assert head is not None and head.record_batch().num_rows == 10
         base("update t set v = v + 1")

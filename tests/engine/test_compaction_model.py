@@ -9,7 +9,7 @@ import pytest
 from compacting import Compacting, lsns
 from hands import HOUR_US
 
-from ducktail.engine.trimming import compaction
+from ducktail.engine.retention import compaction
 
 pytestmark = pytest.mark.slow
 

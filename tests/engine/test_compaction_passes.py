@@ -12,11 +12,11 @@ from compacting import Compacting, lsns
 from hands import HOUR_US, SECOND_US
 from local_client import raises
 
-from ducktail.engine.buffers.retained_bytes import RetainedBytes
-from ducktail.engine.log import compacted
-from ducktail.engine.log.compacted import Range
-from ducktail.engine.trimming import compaction
-from ducktail.engine.trimming.superseded import Superseded
+from ducktail.engine.buffers.buffer import RetainedBytes
+from ducktail.engine.log import deleted_ranges
+from ducktail.engine.log.deleted_ranges import Range
+from ducktail.engine.retention import compaction
+from ducktail.engine.retention.compaction import Superseded
 
 pytestmark = pytest.mark.slow
 
@@ -153,20 +153,20 @@ def test_many_steps(base: Compacting, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranges() -> None:
-    ranges = compacted.extended((), 10)
+    ranges = deleted_ranges.extended((), 10)
     assert ranges == (Range(1, 10),)
-    assert compacted.expired_through(ranges, 10**18) == 0
+    assert deleted_ranges.expired_through(ranges, 10**18) == 0
     keep_us = 32 * 100
-    ranges = compacted.finished(compacted.counted(ranges, [3]), 1000, keep_us)
+    ranges = deleted_ranges.finished(deleted_ranges.counted(ranges, [3]), 1000, keep_us)
     assert ranges == (Range(1, 10, 3, 1000),)
-    assert compacted.extended(ranges, 10) == ranges
+    assert deleted_ranges.extended(ranges, 10) == ranges
     for number, now_us in enumerate(range(1010, 20_000, 10), 2):
-        ranges = compacted.finished(compacted.extended(ranges, number * 10), now_us, keep_us)
-        assert ranges[0].first_lsn == 1 and compacted.through(ranges) == number * 10
+        ranges = deleted_ranges.finished(deleted_ranges.extended(ranges, number * 10), now_us, keep_us)
+        assert ranges[0].first_lsn == 1 and deleted_ranges.through(ranges) == number * 10
         assert all(one.last_lsn + 1 == two.first_lsn for one, two in pairwise(ranges))
-        assert len(ranges) <= compacted.SHARES + 2
+        assert len(ranges) <= deleted_ranges.SHARES + 2
         # What was compacted so long ago is known to be, a share of the time later at most.
-        old = compacted.expired_through(ranges, now_us - keep_us)
+        old = deleted_ranges.expired_through(ranges, now_us - keep_us)
         assert (now_us - keep_us - 100 - 1000) // 10 * 10 <= old or now_us < 1000 + keep_us + 110
     assert sum(one.removed for one in ranges) == 3
 

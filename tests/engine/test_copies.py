@@ -14,9 +14,9 @@ from local_client import Client, state_of
 from reopening import Reopening
 
 from ducktail.engine.buffers import copied_events
-from ducktail.engine.groups import copying
+from ducktail.engine.catalog.copies import CHUNK_ROWS, Copy
+from ducktail.engine.definitions import whole_copies
 from ducktail.engine.log.events import Event
-from ducktail.engine.streams.copies import CHUNK_ROWS, Copy
 from ducktail.sql.dbapi.stream_manager import StreamManager
 from ducktail.sql.following.following import Following
 from ducktail.sql.session import Session
@@ -501,7 +501,7 @@ def test_no_second_copy_for_one_read(client: Client, clock: Hands, monkeypatch: 
         return fill(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "fill_sql", filling)
+        patch.setattr(whole_copies, "fill_sql", filling)
         refused(client, "72000", "select lsn from stream s consumer group g")
     assert len(fills) == 1
     assert mirror(client) == table(client)
@@ -527,7 +527,7 @@ def test_what_comes_to_the_group_while_its_copy_is_taken(
         other.close()
         return fill(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "fill_sql", filling)
+    monkeypatch.setattr(whole_copies, "fill_sql", filling)
     client("drop consumer group g on s")
     client(f"{make} start after 0")
     refused(client, "42704", "select lsn from stream s consumer group g")
@@ -560,7 +560,7 @@ def test_writers_and_ddl_go_on_while_it_is_taken(client: Client, monkeypatch: py
             other.close()
         return fill(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "fill_sql", filling)
+    monkeypatch.setattr(whole_copies, "fill_sql", filling)
     client("create consumer group g on s start snapshot")
     copied = client("select key, after, lsn from stream s consumer group g where op = 'snapshot'")
     assert {json.loads(key)["id"]: json.loads(after)["v"] for key, after, _ in copied} == before
@@ -574,7 +574,7 @@ def test_what_fails_leaves_nothing(
         return "SELECT error('disk full')"
 
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "fill_sql", failing)
+        patch.setattr(whole_copies, "fill_sql", failing)
         with pytest.raises(Exception, match="disk full"):
             client("create consumer group g on s start snapshot")
     assert copy_tables(client) == 0
@@ -594,11 +594,11 @@ def test_what_fails_leaves_nothing(
         return endless
 
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "fill_sql", cancelling)
+        patch.setattr(whole_copies, "fill_sql", cancelling)
         refused(client, "57014", "create consumer group g on s start snapshot")
     over.set()
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "fill_sql", lambda *args: endless)
+        patch.setattr(whole_copies, "fill_sql", lambda *args: endless)
         client("set statement_timeout = '300 ms'")
         refused(client, "57014", "create consumer group g on s start snapshot")
         client("set statement_timeout = 0")
@@ -609,7 +609,7 @@ def test_what_fails_leaves_nothing(
 
     # As a kill between the copy's rows and its group.
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "discard", lambda *args: None)
+        patch.setattr(whole_copies, "discard", lambda *args: None)
         patch.setattr("ducktail.sql.runners.whole_copies.discard", lambda *args: None)
         patch.setattr("ducktail.sql.runners.whole_copies.present_stream", stopped)
         with pytest.raises(RuntimeError):
@@ -698,7 +698,7 @@ def test_what_is_renamed_or_revoked_while_it_is_taken(
             client(statement)
         return fill(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "fill_sql", filling)
+    monkeypatch.setattr(whole_copies, "fill_sql", filling)
     ann("create consumer group g on s start snapshot")
     assert len(ann("select lsn from stream s2 consumer group g")) == ROWS
     meanwhile[:] = ["revoke select on t from ann"]

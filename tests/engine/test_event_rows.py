@@ -7,7 +7,7 @@ from itertools import product
 import duckdb
 import pytest
 
-from ducktail.engine.log.event_rows import copy_rows, rows_in_formats
+from ducktail.engine.log.events import copy_rows, rows_in_formats
 from ducktail.engine.log.log import EVENT_TYPES
 from ducktail.engine.values import datarow
 from ducktail.engine.values.copy_rows import CopyForm

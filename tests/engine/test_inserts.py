@@ -8,9 +8,8 @@ import pytest
 
 from ducktail.engine.database import Database
 from ducktail.engine.log.log import Commit
-from ducktail.engine.log.several_logs import event_query
-from ducktail.engine.log.table_query import EventQuery
-from ducktail.engine.waiting import run
+from ducktail.engine.log.queries import EventQuery, event_query
+from ducktail.engine.waiting import drive
 from ducktail.sql.session import Session
 
 TABLE = """
@@ -41,7 +40,7 @@ def test_inserts_are_read_in_a_shorter_way(options: str, annotation: str | None)
     database = Database.open(":memory:")
     session = Session(database)
     for text in (TABLE, f"CREATE STREAM s {options}", ROWS):
-        run(session.execute(run(session.parse(text))))
+        drive(session.execute(drive(session.parse(text))))
     (stream,) = database.catalog.streams.values()
     query = event_query(database.catalog, stream)
     assert isinstance(query, EventQuery)
@@ -56,7 +55,7 @@ def test_inserts_are_read_in_a_shorter_way(options: str, annotation: str | None)
     assert rows == general.fetchall() and len(rows) == 2
     assert json.loads(rows[0][6]).keys() >= {"v", "d"}
     cursor.close()
-    run(session.close())
+    drive(session.close())
     database.close()
 
 
@@ -66,7 +65,7 @@ def test_only_what_inserts_alone_is_told_so() -> None:
     session = Session(database)
 
     def do(text: str) -> None:
-        run(session.execute(run(session.parse(text))))
+        drive(session.execute(drive(session.parse(text))))
 
     told: list[bool] = []
     put = database.publisher.put
@@ -86,5 +85,5 @@ def test_only_what_inserts_alone_is_told_so() -> None:
     for text in ("BEGIN", "INSERT INTO t VALUES (20, 1)", "DELETE FROM t WHERE id = 20", "COMMIT"):
         do(text)
     assert told == [True, True, True, False, False, False, False]
-    run(session.close())
+    drive(session.close())
     database.close()

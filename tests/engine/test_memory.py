@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from local_client import Client, raises
 
-from ducktail.engine.buffers.budget import hold
 from ducktail.engine.buffers.buffer import Addition, StreamBuffer
+from ducktail.engine.buffers.buffers import hold
 from ducktail.engine.database import Database
 from ducktail.engine.errors import InvalidParameterValue
 from ducktail.engine.settings import Settings

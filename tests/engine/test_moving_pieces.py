@@ -8,12 +8,12 @@ import pytest
 from hands import DAY_US, Hands
 from nodes_in_process import Cluster, nodes_in_process
 
-from ducktail.engine.cluster import giving
-from ducktail.engine.cluster.taking import Came, Taker
+from ducktail.engine.catalog.segments import EVENTS
+from ducktail.engine.catalog.streams import Stream
+from ducktail.engine.cluster import send_partition
+from ducktail.engine.cluster.receive_partition import Came, Taker
 from ducktail.engine.database import Database
-from ducktail.engine.streams.segments import EVENTS
-from ducktail.engine.streams.streams import Stream
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 
 MIB = 1 << 20
 
@@ -52,8 +52,8 @@ def published(cluster: Cluster, node: str, *events: tuple[int, int]) -> None:
 def pieces(database: Database) -> list[tuple[int, int]]:
     """Of each piece of partition 0 how many events and bytes it has; they go on where the last one ended."""
     found, after = [], 0
-    run(database.publisher.wait_published(database.commits.last_lsn))
-    while (piece := giving.piece(database, of(database), 0, after)).num_rows:
+    drive(database.publisher.wait_published(database.commits.last_lsn))
+    while (piece := send_partition.piece(database, of(database), 0, after)).num_rows:
         lsns = piece.column("lsn").to_pylist()
         assert lsns == sorted(lsns) and lsns[0] > after
         after = lsns[-1]
@@ -64,10 +64,12 @@ def pieces(database: Database) -> list[tuple[int, int]]:
 def move(cluster: Cluster, partition: int, source: str, target: str) -> None:
     """Bring a partition from node to node by the placement in force."""
     giver, taker = cluster.databases[source], cluster.databases[target]
-    facts = run(giving.give(giver, giver.sessions.new_id(), of(giver), [partition], target, force=False))
+    facts = drive(
+        send_partition.give(giver, giver.sessions.new_id(), of(giver), [partition], target, force=False)
+    )
     taking = Taker(taker, taker.sessions.new_id(), of(taker), taker.placement.epoch)
     after = 0
-    while (piece := giving.piece(giver, of(giver), partition, after)).num_rows:
+    while (piece := send_partition.piece(giver, of(giver), partition, after)).num_rows:
         taking.put(partition, piece)
         after = piece.column("lsn")[-1].as_py()
     taking.finish({partition: Came(facts[partition], source, *taking.counted(partition))})
@@ -79,9 +81,10 @@ def test_a_piece_is_bounded_by_its_bytes(cluster: Cluster) -> None:
     first, *others = pieces(cluster.databases["n1"])
     assert sum(count for count, _ in (first, *others)) == 5020
     assert all(
-        size < 2 * giving.PIECE_BYTES and count <= giving.PIECE_ROWS for count, size in (first, *others)
+        size < 2 * send_partition.PIECE_BYTES and count <= send_partition.PIECE_ROWS
+        for count, size in (first, *others)
     )
-    assert first[0] == giving.FIRST_ROWS
+    assert first[0] == send_partition.FIRST_ROWS
 
 
 def test_what_was_given_on_is_let_go_of_by_retention(cluster: Cluster, clock: Hands) -> None:

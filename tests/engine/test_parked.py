@@ -14,7 +14,7 @@ from reopening import QUIET
 from server_process import ServerProcess
 
 from ducktail.engine.database import Database
-from ducktail.engine.groups import parking
+from ducktail.engine.definitions import parking
 from ducktail.engine.log.log import side_log
 
 READ = "select lsn from stream s consumer group g"

@@ -6,10 +6,10 @@ import duckdb
 import pytest
 from local_client import Client
 
-from ducktail.engine import parsed
-from ducktail.engine.capture.description import USER_PARAMETERS_MAX
+from ducktail.engine.capture.plan import USER_PARAMETERS_MAX
 from ducktail.engine.database import Database
-from ducktail.engine.parsed import Parsed
+from ducktail.engine.duck import binding
+from ducktail.engine.duck.binding import Parsed
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_text_is_kept_from_its_second_run_on(
     assert [text.run(cursor).fetchall() for _ in range(2)] == [[(3,)], [(3,)]]
     cursor.execute("SET integer_division = false")
     assert text.run(cursor).fetchall() == [(3,)]
-    monkeypatch.setattr(parsed, "KEPT_CHARS_MAX", 8)
+    monkeypatch.setattr(binding, "KEPT_CHARS_MAX", 8)
     long = Parsed("SELECT 7 / 2 ")
     assert [long.run(cursor).fetchall() for _ in range(3)] == [[(3.5,)]] * 3
     cursor.execute("SET integer_division = true")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from local_client import Client, raises
 
-from ducktail.engine import pipelines
 from ducktail.engine.database import Database
+from ducktail.engine.system_views import pipelines
 
 
 def report(client: Client, name: str, batch: int = 0) -> None:

@@ -21,9 +21,9 @@ from ducktail.engine.errors import (
     SerializationFailure,
     UndefinedObject,
 )
-from ducktail.engine.offsets.polls import Poll
+from ducktail.engine.groups.polls import Poll
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Wait, block, run
+from ducktail.engine.waiting import Wait, block_on, drive
 from ducktail.sql.session import Session
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ class Client:
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
         """Run a statement; its rows."""
-        return rows_of(run(self.session.execute(run(self.session.parse(text)))))
+        return rows_of(drive(self.session.execute(drive(self.session.parse(text)))))
 
     def held(self, text: str) -> Held:
         """Run a statement up to its first wait that is not over."""
@@ -52,14 +52,14 @@ class Client:
     def close(self) -> None:
         for held in self._held:
             held.work.close()
-        run(self.session.close())
+        drive(self.session.close())
 
 
 class Held:
     """A statement that waits; driven by hand, as the gateway's event loop does."""
 
     def __init__(self, session: Session, text: str) -> None:
-        self.work = session.execute(run(session.parse(text)))
+        self.work = session.execute(drive(session.parse(text)))
         self.result: Any = None
         self.wait: Wait | None = None
         self._send(None)
@@ -89,7 +89,7 @@ class Held:
         while self.wait is not None and time.monotonic() < end:
             left_s = max(0.0, end - time.monotonic())
             timeout_s = left_s if self.wait.timeout_s is None else self.wait.timeout_s
-            done = block(Wait(self.wait.future, min(left_s, timeout_s)))
+            done = block_on(Wait(self.wait.future, min(left_s, timeout_s)))
             if done or timeout_s <= left_s:
                 self._send(done)
 
@@ -140,7 +140,7 @@ def writer(clients: Callable[[], Client]) -> Client:
 
 def published(database: Database) -> None:
     """All that is committed is readable, and who waits for it has been told."""
-    run(database.commits.wait_readable())
+    drive(database.commits.wait_readable())
     # The publisher tells after it: a commit of another round comes when it has.
     done = threading.Event()
     while not done.is_set():

@@ -8,11 +8,15 @@ from collections.abc import Callable
 import pytest
 from local_client import raises
 
-from ducktail.engine.checkpoints.binlog import BinlogPosition
 from ducktail.engine.checkpoints.gtid import MariadbGtids, MysqlGtids
 from ducktail.engine.checkpoints.kinds import KINDS, CustomPosition, parse_position
-from ducktail.engine.checkpoints.lsn import PartitionLsns, PostgresLsn
-from ducktail.engine.checkpoints.position import POSITION_CHARS_MAX, Position
+from ducktail.engine.checkpoints.positions import (
+    POSITION_CHARS_MAX,
+    BinlogPosition,
+    PartitionLsns,
+    Position,
+    PostgresLsn,
+)
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "00000000-1111-2222-3333-444444444444"

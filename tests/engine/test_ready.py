@@ -19,13 +19,13 @@ from ducktail.engine.buffers.buffer import StreamBuffer
 from ducktail.engine.buffers.publisher import Note
 from ducktail.engine.buffers.publishing import refill
 from ducktail.engine.buffers.ready import READY_EVENTS_MAX, READY_STREAMS_MAX, ReadyQueries
+from ducktail.engine.catalog.streams import Stream
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.log.several_logs import event_query
-from ducktail.engine.offsets import polls
-from ducktail.engine.offsets.polls import Poll
-from ducktail.engine.streams.streams import Stream
-from ducktail.engine.waiting import run
+from ducktail.engine.groups import polls
+from ducktail.engine.groups.polls import Poll
+from ducktail.engine.log.queries import event_query
+from ducktail.engine.waiting import drive
 from ducktail.sql.session import Session
 
 pytestmark = pytest.mark.slow
@@ -63,11 +63,11 @@ class Scene:
     def do_here(self, *texts: str) -> None:
         for text in texts:
             self._rest()
-            run(self.session.execute(run(self.session.parse(text))))
+            drive(self.session.execute(drive(self.session.parse(text))))
 
     def _rest(self) -> None:
         """Until the publisher has nothing to do: beside it a commit is left to its thread."""
-        run(self.database.commits.wait_readable())
+        drive(self.database.commits.wait_readable())
         ends_s = time.monotonic() + 30
         while not self.database.publisher.is_idle:
             assert time.monotonic() < ends_s
@@ -86,7 +86,7 @@ class Scene:
 
     def check(self) -> None:
         """What is buffered of each stream is what its log says."""
-        run(self.database.commits.wait_readable())
+        drive(self.database.commits.wait_readable())
         cursor = self.database.cursor(utc=True)
         for stream in self.database.catalog.streams.values():
             hot = self.database.buffers.of(stream)
@@ -109,7 +109,7 @@ class Scene:
         for poll in self.polls:
             self.database.polls.leave(poll)
         self._worker.shutdown()
-        run(self.session.close())
+        drive(self.session.close())
         self.database.close()
 
 

@@ -11,8 +11,8 @@ from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 from reopening import Reopening
 
-from ducktail.engine.buffers.retained_bytes import MARKS_MAX, RetainedBytes
-from ducktail.engine.log.edges import Edge, Edges, read_edges
+from ducktail.engine.buffers.buffer import MARKS_MAX, RetainedBytes
+from ducktail.engine.log.deleted_ranges import Edge, Edges, read_edges
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from local_client import Client, raises
 from reopening import Reopening
 
 from ducktail.engine.buffers import scan
-from ducktail.engine.definitions import versions
-from ducktail.engine.rights.rights import relation
+from ducktail.engine.catalog.rights import relation
 from ducktail.engine.storage.audit import audit
+from ducktail.engine.table_changes import table_versions
 from ducktail.engine.waiting import Waiting
 from ducktail.sql.context import Context
 from ducktail.sql.scans import opening
@@ -215,7 +215,7 @@ def test_schema_events_are_not_parked(client: Client) -> None:
 
 
 def test_versions_are_bounded_and_read_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "VERSIONS_MAX", 5)
+    monkeypatch.setattr(table_versions, "VERSIONS_MAX", 5)
     monkeypatch.setattr(scan, "VERSIONS_AT_ONCE", 2)
     for turn in range(4):
         client(f"insert into t values ({turn}, 0)")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ducktail.engine.errors import OutOfMemory
-from ducktail.engine.spill import Extent, SpillFile, SpillSpace
+from ducktail.engine.storage.spill import Extent, SpillFile, SpillSpace
 from ducktail.sql.results.results import ArrowBatch, EventBatch
 from ducktail.sql.results.spool import KeptSource, Spool
 

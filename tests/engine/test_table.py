@@ -9,9 +9,9 @@ import pytest
 from local_client import Client
 
 from ducktail.engine.database import Database
+from ducktail.engine.duck.table_shape import Column, read_shape
 from ducktail.engine.errors import NotSupported, UndefinedTable
 from ducktail.engine.quoting import ident, literal
-from ducktail.engine.table import Column, read_shape
 
 
 @pytest.fixture

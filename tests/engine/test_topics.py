@@ -11,7 +11,7 @@ from hands import DAY_US, Hands
 from local_client import Client, raises
 from reopening import Reopening
 
-from ducktail.engine.live_groups import offsets
+from ducktail.engine.system_views.group_rows import offsets
 
 
 @pytest.fixture

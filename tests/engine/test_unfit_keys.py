@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from local_client import Client, raises
 
-from ducktail.engine import table
 from ducktail.engine.database import Database
 from ducktail.engine.definitions import stream_spec
+from ducktail.engine.duck import table_shape
 from ducktail.engine.storage.side_file import side_path
 
 TYPES = ["TIMETZ", "GEOMETRY"]
@@ -55,7 +55,7 @@ def test_a_database_with_such_a_stream_opens(
     """Older versions made it."""
     path = str(tmp_path / "keys.duckdb")
     with monkeypatch.context() as patch:
-        patch.setattr(table, "has_form", lambda of: True)
+        patch.setattr(table_shape, "has_form", lambda of: True)
         patch.setattr(stream_spec, "check_type", lambda of: None)
         database = Database.open(path)
         client = Client(database)

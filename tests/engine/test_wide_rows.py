@@ -9,10 +9,10 @@ import pytest
 from local_client import Client
 
 from ducktail.engine.buffers.buffer import READ_BYTES_MAX
-from ducktail.engine.buffers.windows import WINDOW_BYTES_MAX, windows
 from ducktail.engine.database import Database
-from ducktail.engine.log.several_logs import event_query
-from ducktail.engine.waiting import run
+from ducktail.engine.log.queries import event_query
+from ducktail.engine.log.windows import WINDOW_BYTES_MAX, windows
+from ducktail.engine.waiting import drive
 
 SIZE = 400_000
 ROWS = 100
@@ -32,7 +32,7 @@ def client() -> Iterator[Client]:
 
 def batches(client: Client, text: str) -> list[tuple[list[int], int]]:
     """The LSNs of each batch of a plain read, and its bytes."""
-    result = run(client.session.execute(run(client.session.parse(text))))
+    result = drive(client.session.execute(drive(client.session.parse(text))))
     found = []
     while (batch := result.fetch(None)) is not None:
         found.append((batch.lsns, batch.size))  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from server_process import ServerProcess
 
-from ducktail.engine.log.logs import JsonFormatter, TextFormatter, facts
+from ducktail.engine.server_log import JsonFormatter, TextFormatter, facts
 from ducktail.sql.text.masking import SHOWN_CHARS_MAX, masked
 
 Serve = Callable[..., ServerProcess]
@@ -117,7 +117,7 @@ def test_retention_is_logged(serve: Serve) -> None:
     assert server.stop() == 0
     (event,) = with_message(events(server), "events are no longer retained")
     assert (event["stream"], event["events"], event["groups_passed"]) == ("main.s", 5, 0)
-    assert event["logger"] == "ducktail.engine.trimming.cuts"
+    assert event["logger"] == "ducktail.engine.retention.edges"
 
 
 def record(message: str, error: BaseException | None = None, **values: object) -> logging.LogRecord:

@@ -12,7 +12,7 @@ from local_client import Client, raises
 
 from ducktail.engine.database import Database
 from ducktail.engine.storage.backup import look_through
-from ducktail.engine.storage.side_file import Objects, SideFile, side_path
+from ducktail.engine.storage.side_file import CatalogCounts, SideFile, side_path
 
 
 def closed(client: Client) -> None:
@@ -171,7 +171,7 @@ def test_a_side_file_of_an_older_version_says_nothing_of_objects(path: Path) -> 
     closed(opened(path))
     found = SideFile.open(side_path(str(path)))
     assert found is not None and found.objects is not None
-    assert (found.objects.streams, found.objects.groups) == (3, 2) != (Objects().streams, 3)
+    assert (found.objects.streams, found.objects.groups) == (3, 2) != (CatalogCounts().streams, 3)
     found.close()
 
 

@@ -18,11 +18,11 @@ from local_client import Client, raises, state_of
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
+from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of
 from ducktail.engine.errors import DataCorrupted, DucktailError, IoError
-from ducktail.engine.groups.checkpoints import checkpoints_of
 from ducktail.engine.settings import Settings
 from ducktail.engine.storage.reopening import Reopener
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 
 IO_ERROR, FAILED_BLOCK = "58030", "25P02"
 
@@ -46,8 +46,8 @@ def fall(database: Database) -> None:
     database._reopener.fell("a test")
     while database.generation == before:
         with suppress(IoError):  # A second fall is answered before the file is opened, a little later.
-            run(database.standing())
-    run(database.standing())
+            drive(database.standing())
+    drive(database.standing())
     assert database.generation == before + 1
 
 
@@ -95,7 +95,7 @@ def test_what_a_session_keeps(database: Database) -> None:
     client("set search_path = other, main")
     client("prepare p as select v from t where id = $1")
     client("create temp table mine as select 1 as x")
-    run(client.session.with_frames(lambda frames: frames.register("df", pa.table({"x": [5, 6]}))))
+    drive(client.session.with_frames(lambda frames: frames.register("df", pa.table({"x": [5, 6]}))))
     assert client("select sum(x) from df") == [(11,)]
     assert client("select lsn from stream s consumer group g limit 3") == [(1,), (2,), (3,)]
     fall(database)
@@ -124,29 +124,29 @@ def test_a_position_from_before_a_seek_stays_void(database: Database) -> None:
 
 def test_a_result_under_way_does_not_end_as_if_it_were_whole(database: Database) -> None:
     client = Client(database)
-    run(client.session.begin_implicit())
-    result = run(client.session.execute(run(client.session.parse("select * from range(100000)"))))
+    drive(client.session.begin_implicit())
+    result = drive(client.session.execute(drive(client.session.parse("select * from range(100000)"))))
     assert result.fetch(10) is not None
     fall(database)
     with raises(IO_ERROR):
         result.fetch(10)
     # The transaction that the message of the client was: nothing of it stands, and that is told.
     with raises(IO_ERROR):
-        run(client.session.commit_implicit())
-    run(client.session.abort_implicit())
+        drive(client.session.commit_implicit())
+    drive(client.session.abort_implicit())
     assert client("select count(*) from t") == [(10,)]
     client.close()
 
 
 def test_rows_of_a_copy_are_not_taken_for_loaded(database: Database) -> None:
     client = Client(database, wire=True)
-    result = run(client.session.execute(run(client.session.parse("copy t from stdin"))))
+    result = drive(client.session.execute(drive(client.session.parse("copy t from stdin"))))
     assert result.copy_in is not None
-    run(client.session.copy_data(result.copy_in, b"30\tx\n"))
+    drive(client.session.copy_data(result.copy_in, b"30\tx\n"))
     fall(database)
     with raises(IO_ERROR):
-        run(client.session.copy_done(result.copy_in))
-    run(client.session.abort_implicit())
+        drive(client.session.copy_done(result.copy_in))
+    drive(client.session.abort_implicit())
     assert client("select count(*) from t where id = 30") == [(0,)]
     client.close()
 
@@ -229,7 +229,7 @@ def test_it_is_tried_again_until_there_is_room() -> None:
     refused = 0
     while True:
         try:
-            run(opens.reopener.standing())
+            drive(opens.reopener.standing())
             break
         except IoError:
             refused += 1
@@ -242,7 +242,7 @@ def test_what_was_lost_stays_an_error() -> None:
     opens.reopener.fell("no space")
     for _ in range(3):
         with raises("XX001") as found:
-            run(opens.reopener.standing())
+            drive(opens.reopener.standing())
         assert found.value.detail == "Lost: transaction 7."
     opens.reopener.close()
     assert opens.ends == [None]

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 from local_client import Client, raises
 
+from ducktail.engine.catalog.rights import relation
 from ducktail.engine.database import Database
-from ducktail.engine.rights.rights import relation
 from ducktail.engine.schema import FORMAT_VERSION, MIGRATIONS
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

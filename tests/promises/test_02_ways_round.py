@@ -9,7 +9,7 @@ import pytest
 from local_client import Client, fold, raises, state_of
 
 from ducktail.engine.database import Database
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 
 
 @pytest.fixture
@@ -266,10 +266,10 @@ def test_a_plan_is_of_the_transactions_own_names(connect: Callable[..., Client])
     client("create schema further")
     client("create table further.u as select 2 as v")
     copied = "insert into main.t select v from u"
-    statement = run(client.session.parse(copied))
+    statement = drive(client.session.parse(copied))
     for path in ("further", "main", "further", "main"):
         client(f"set search_path = '{path}'")
-        run(client.session.execute(statement))
+        drive(client.session.execute(statement))
     rows = client("select v from t order by v")
     assert len(rows) == 6
     assert client("select (after->>'v')::double as v from stream s order by v") == rows

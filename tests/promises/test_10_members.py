@@ -8,11 +8,11 @@ import pytest
 from hands import SECOND_US, Hands
 from local_client import Client, raises
 
+from ducktail.engine.catalog.streams import Group as GroupOf
 from ducktail.engine.database import Database
-from ducktail.engine.members.members import MEMBERS_MAX
+from ducktail.engine.groups.members import MEMBERS_MAX
 from ducktail.engine.settings import Settings
-from ducktail.engine.streams.streams import Group as GroupOf
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 
 READ = "select partition, lsn from stream s consumer group g member $1"
 COMMIT = "commit offsets on s consumer group g member $1"
@@ -107,8 +107,8 @@ def test_a_heartbeat_is_a_read_or_a_commit(group: Group) -> None:
 
 def test_the_end_of_a_long_answer_is_a_heartbeat(group: Group) -> None:
     a = group.client()
-    statement = run(a.session.parse("select lsn from stream s consumer group g member 'a'"))
-    result = run(a.session.execute(statement))
+    statement = drive(a.session.parse("select lsn from stream s consumer group g member 'a'"))
+    result = drive(a.session.execute(statement))
     group.wait(29)
     while result.fetch(5) is not None:
         pass
@@ -118,8 +118,8 @@ def test_the_end_of_a_long_answer_is_a_heartbeat(group: Group) -> None:
 
 def test_an_open_answer_keeps_its_partitions_until_it_ends_or_its_member_times_out(group: Group) -> None:
     a, b = group.client(), group.client()
-    statement = run(a.session.parse("select lsn from stream s consumer group g member 'a'"))
-    result = run(a.session.execute(statement))
+    statement = drive(a.session.parse("select lsn from stream s consumer group g member 'a'"))
+    result = drive(a.session.execute(statement))
     result.fetch(1)
     result.suspend()
     assert b(READ, "b") == []
@@ -130,7 +130,7 @@ def test_an_open_answer_keeps_its_partitions_until_it_ends_or_its_member_times_o
     assert group.owners() == {"a": [kept], "b": [1 - kept]}
     a(COMMIT, "a")
     b("leave consumer group g on s member 'b'")
-    again = run(a.session.execute(statement))
+    again = drive(a.session.execute(statement))
     group.wait(31)
     assert len(b(READ, "b")) > 0
     assert group.owners() == {"b": [0, 1]}

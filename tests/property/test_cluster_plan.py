@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ducktail.engine.errors import InvalidParameterValue
-from ducktail.engine.placement.file import ClusterFile
-from ducktail.engine.placement.node import Node
-from ducktail.engine.placement.plan import Plan, balanced, plan
-from ducktail.engine.placement.rules import Rule
+from ducktail.engine.placement.cluster_file import ClusterFile
+from ducktail.engine.placement.placement import Node, Rule
+from ducktail.engine.placement.plan import PlacementPlan, balanced, plan
 
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -141,7 +140,7 @@ def test_a_lost_node_is_removed_and_remembered() -> None:
 
 
 def test_where_nothing_changes_the_epoch_stays() -> None:
-    assert plan(file()) == Plan(file(), (), (), ())
+    assert plan(file()) == PlacementPlan(file(), (), (), ())
     assert plan(file(), [node("a")], ["z"], idempotent=True).empty
 
 

@@ -14,11 +14,11 @@ from hands import SECOND_US, Hands
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ducktail.engine.catalog.streams import Group
 from ducktail.engine.errors import DucktailError, SerializationFailure, WrongState
-from ducktail.engine.members.assignment import assign
-from ducktail.engine.members.member import Claim, Hold
-from ducktail.engine.members.members import Members
-from ducktail.engine.streams.streams import Group
+from ducktail.engine.groups.assignment import assign
+from ducktail.engine.groups.member import Claim, MemberHold
+from ducktail.engine.groups.members import Members
 
 NAMES = ("a", "b", "c", "d", "e")
 TIMEOUT_S = 30
@@ -80,7 +80,7 @@ def test_nobody_gets_anything_where_there_is_nobody() -> None:
 class Session:
     """What the model knows of one transaction or read that is open: its claims."""
 
-    hold: Hold
+    hold: MemberHold
     name: str
     partitions: dict[int, int] = field(default_factory=dict)  # partition -> last LSN given; 0 is nothing
 

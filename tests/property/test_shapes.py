@@ -26,14 +26,14 @@ from beside_duckdb import EQUAL, EQUALS, Result, first_texts, forgiven, rollback
 from random_dml import KINDS, Statement, TableKind
 from random_merge import Generator
 
-from ducktail.engine.binding import bind
 from ducktail.engine.capture import capture
 from ducktail.engine.capture.capture import CapturedTable, Dml, Outcome, read_views
-from ducktail.engine.capture.determinism import compares_inexactly, consistent_functions
+from ducktail.engine.duck.binding import bind
+from ducktail.engine.duck.determinism import compares_inexactly, consistent_functions
+from ducktail.engine.duck.table_shape import TableShape, read_shape
 from ducktail.engine.errors import InternalError, NotSupported
 from ducktail.engine.partitioning import hash_sql
 from ducktail.engine.quoting import ident
-from ducktail.engine.table import TableShape, read_shape
 from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.running import UNTOLD, with_nulls
 from ducktail.sql.text.classify import classify

@@ -1,6 +1,6 @@
 """What a topic makes of payloads, keys and headers: the same in Python, in SQL and by the formula.
 
-Single events are made in Python (`engine/log/topic_values.py`), others by DuckDB
+Single events are made in Python (`engine/log/topic_rows.py`), others by DuckDB
 (`engine/log/topic_rows.py`).
 """
 
@@ -20,10 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from local_client import Client
 
+from ducktail.engine.catalog.streams import PUBLISHED, Stream
 from ducktail.engine.database import Database
-from ducktail.engine.log.topic_rows import Rows, create_log_sql, publication
-from ducktail.engine.log.topic_values import single
-from ducktail.engine.streams.streams import PUBLISHED, Stream
+from ducktail.engine.log.topic_rows import Rows, create_topic_log_sql, publication, single
 
 TOPIC = Stream(
     stream_id=1, schema="main", name="s", table_id=1, operations=PUBLISHED, columns=(), filter=None,
@@ -55,7 +54,7 @@ texts = some.one_of(
 def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         connection.execute("create schema ducktail")
-        connection.execute(create_log_sql(TOPIC))
+        connection.execute(create_topic_log_sql(TOPIC))
         yield connection
 
 

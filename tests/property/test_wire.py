@@ -25,11 +25,11 @@ from random_wire import SCHEMA, Speaker
 from wire_judge import Bounds, Wrong, answers_in, judge, judge_entry, pieces_of
 from wire_messages import Written
 
+from ducktail.engine.catalog.passwords import make_verifier
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.rights.scram import make_verifier
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Wait, block, run
+from ducktail.engine.waiting import Wait, block_on, drive
 from ducktail.pgwire_gateway import catalog
 from ducktail.pgwire_gateway.codec import Limits
 from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need
@@ -68,9 +68,9 @@ class Room:
         self.database.at_opening(catalog.install)
         session = Session(self.database)
         for text in SCHEMA:
-            statement = run(session.parse(text))
-            run(session.execute(statement)).close()
-        run(session.close())
+            statement = drive(session.parse(text))
+            drive(session.execute(statement)).close()
+        drive(session.close())
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.ended: list[EndedStatement] = []
 
@@ -164,7 +164,7 @@ class Talk:
                     assert self.channel.idle, "input is waited for that is there"
                     self._check_resting()
                     return
-                answer = block(step) if isinstance(step, Wait) else True
+                answer = block_on(step) if isinstance(step, Wait) else True
         except StopIteration:
             self.over = True
             self._output += map(bytes, self.channel.take_output())

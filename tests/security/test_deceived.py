@@ -531,9 +531,7 @@ def test_sequences_that_own_each_other_in_a_circle(round_: str, how: str) -> Non
     assert child.stdout.strip() == "alive", (child.returncode, child.stderr[-1000:])
 
 
-@pytest.mark.parametrize(
-    ("kind", "definition"), [("SEQUENCE", ""), ("TYPE", "AS ENUM ('mine')")]
-)
+@pytest.mark.parametrize(("kind", "definition"), [("SEQUENCE", ""), ("TYPE", "AS ENUM ('mine')")])
 @pytest.mark.parametrize("how", ["CREATE OR REPLACE {0}", "CREATE {0} IF NOT EXISTS", "CREATE {0}"])
 @pytest.mark.parametrize("owner", ["bob", "nobody"])
 def test_what_is_there_is_not_taken_over(
@@ -673,7 +671,7 @@ def test_a_schema_under_a_name_of_the_systems(world: World, name: str) -> None:
         "v TEXT DEFAULT (coalesce(getvariable('secret'), 'x')::TEXT)",
         "v TEXT DEFAULT (current_query())",
         "v TEXT DEFAULT ('secret'.getvariable())",
-        'v TEXT DEFAULT ("getvariable"(\'secret\'))',
+        "v TEXT DEFAULT (\"getvariable\"('secret'))",
         "v TEXT DEFAULT (main.current_query())",
     ],
 )
@@ -721,13 +719,13 @@ def test_others_pipelines_and_checkpoints(world: World, list_: str) -> None:
     bob, eve = world.session("bob"), world.session("eve")
     bob("CREATE TABLE bobs.t (id INT PRIMARY KEY)")
     bob("CREATE STREAM bobs.s ON bobs.t")
-    bob(f"CREATE CONSUMER GROUP \"{CANARY}\" ON bobs.s")
+    bob(f'CREATE CONSUMER GROUP "{CANARY}" ON bobs.s')
     bob("INSERT INTO bobs.t VALUES (1)")
     bob(f"SELECT * FROM STREAM bobs.s CONSUMER GROUP \"{CANARY}\" WAIT '5 s'")
     bob(f'COMMIT OFFSETS ON bobs.s CONSUMER GROUP "{CANARY}"')
     for privilege in ("SELECT", "CONSUME"):
         bob(f"GRANT {privilege} ON bobs.s TO eve")
-    bob(f"REPORT PIPELINE '{CANARY}' AS '{{\"offsets\": {{\"bobs.s\": \"{CANARY}\"}}}}'")
+    bob(f'REPORT PIPELINE \'{CANARY}\' AS \'{{"offsets": {{"bobs.s": "{CANARY}"}}}}\'')
     bob(f'CREATE BOOKMARK "{CANARY}" ON bobs.s')
     # Her own under a name that Python folds to his.
     tried(eve, f"REPORT PIPELINE 'canary-{KELVIN}' AS '{{}}'", f"SELECT * FROM {list_}", "SHOW CHECKPOINTS",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ducktail.engine.catalog.passwords import make_verifier
+from ducktail.engine.catalog.rights import Rights, User
 from ducktail.engine.errors import InvalidAuthorization
-from ducktail.engine.rights.rights import Rights, User
-from ducktail.engine.rights.scram import make_verifier
 from ducktail.pgwire_gateway.conversation import Entry
 from ducktail.pgwire_gateway.server.admission import door_for, is_loopback
 

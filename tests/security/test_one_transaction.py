@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ducktail.engine.catalog.rights import Rights, group_item, relation
 from ducktail.engine.database import Database
-from ducktail.engine.rights.rights import Rights, group_item, relation
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.session import Session
 
 pytestmark = pytest.mark.slow
@@ -56,8 +56,8 @@ def path(tmp_path: Path) -> Path:
     def execute(account: str | None, *statements: str) -> None:
         session = Session(database, user=account or "ducktail", account=account)
         for statement in statements:
-            run(session.execute(run(session.parse(statement))))
-        run(session.close())
+            drive(session.execute(drive(session.parse(statement))))
+        drive(session.close())
 
     execute(None, "CREATE USER ann PASSWORD 'x' SUPERUSER", "CREATE USER bob PASSWORD 'x'",
             "CREATE SCHEMA bobs", "GRANT CREATE ON SCHEMA bobs TO bob")  # fmt: skip

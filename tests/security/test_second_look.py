@@ -11,7 +11,7 @@ import pytest
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError, InsufficientPrivilege
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.rights.reach import Reach
 from ducktail.sql.session import Session
 
@@ -30,7 +30,7 @@ SETUP = (
 
 
 def execute(session: Session, text: str) -> None:
-    run(session.execute(run(session.parse(text))))
+    drive(session.execute(drive(session.parse(text))))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def bob(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.setattr(Reach, "take", lambda self, named, start=0: None)
     yield session
     for one in (session, root):
-        run(one.close())
+        drive(one.close())
     database.close()
 
 

@@ -81,9 +81,7 @@ def test_the_command_says_it_on_one_line(tmp_path: Path, capsys: pytest.CaptureF
     ],
 )
 def test_where_good_and_bad_rows_go(tmp_path: Path, target: str, said: str) -> None:
-    kinds = pytest.importorskip(
-        "ducktail.spark_connector.pipelines.kinds", reason="pyspark is not installed"
-    )
+    kinds = pytest.importorskip("ducktail.spark_connector.pipelines.kinds", reason="pyspark is not installed")
 
     path = tmp_path / "p.toml"
     rules = '[dead_letter]\ntopic = "bad"\n[dead_letter.rules]\nprice = "price > 0"\n'

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import ducktail
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
-from ducktail.engine.checkpoints.lsn import PostgresLsn
-from ducktail.engine.checkpoints.state import CheckpointState
-from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
-from ducktail.engine.live import live_rows
+from ducktail.engine.checkpoints.positions import PostgresLsn
+from ducktail.engine.checkpoints.state import Checkpoint, CheckpointState
+from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of_jobs
+from ducktail.engine.system_views.rows import live_rows
 
 SHOWN = (
     "SELECT stream_name, consumer_name, group_name, position, sequence, event_count FROM ducktail.checkpoints"

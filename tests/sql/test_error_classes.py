@@ -12,7 +12,7 @@ import pytest
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
-from ducktail.engine.duckdb_errors import translated
+from ducktail.engine.duck.duckdb_errors import translated
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.settings import Settings
 

@@ -10,7 +10,7 @@ from local_client import Client
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.few_rows import ROWS_MAX
 from ducktail.sql.results.plain_batch import PlainBatch
 from ducktail.sql.results.results import Batch
@@ -58,7 +58,7 @@ def client(database: Database) -> Iterator[Client]:
 
 def answer(client: Client, text: str, *parameters: object) -> tuple[list[Batch], tuple[str, ...]]:
     """The batches of a statement's answer, and its columns' types."""
-    result = run(client.session.execute(run(client.session.parse(text)), parameters))
+    result = drive(client.session.execute(drive(client.session.parse(text)), parameters))
     batches = list(iter(lambda: result.fetch(None), None))
     assert result.tag == f"SELECT {sum(batch.row_count for batch in batches)}"
     return batches, tuple(column.type for column in result.columns or ())
@@ -157,7 +157,7 @@ def test_a_statement_that_is_held_while_its_table_becomes_another(client: Client
     client("CREATE TABLE t (a INTEGER, b VARCHAR)")
     client("INSERT INTO t VALUES (1, 'x')")
     other = Client(client.session.database)
-    statement = run(client.session.parse("SELECT * FROM t"))
+    statement = drive(client.session.parse("SELECT * FROM t"))
     for change, wanted in [
         ("SELECT 1", [("a", "INTEGER"), ("b", "VARCHAR")]),
         ("ALTER TABLE t ALTER a TYPE DOUBLE", [("a", "DOUBLE"), ("b", "VARCHAR")]),
@@ -165,7 +165,7 @@ def test_a_statement_that_is_held_while_its_table_becomes_another(client: Client
     ]:
         other(change)
         for _ in range(3):
-            result = run(client.session.execute(statement))
+            result = drive(client.session.execute(statement))
             assert [(column.name, column.type) for column in result.columns or ()] == wanted
             batch = result.fetch(None)
             assert batch is not None and batch.record_batch().schema.names == [name for name, _ in wanted]
@@ -214,7 +214,7 @@ def test_literals_are_answered_without_duckdb(client: Client) -> None:
     ]:
         for _ in range(3):
             assert client(text) == [row]
-        statement = run(client.session.parse(text))
+        statement = drive(client.session.parse(text))
         assert statement.inline
         client.session.cursor.execute("SELECT * FROM range(5)")  # DuckDB would refuse the next one.
         assert client(text) == [row]
@@ -222,10 +222,10 @@ def test_literals_are_answered_without_duckdb(client: Client) -> None:
     for text in ("SELECT random() AS r", "SELECT now() AS t", "SELECT 1 WHERE 1 = 0", "SELECT 1 + 1"):
         for _ in range(3):
             client(text)
-        assert not run(client.session.parse(text)).inline
+        assert not drive(client.session.parse(text)).inline
     client("SELECT 1")
     client("BEGIN")
-    assert not run(client.session.parse("SELECT 1")).inline
+    assert not drive(client.session.parse("SELECT 1")).inline
     client("SELECT 1")
     # As the first time, and as with PostgreSQL: it fixes the transaction's snapshot.
     assert client.session.block.transaction is not None
@@ -244,11 +244,11 @@ def test_what_takes_no_duckdb_work(client: Client) -> None:
         ("COMMIT", True),
         ("ROLLBACK", True),
     ]:
-        assert run(client.session.parse(text)).inline is wanted, text
+        assert drive(client.session.parse(text)).inline is wanted, text
     client("BEGIN")
-    assert run(client.session.parse("COMMIT")).inline
+    assert drive(client.session.parse("COMMIT")).inline
     client("SELECT 1")
-    assert not run(client.session.parse("COMMIT")).inline
+    assert not drive(client.session.parse("COMMIT")).inline
     client("COMMIT")
 
 

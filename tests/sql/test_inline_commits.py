@@ -10,7 +10,7 @@ import pytest
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import InvalidParameterValue, SerializationFailure
-from ducktail.engine.waiting import Wait, block, run
+from ducktail.engine.waiting import Wait, block_on, drive
 from ducktail.sql.session import Session
 
 GROUPS = 4
@@ -19,7 +19,7 @@ COMMIT = "COMMIT OFFSET PARTITION 0 AT {} ON s CONSUMER GROUP g{}"
 
 def execute(session: Session, sql: str) -> None:
     """Run a statement that gives no rows."""
-    run(session.execute(run(session.parse(sql))))
+    drive(session.execute(drive(session.parse(sql))))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
     execute(session, "INSERT INTO t SELECT i FROM range(100) numbers(i)")
     for number in range(GROUPS):
         execute(session, f"CREATE CONSUMER GROUP g{number} ON s")
-    run(session.close())
+    drive(session.close())
     yield opened
     opened.close()
 
@@ -44,12 +44,12 @@ def test_those_that_come_together_are_written_together(database: Database) -> No
     works = []
     with database.offsets.writing():
         for number, session in enumerate(sessions):
-            work = session.execute(run(session.parse(COMMIT.format(10, number))))
+            work = session.execute(drive(session.parse(COMMIT.format(10, number))))
             waits.append(next(work))
             works.append(work)
         assert not any(wait.future.done() for wait in waits)
     for wait, work in zip(waits, works, strict=True):
-        assert block(wait)
+        assert block_on(wait)
         with pytest.raises(StopIteration):
             work.send(True)
     execute(sessions[0], COMMIT.format(20, 0))
@@ -62,44 +62,46 @@ def test_those_that_come_together_are_written_together(database: Database) -> No
     with pytest.raises(InvalidParameterValue, match="past the end"):
         execute(sessions[1], COMMIT.format(1_000_000, 1))
     for session in sessions:
-        run(session.close())
+        drive(session.close())
 
 
 def test_a_commit_leaves_no_cycles(database: Database) -> None:
     """What refers to itself has to be looked for: with many commits a second that is what they cost."""
     session = Session(database, wire=True)
-    statements = [run(session.parse(COMMIT.format(lsn, 0))) for lsn in range(1, 52)]
-    run(session.execute(statements[0]))
+    statements = [drive(session.parse(COMMIT.format(lsn, 0))) for lsn in range(1, 52)]
+    drive(session.execute(statements[0]))
     gc.collect()
     gc.disable()
     try:
         for statement in statements[1:]:
-            run(session.execute(statement))
+            drive(session.execute(statement))
         found = gc.collect()
     finally:
         gc.enable()
     assert found < len(statements)
-    run(session.close())
+    drive(session.close())
 
 
 def test_a_commit_that_covers_released_events_is_not_for_the_event_loop(database: Database) -> None:
     """Their rows go in a transaction of DuckDB's, which no event loop is to wait for."""
     session = Session(database, wire=True)
-    commit = run(session.parse("COMMIT OFFSETS ON s CONSUMER GROUP g0"))
-    other = run(session.parse(COMMIT.format(6, 1)))
+    commit = drive(session.parse("COMMIT OFFSETS ON s CONSUMER GROUP g0"))
+    other = drive(session.parse(COMMIT.format(6, 1)))
     execute(session, "ALTER CONSUMER GROUP g0 ON s PARK PARTITION 0 AT 5")
     execute(session, COMMIT.format(10, 0))
     assert commit.inline and other.inline
     execute(session, "ALTER CONSUMER GROUP g0 ON s RELEASE PARTITION 0 AT 5")
-    result = run(session.execute(run(session.parse("SELECT lsn FROM STREAM s CONSUMER GROUP g0 LIMIT 3"))))
+    result = drive(
+        session.execute(drive(session.parse("SELECT lsn FROM STREAM s CONSUMER GROUP g0 LIMIT 3")))
+    )
     while result.fetch(None) is not None:
         pass
     result.close()
     assert not commit.inline
-    run(session.execute(commit))
+    drive(session.execute(commit))
     assert not database.parked.released
     assert commit.inline and other.inline
-    run(session.close())
+    drive(session.close())
 
 
 def test_a_position_that_comes_between_a_transactions_look_and_its_write(database: Database) -> None:
@@ -118,4 +120,4 @@ def test_a_position_that_comes_between_a_transactions_look_and_its_write(databas
     with pytest.raises(SerializationFailure, match="moved from 0 to 50"):
         execute(session, "COMMIT")
     assert offsets.positions(group.group_id)[0].lsn == 50
-    run(session.close())
+    drive(session.close())

@@ -10,7 +10,7 @@ import pytest
 from local_client import Client, state_of
 
 from ducktail.engine.database import Database
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.results.large_rows import PART_BYTES_MAX, in_parts
 
 
@@ -25,7 +25,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 def sizes(client: Client, text: str) -> list[tuple[int, int]]:
     """Rows and bytes of each part of an answer."""
-    result = run(client.session.execute(run(client.session.parse(text))))
+    result = drive(client.session.execute(drive(client.session.parse(text))))
     found = []
     while (batch := result.fetch(None)) is not None:
         found.append((batch.row_count, batch.size))

@@ -17,9 +17,9 @@ from ducktail.engine.errors import (
     QueryCanceled,
     WrongState,
 )
-from ducktail.engine.placement.node import Node
 from ducktail.engine.placement.peer import Peer
-from ducktail.engine.waiting import run
+from ducktail.engine.placement.placement import Node
+from ducktail.engine.waiting import drive
 from ducktail.sql.peers.links import Links
 from ducktail.sql.peers.remote import Reply
 from ducktail.sql.peers.request import Request
@@ -100,7 +100,7 @@ def test_what_a_second_answer_means(second: Answer, changes: bool, told: str | N
 
         def ask() -> str | None:
             try:
-                run(links.ask(session, THERE, Request("execute"), again=True, changes=changes))
+                drive(links.ask(session, THERE, Request("execute"), again=True, changes=changes))
             except DucktailError as error:
                 return error.sqlstate
             return None
@@ -108,7 +108,7 @@ def test_what_a_second_answer_means(second: Answer, changes: bool, told: str | N
         assert ask() is None
         assert ask() == told
     finally:
-        run(session.close())
+        drive(session.close())
         database.close()
 
 
@@ -125,7 +125,7 @@ def test_a_cancelled_request_is_told_to_count_for_nothing() -> None:
             asking.throw(QueryCanceled("canceling statement due to user request"))
         assert [(one.op, one.portal) for one in remote.links[0].asked] == [("execute", 3), ("failed", 3)]
     finally:
-        run(session.close())
+        drive(session.close())
         database.close()
 
 
@@ -137,8 +137,8 @@ def test_an_answer_that_its_client_did_not_get_is_no_read_position(more: str) ->
     peer = Session(database, peer=Peer("n1", "shop", 0), wire=True)
 
     def sent(op: str, portal: int, text: str = "") -> list[bytes]:
-        statement = run(peer.parse("FORWARD $1", (17,)))
-        result = run(peer.execute(statement, (Request(op, text, portal=portal).encode(),)))
+        statement = drive(peer.parse("FORWARD $1", (17,)))
+        result = drive(peer.execute(statement, (Request(op, text, portal=portal).encode(),)))
         batch = result.fetch(None)
         assert batch is not None or op == "failed"
         assert result.fetch(None) is None
@@ -153,7 +153,7 @@ def test_an_answer_that_its_client_did_not_get_is_no_read_position(more: str) ->
             "INSERT INTO t VALUES (1), (2)",
             "CREATE CONSUMER GROUP g ON s START EARLIEST",
         ):
-            run(session.execute(run(session.parse(text))))
+            drive(session.execute(drive(session.parse(text))))
         sent("execute", 1, read)
         sent("failed", 1)
         with pytest.raises(WrongState, match="failed or was cancelled"):
@@ -162,6 +162,6 @@ def test_an_answer_that_its_client_did_not_get_is_no_read_position(more: str) ->
         sent("failed", 4)  # Another one.
         sent("execute", 5, commit)
     finally:
-        run(peer.close())
-        run(session.close())
+        drive(peer.close())
+        drive(session.close())
         database.close()

@@ -18,7 +18,7 @@ from ducktail.engine.errors import (
     WrongState,
 )
 from ducktail.engine.placement.peer import Peer
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.peers.part import Part
 from ducktail.sql.session import Session
 from ducktail.sql.spread import membership
@@ -251,8 +251,8 @@ def test_two_connections_of_a_member_read_at_once(clients: dict[str, Client], to
     """Of each partition that counts which was given last; neither is in the other's way."""
     one, other = clients["n2"], clients["n3"]
     offsets = f"SHOW OFFSETS ON {topic} CONSUMER GROUP g"
-    statement = run(one.session.parse(read(topic, "a", "LIMIT 40")))
-    result = run(one.session.execute(statement, ()))
+    statement = drive(one.session.parse(read(topic, "a", "LIMIT 40")))
+    result = drive(one.session.execute(statement, ()))
     given = other(read(topic, "a", "LIMIT 3"))
     other(commit(topic, "a"))
     ends = {str(partition): lsn for partition, lsn, _ in given}
@@ -261,8 +261,8 @@ def test_two_connections_of_a_member_read_at_once(clients: dict[str, Client], to
     while (batch := result.fetch(None)) is not None:
         partitions, lsns = (column.to_pylist() for column in batch.record_batch().columns[:2])
         last.update(zip(partitions, lsns, strict=True))
-    again = other.session.execute(run(other.session.parse(read(topic, "a", "LIMIT 5"))), ())
-    under_way = run(again)
+    again = other.session.execute(drive(other.session.parse(read(topic, "a", "LIMIT 5"))), ())
+    under_way = drive(again)
     one(commit(topic, "a"))
     assert {row[0]: row[1] for row in one(offsets) if row[1]} == last
     while under_way.fetch(None) is not None:
@@ -348,10 +348,10 @@ def test_a_read_that_comes_late_to_an_owner(cluster: Cluster, clients: dict[str,
     ours = cluster.databases["n2"].placement
     link = Session(cluster.databases["n3"], peer=Peer("n2", ours.cluster, ours.epoch), wire=True)
     late = read(topic, "a", "LIMIT 1").replace("CONSUMER", "PARTITION (2, 5) CONSUMER")
-    result = run(link.execute(run(link.parse(Part(ours.epoch, epochs=epochs).text(late))), ()))
+    result = drive(link.execute(drive(link.parse(Part(ours.epoch, epochs=epochs).text(late))), ()))
     while result.fetch(None) is not None:
         pass
-    run(link.close())
+    drive(link.close())
     # The member was given all of it, and what is acknowledged is committed.
     clients["n2"](commit(topic, "a"))
     assert clients["n2"](read(topic, "a")) == []

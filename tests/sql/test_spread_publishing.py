@@ -15,7 +15,7 @@ from ducktail.engine.errors import (
     NotSupported,
     SerializationFailure,
 )
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.forwarding import arriving
 
 pytestmark = pytest.mark.slow
@@ -96,14 +96,14 @@ def test_an_insert_is_a_publish(cluster: Cluster, clients: dict[str, Client]) ->
 
 def test_copied_rows_are_shared_out_at_the_end(cluster: Cluster, clients: dict[str, Client]) -> None:
     session = clients["n1"].session
-    statement = run(session.parse("COPY t (payload, key) FROM STDIN"))
-    result = run(session.execute(statement, ()))
+    statement = drive(session.parse("COPY t (payload, key) FROM STDIN"))
+    result = drive(session.execute(statement, ()))
     assert result.copy_in is not None
     for start in range(0, 300, 100):
         lines = b"".join(b"%d\tk%d\n" % (i, i) for i in range(start, start + 100))
-        run(session.copy_data(result.copy_in, lines))
+        drive(session.copy_data(result.copy_in, lines))
     assert not stored(cluster)
-    assert run(session.copy_done(result.copy_in)).tag == "COPY 300"
+    assert drive(session.copy_done(result.copy_in)).tag == "COPY 300"
     found = stored(cluster)
     assert len(found) == 300 and all(node == owner(partition) for node, partition, *_ in found)
 

@@ -10,7 +10,7 @@ import pytest
 from local_client import Client
 
 from ducktail.engine.database import Database
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.together import agree, kinds
 
 
@@ -46,7 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     ],
 )
 def test_the_text(client: Client, text: str, wanted: str) -> None:
-    many = run(client.session.many(run(client.session.parse(text))))
+    many = drive(client.session.many(drive(client.session.parse(text))))
     assert many is not None
     assert many.statement.text == wanted
 
@@ -75,15 +75,15 @@ def test_the_text(client: Client, text: str, wanted: str) -> None:
     ],
 )
 def test_what_is_run_one_by_one(client: Client, text: str) -> None:
-    assert run(client.session.many(run(client.session.parse(text)))) is None
+    assert drive(client.session.many(drive(client.session.parse(text)))) is None
 
 
 def test_it_is_run(client: Client) -> None:
-    statement = run(client.session.parse("INSERT INTO t VALUES ($1, $2, $3)"))
-    many = run(client.session.many(statement))
+    statement = drive(client.session.parse("INSERT INTO t VALUES ($1, $2, $3)"))
+    many = drive(client.session.many(statement))
     assert many is not None
     lists = [[3, 1, 2], ["a", None, "c"], [Decimal("1.5"), Decimal("10"), None]]
-    result = run(client.session.execute(many.statement, lists))
+    result = drive(client.session.execute(many.statement, lists))
     assert result.tag == "INSERT 0 3"
     assert client("SELECT * FROM t ORDER BY rowid") == [
         (3, "a", Decimal("1.50")), (1, None, Decimal("10.00")), (2, "c", None)

@@ -11,8 +11,8 @@ import pytest
 from local_client import Client, raises
 from server_process import ServerProcess
 
+from ducktail.engine.catalog.triggers import ANY, Target, target_of
 from ducktail.engine.database import Database
-from ducktail.engine.streams.triggers import ANY, Target, target_of
 
 HEAD = "CREATE TRIGGER t AFTER INSERT ON a FOR EACH STATEMENT "
 
@@ -27,7 +27,7 @@ HEAD = "CREATE TRIGGER t AFTER INSERT ON a FOR EACH STATEMENT "
         ('DELETE FROM "S x"."a ""b"" INSERT INTO c";', Target("s x", 'a "b" insert into c')),
         ("MERGE INTO lg USING (SELECT 1 AS k) ON (lg.i = k) WHEN MATCHED THEN DELETE;", Target(None, "lg")),
         (
-            'WITH "insert" AS (SELECT \'x) DELETE FROM y\' AS i), q AS (SELECT 1) INSERT INTO s.x SELECT 4;',
+            "WITH \"insert\" AS (SELECT 'x) DELETE FROM y' AS i), q AS (SELECT 1) INSERT INTO s.x SELECT 4;",
             Target("s", "x"),
         ),
         ("SELECT 1", ANY),

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ducktail.engine.catalog.rights import RELATION, Item
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.rights.rights import RELATION, Item
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Waiting, run
+from ducktail.engine.waiting import Waiting, drive
 from ducktail.sql.results.results import Result
 from ducktail.sql.session import Session
 from ducktail.sql.statement import Statement
@@ -85,10 +85,10 @@ class Heard:
         rows: list[Row] = []
         tag: str | None = None
         try:
-            statement = run(self.session.parse(text))
+            statement = drive(self.session.parse(text))
             if describe:
                 told += _described(statement)
-            result = run(self.session.execute(statement, parameters))
+            result = drive(self.session.execute(statement, parameters))
             if result.copy_in is not None:
                 result = self._copy_in(result, data)
             self._take(result, told, rows)
@@ -102,7 +102,7 @@ class Heard:
             told.append(f"{type(error).__name__}: {error}".encode())
         if sqlstate != OK:
             with suppress(DucktailError):
-                run(self.session.abort_implicit())
+                drive(self.session.abort_implicit())
         told += self._notices()
         return Answer(sqlstate, b"\n".join(told), tuple(rows), tag)
 
@@ -112,7 +112,7 @@ class Heard:
         Returns:
             The rest of it, for `end`.
         """
-        work = self.session.execute(run(self.session.parse(text)))
+        work = self.session.execute(drive(self.session.parse(text)))
         next(work)
         return work
 
@@ -133,12 +133,12 @@ class Heard:
 
     def close(self) -> None:
         """End the session."""
-        run(self.session.close())
+        drive(self.session.close())
 
     def _copy_in(self, result: Result, data: bytes) -> Result:
         assert result.copy_in is not None
-        run(self.session.copy_data(result.copy_in, data))
-        return run(self.session.copy_done(result.copy_in))
+        drive(self.session.copy_data(result.copy_in, data))
+        return drive(self.session.copy_done(result.copy_in))
 
     def _take(self, result: Result, told: list[bytes], rows: list[Row]) -> None:
         columns = result.columns or ()

@@ -13,7 +13,7 @@ import pytest
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.session import Session
 
 Row = tuple[Any, ...]
@@ -28,8 +28,8 @@ class Client:
 
     def __call__(self, text: str, *parameters: object) -> list[Row]:
         """Run one statement and take all its rows."""
-        statement = run(self.session.parse(text))
-        result = run(self.session.execute(statement, parameters))
+        statement = drive(self.session.parse(text))
+        result = drive(self.session.execute(statement, parameters))
         rows: list[Row] = []
         while (batch := result.fetch(None)) is not None:
             rows += [tuple(row.values()) for row in batch.record_batch().to_pylist()]
@@ -38,15 +38,15 @@ class Client:
 
     def copy(self, text: str, pieces: Iterable[bytes]) -> None:
         """Run a COPY FROM STDIN as a client of the wire does, which sends its rows in these pieces."""
-        statement = run(self.session.parse(text))
+        statement = drive(self.session.parse(text))
         try:
-            begun = run(self.session.execute(statement)).copy_in
+            begun = drive(self.session.execute(statement)).copy_in
             assert begun is not None
             for piece in pieces:
-                run(self.session.copy_data(begun, piece))
-            self.tag = run(self.session.copy_done(begun)).tag
+                drive(self.session.copy_data(begun, piece))
+            self.tag = drive(self.session.copy_done(begun)).tag
         except DucktailError:
-            run(self.session.abort_implicit())
+            drive(self.session.abort_implicit())
             raise
 
     def one(self, text: str, *parameters: object) -> Any:
@@ -55,7 +55,7 @@ class Client:
 
     def close(self) -> None:
         """End the session."""
-        run(self.session.close())
+        drive(self.session.close())
 
 
 @contextmanager

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from ducktail.engine.clock import Clock
 from ducktail.engine.database import Database
 from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError
-from ducktail.engine.placement.node import Node
 from ducktail.engine.placement.peer import Peer
-from ducktail.engine.placement.placement import Placement
+from ducktail.engine.placement.placement import Node, Placement
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Waiting, run
+from ducktail.engine.waiting import Waiting, drive
 from ducktail.sql.notices import Notice
 from ducktail.sql.results.results import Batch
 from ducktail.sql.session import Session
@@ -124,13 +123,13 @@ class OthersInProcess:
         """See Peers."""
         with suppress(DucktailError):
             if node not in self._cluster.untold:
-                run(self.ask(node, text))
+                drive(self.ask(node, text))
         return None
 
     def close(self) -> None:
         """End them all."""
         for session in self._sessions.values():
-            run(session.close())
+            drive(session.close())
 
 
 class Client:
@@ -143,8 +142,8 @@ class Client:
 
     def __call__(self, text: str, *parameters: object) -> list[tuple[object, ...]]:
         """The rows of a statement."""
-        statement = run(self.session.parse(text))
-        result = run(self.session.execute(statement, parameters))
+        statement = drive(self.session.parse(text))
+        result = drive(self.session.execute(statement, parameters))
         rows: list[tuple[object, ...]] = []
         while (batch := result.fetch(None)) is not None:
             columns = [column.to_pylist() for column in batch.record_batch().columns]
@@ -154,7 +153,7 @@ class Client:
 
     def close(self) -> None:
         """End it."""
-        run(self.session.close())
+        drive(self.session.close())
         self._others.close()
 
 

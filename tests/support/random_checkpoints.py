@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ducktail.engine.checkpoints import binary_form, json_form
-from ducktail.engine.checkpoints.bounds import TIME_US_MAX, UINT64_MAX
-from ducktail.engine.checkpoints.checkpoint import Checkpoint
+from ducktail.engine.checkpoints import encodings
 from ducktail.engine.checkpoints.kinds import parse_position
-from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.checkpoints.state import TIME_US_MAX, UINT64_MAX, Checkpoint, CheckpointState
 from ducktail.engine.errors import DataCorrupted
 
 Form = tuple[str, Callable[[CheckpointState], bytes], Callable[[bytes], CheckpointState]]
 FORMS: tuple[Form, ...] = (
-    ("binary", binary_form.to_bytes, binary_form.from_bytes),
-    ("json", json_form.to_json, json_form.from_json),
+    ("binary", encodings.to_bytes, encodings.from_bytes),
+    ("json", encodings.to_json, encodings.from_json),
 )
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 LETTERS = ["a", "é", "東", "\n", '"', "\\", "'", "\x7f", "😀", " ", "{", "\u2028"]
@@ -107,9 +105,9 @@ def sealed(name: str, data: bytes) -> bytes:
     if name == "binary":
         start = struct.pack("<4sHHI", b"DTCK", 1, 0, max(len(data), 28))
         body = data[28:]
-        return start + binary_form.digest(start, body) + body
+        return start + encodings.digest(start, body) + body
     rest = data.split(b"\n", 2)[-1]
-    return b'{\n  "checksum": "%s",\n' % binary_form.digest(rest).hex().encode() + rest
+    return b'{\n  "checksum": "%s",\n' % encodings.digest(rest).hex().encode() + rest
 
 
 def fuzz_once(rng: random.Random, counts: Counter[str]) -> None:

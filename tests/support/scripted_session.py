@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from ducktail.engine.duckdb_errors import translated
+from ducktail.engine.duck.duckdb_errors import translated
 from ducktail.engine.errors import (
     DucktailError,
     QueryCanceled,

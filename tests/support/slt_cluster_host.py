@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ducktail.engine.cluster.joining import join
 from ducktail.engine.database import Database
-from ducktail.engine.placement.source import ClusterSource
+from ducktail.engine.placement.cluster_file import ClusterSource
 from ducktail.engine.settings import Settings
 from ducktail.pgwire_gateway import Server, listen
 from ducktail.pgwire_gateway.server.postmaster import ServerThread

@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
+from ducktail.engine.catalog.passwords import (
+    make_verifier,
+    mock_verifier,
+    prepared,
+    read_verifier,
+    verifier_of,
+)
 from ducktail.engine.errors import (
     DucktailError,
     InvalidParameterValue,
     ProtocolViolation,
     TooManyConnections,
 )
-from ducktail.engine.rights.scram import make_verifier, mock_verifier, prepared, read_verifier, verifier_of
 from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need, Session
 from ducktail.pgwire_gateway.conversation.startup import PLAIN, PLUS, Scram
 

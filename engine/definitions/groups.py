@@ -1,0 +1,269 @@
+"""Making and dropping consumer groups, inside the transaction that asks for it.
+
+A group begins at one place of the commit order, so the transaction holds the writer lock; its rows
+are the transaction's own, and the catalog in memory follows at COMMIT. Source: docs/groups.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..catalog.catalog import Catalog
+from ..catalog.copies import Copy, forget_sql
+from ..catalog.streams import Group, Stream
+from ..database import Database
+from ..duck.queries import ask
+from ..errors import DuplicateObject, SerializationFailure, UndefinedGroup, UndefinedObject
+from ..groups.offsets import Move, insert_sql
+from ..groups.parked import NOTHING
+from ..placement import holds
+from ..quoting import fold, ident, literal
+from ..system_views.group_rows import lag_events, rows_left
+from ..transactions.transaction import PendingOffset, Transaction
+from .catalog_rows import new_id
+from .start_positions import StartPosition, lsns_at
+from .whole_copies import give_copy
+
+
+def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transaction | None) -> Group:
+    """A stream's group by name, one made in this transaction included.
+
+    Raises:
+        UndefinedGroup: 42704, there is none.
+    """
+    key = (stream.stream_id, fold(name))
+    group = catalog.groups.get(key)
+    if transaction is not None:
+        group = transaction.new_groups.get(key, group)
+        if group is not None and group.group_id in transaction.dropped_groups:
+            group = None
+    if group is None:
+        raise missing_group(stream, name)
+    return group
+
+
+def missing_group(stream: Stream, name: str) -> UndefinedGroup:
+    """The error of a group that is not there."""
+    return UndefinedGroup(
+        f'consumer group "{name}" of stream "{stream.name}" does not exist',
+        hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
+    )
+
+
+def create_group(
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    name: str,
+    start: StartPosition,
+    on_gap: str,
+    session_timeout_ms: int,
+    on_park: str,
+    uid: str | None = None,
+    copy: Copy | None = None,
+) -> None:
+    """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
+
+    Args:
+        copy: with which it starts, at its beginning.
+        on_gap, session_timeout_ms, on_park: as in `Group`.
+        uid: which definition of the cluster it is, where another node made it first.
+
+    Raises:
+        DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
+    """
+    assert transaction.has_writer_lock, "a group begins at one place of the commit order"
+    key = (stream.stream_id, fold(name))
+    check_new(database, transaction, stream, name)
+    now_us = database.clock.now_us()
+    group_id, since = new_id(transaction.cursor), (start.kind, now_us)
+    group = Group(group_id, stream.stream_id, name, *since, on_gap, session_timeout_ms, on_park)
+    transaction.cursor.execute(
+        "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap, "
+        "session_timeout_ms, on_park) "
+        f"VALUES ({group.group_id}, {stream.stream_id}, {literal(name)}, {literal(start.kind)}, "
+        f"make_timestamptz({now_us}), {literal(group.on_gap)}, {group.session_timeout_ms}, "
+        f"{literal(group.on_park)})"
+    )
+    lsns = lsns_at(database, transaction, stream, start)
+    if copy is not None:
+        give_copy(database, transaction, copy, group)
+    move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
+    transaction.cursor.execute(insert_sql([move]))
+    if uid is not None:
+        transaction.cursor.execute(holds.insert_sql(group_id, uid)).fetchall()
+        transaction.on_commit.append(lambda: database.identities.told(group_id, uid))
+    transaction.defines = True
+    transaction.new_groups[key] = group
+    transaction.new_positions[group.group_id] = lsns
+    transaction.on_commit.append(_group_adder(database, group, move))
+
+
+def check_new(database: Database, transaction: Transaction | None, stream: Stream, name: str) -> None:
+    """There is no group of this name.
+
+    Raises:
+        DuplicateObject: 42710.
+    """
+    try:
+        find_group(database.catalog, stream, name, transaction)
+    except UndefinedObject:
+        return
+    raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
+
+
+def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], None]:
+    def add() -> None:
+        database.catalog.groups[group.key] = group
+        database.catalog.version += 1
+        database.offsets.add_group(move)
+
+    return add
+
+
+def drop_group(database: Database, transaction: Transaction, group: Group) -> None:
+    """Drop a consumer group with its offsets within a transaction that holds the writer lock.
+
+    Raises:
+        SerializationFailure: 40001, the transaction's snapshot is older than the group.
+    """
+    assert transaction.has_writer_lock, "a group ends at one place of the commit order"
+    _write_row(transaction, group, f"DELETE FROM ducktail.group_catalog WHERE group_id = {group.group_id}")
+    for table in ("offset_log", "passed_positions", "parked_events", "checkpoint_states", "member_epochs"):
+        transaction.cursor.execute(
+            f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
+        ).fetchall()
+    transaction.cursor.execute(forget_sql(str(group.group_id))).fetchall()
+    tombstone = database.offsets.tombstone()
+    transaction.cursor.execute(insert_sql([tombstone])).fetchall()
+    transaction.defines = True
+    transaction.offsets.pop(group.group_id, None)
+    transaction.parked[group.group_id] = NOTHING
+    transaction.new_groups.pop(group.key, None)
+    transaction.dropped_groups.add(group.group_id)
+
+    def forget() -> None:
+        known = database.catalog.groups.get(group.key)
+        if known is not None and known.group_id == group.group_id:
+            del database.catalog.groups[group.key]
+            database.catalog.copies.pop(group.group_id, None)
+        database.catalog.version += 1
+        # Before its members go, which would wake their reads without the reason.
+        database.polls.group_dropped(group)
+        database.offsets.drop_groups([group.group_id], tombstone)
+        database.members.forget([group.group_id])
+        database.forget_reads([group.group_id])
+        database.parked.put(group.group_id, NOTHING)
+
+    transaction.on_commit.append(forget)
+
+
+def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:
+    """Change what a group is told to do: `changed` is the same group with other options.
+
+    The transaction holds the writer lock and has locked the group.
+
+    Raises:
+        SerializationFailure: 40001, the transaction's snapshot is older than the group.
+    """
+    assert transaction.has_writer_lock, "what a group is told to do has a number"
+    assert changed.group_id == group.group_id
+    _write_row(
+        transaction,
+        group,
+        f"UPDATE ducktail.group_catalog SET on_gap = {literal(changed.on_gap)}, "
+        f"on_park = {literal(changed.on_park)}, session_timeout_ms = {changed.session_timeout_ms} "
+        f"WHERE group_id = {group.group_id}",
+    )
+    transaction.defines = True
+    transaction.new_groups[group.key] = changed
+
+    def show() -> None:
+        database.catalog.groups[group.key] = changed
+        database.members.altered(changed)
+
+    transaction.on_commit.append(show)
+
+
+def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
+    """Change or delete a group's row; the catalog in memory may know a group that the snapshot has not."""
+    (count,) = ask(transaction.cursor, sql)
+    if not count:
+        raise SerializationFailure(
+            f'consumer group "{group.name}" was made after this transaction began to read',
+            hint="Roll back and try again.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What SEEK does to one partition.
+
+    Args:
+        events_again: how many retained events a reader gets a second time.
+        events_skipped: how many it does not get.
+    """
+
+    partition: int
+    from_lsn: int
+    to_lsn: int
+    events_again: int
+    events_skipped: int
+
+
+def shifts(
+    database: Database,
+    stream: Stream,
+    present: dict[int, int],
+    to: dict[int, int],
+    copies: tuple[Copy | None, Copy | None] = (None, None),
+) -> list[Shift]:
+    """What moving a group's committed LSNs from `present` to `to` would do, by partition.
+
+    Args:
+        copies: the group's whole copy as it is before, and as it is then, if it is.
+    """
+    buffer = database.buffers.of(stream)
+    found = []
+    for number in sorted(to):
+        partition = buffer.partitions[number]
+        before = lag_events(database, stream, number, partition, present[number])
+        after = lag_events(database, stream, number, partition, to[number])
+        before += rows_left(copies[0], number, present[number])
+        after += rows_left(copies[1], number, to[number])
+        again, skipped = max(0, after - before), max(0, before - after)
+        found.append(Shift(number, present[number], to[number], again, skipped))
+    return found
+
+
+def seek(
+    database: Database,
+    transaction: Transaction,
+    group: Group,
+    moved: list[Shift],
+    done: Callable[[int], None],
+) -> None:
+    """Move a group's committed LSNs at the COMMIT of a transaction that has locked the group.
+
+    Args:
+        done: called once it is committed, with how often the group has been moved so: read positions
+            from before are void.
+    """
+    standing = database.offsets.positions(group.group_id)
+    pending = transaction.offsets.setdefault(group.group_id, {})
+    for shift in moved:
+        earlier = pending.get(shift.partition)
+        if earlier is not None:
+            earlier.lsn = shift.to_lsn
+        elif shift.to_lsn != shift.from_lsn:
+            found = standing.get(shift.partition)
+            expected = shift.from_lsn if found is None else found.lsn
+            pending[shift.partition] = PendingOffset(expected, shift.to_lsn)
+
+    def count() -> None:
+        done(database.offsets.seeked(group.group_id))
+
+    transaction.on_commit.append(count)
+    # Who waits for events of the group counts from elsewhere now.
+    transaction.after_commit.append(lambda: database.polls.look_again(group.stream_id, group.group_id))

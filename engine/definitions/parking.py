@@ -1,0 +1,406 @@
+"""PARK and RELEASE, and the commits that cover what was released: the work inside a transaction.
+
+Each runs in a transaction that holds the group, so that nobody else changes what is its; PARK and RELEASE
+hold the writer lock as well, as all that has a number in `commits`. What they may do is judged by what memory
+knows; a transaction whose snapshot is older than that gets 40001. See the head of parked.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import duckdb
+
+from ..buffers.copied_events import with_copy
+from ..catalog.copies import Copy
+from ..catalog.streams import Group, Stream
+from ..database import Database
+from ..duck.queries import ask_maybe
+from ..errors import (
+    DuplicateObject,
+    InvalidParameterValue,
+    NotSupported,
+    ProgramLimitExceeded,
+    SerializationFailure,
+    UndefinedObject,
+    WrongState,
+)
+from ..groups.parked import (
+    BEHIND,
+    NOTHING,
+    PARKED,
+    PARKED_MAX,
+    REASON_CHARS_MAX,
+    RELEASED,
+    RELEASED_MAX,
+    Aside,
+    ParkedEvent,
+    ParkedOfGroup,
+    behind_sql,
+    copies_sql,
+    read_groups,
+    same_key,
+    same_key_sql,
+)
+from ..log.queries import Events, event_query
+from ..quoting import ident, literal
+from ..schema import SCHEMA
+from ..transactions.transaction import Transaction
+from .start_positions import check_lsns
+from .whole_copies import copy_of
+
+TABLE = f"{SCHEMA}.parked_events"
+
+
+def parked_of(database: Database, transaction: Transaction | None, group: Group) -> ParkedOfGroup:
+    """What a group has parked, as a transaction sees it."""
+    if transaction is not None and group.group_id in transaction.parked:
+        return transaction.parked[group.group_id]
+    return database.parked.get(group.group_id) or NOTHING
+
+
+def park(
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    group: Group,
+    place: tuple[int, int],
+    reason: str | None,
+    committed: Mapping[int, int],
+) -> None:
+    """Set an event aside for its group; with the group's on_park = 'key' later ones of its key behind it.
+
+    Args:
+        place: its partition and LSN.
+        committed: partition -> committed LSN, as the transaction sees it.
+
+    Raises:
+        InvalidParameterValue: 22023, no event of that partition, or one that is committed.
+        NotSupported: 0A000, a schema event.
+        DuplicateObject: 42710, it is set aside already.
+        ProgramLimitExceeded: 54000, too many are, or the reason is too long.
+        SerializationFailure: 40001, the transaction's snapshot is older than what it is about.
+    """
+    partition, lsn = place
+    if reason is not None and len(reason) > REASON_CHARS_MAX:
+        raise ProgramLimitExceeded(
+            f"the reason has {len(reason)} characters, and {REASON_CHARS_MAX} are the most",
+            hint="Keep what is longer in a table of your own, by LSN.",
+        )
+    copy = copy_of(database, transaction, group)
+    check_lsns(database, stream, {partition: lsn}, copy)
+    parked = _held(database, transaction, group)
+    known = parked.events.get(lsn)
+    if known is not None and known.state == PARKED:
+        raise _parked_already(group, lsn)
+    query = event_query(database.catalog, stream)
+    if copy is not None and copy.left(partition, lsn - 1):
+        query = with_copy(database.catalog, stream, query, copy)
+    if known is None:
+        key, tx_last = _event(database, query, stream, partition, lsn, copy)
+    else:
+        key, tx_last = known.key, known.tx_last
+    if known is None and lsn <= committed[partition]:
+        raise InvalidParameterValue(
+            f'LSN {lsn} of partition {partition} is behind what consumer group "{group.name}" has '
+            f"committed, {committed[partition]}",
+            hint="What is committed is done: only an event that is still to come can be set aside.",
+        )
+    head = parked.head_before(partition, lsn, key)
+    if head is not None:
+        raise _parked_already(group, lsn, f"It stands behind LSN {head.lsn}, which has its key.")
+    if len(parked.of(PARKED)) >= PARKED_MAX:
+        raise ProgramLimitExceeded(
+            f'consumer group "{group.name}" has {PARKED_MAX} parked events, and can have no more',
+            hint="RELEASE those that can be processed now.",
+        )
+    by_key = group.on_park == "key" and key is not None
+    cursor, where = transaction.cursor, f"group_id = {group.group_id}"
+    _copy(transaction, query, [lsn] if known is None else [])
+    cursor.execute(f"DELETE FROM {TABLE} WHERE {where} AND lsn = {lsn}").fetchall()
+    said = "NULL" if reason is None else literal(reason)
+    cursor.execute(
+        f"INSERT INTO {TABLE} (group_id, partition, lsn, state, key, by_key, tx_last, reason, parked_at, "
+        f"parked_by) VALUES ({group.group_id}, {partition}, {lsn}, '{PARKED}', {_key(key)}, {by_key}, "
+        f"{tx_last}, {said}, make_timestamptz({database.clock.now_us()}), "
+        f"{literal(transaction.committed_by)})"
+    ).fetchall()
+    if by_key:
+        assert key is not None
+        # What was released of its key and comes later stands behind it now.
+        cursor.execute(
+            f"UPDATE {TABLE} SET state = '{BEHIND}' WHERE {where} AND state = '{RELEASED}' "
+            f"AND partition = {partition} AND {same_key_sql('key', key)} AND lsn > {lsn}"
+        ).fetchall()
+    transaction.defines = True
+    _follow(database, transaction, group)
+
+
+def release(
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    group: Group,
+    place: tuple[int, int | None],
+) -> int:
+    """Give parked events to their group again, with those behind them.
+
+    Args:
+        place: partition, and the LSN of one parked event; None is all of the partition's.
+
+    Returns:
+        How many parked events there were to release, those behind them not counted.
+
+    Raises:
+        UndefinedObject: 42704, no such event is parked. WrongState: 55000, an earlier one of its key is.
+        ProgramLimitExceeded: 54000. SerializationFailure: 40001.
+    """
+    partition, lsn = place
+    check_lsns(database, stream, {partition: 0})
+    parked = _held(database, transaction, group)
+    heads = [e for e in parked.of(PARKED, partition) if lsn is None or e.lsn == lsn]
+    if lsn is not None and not heads:
+        raise UndefinedObject(
+            f'consumer group "{group.name}" has no parked event with LSN {lsn} in partition {partition}',
+            hint=f"SHOW PARKED ON {ident(stream.name)} CONSUMER GROUP {ident(group.name)} shows what it has.",
+        )
+    left = [e for e in parked.of(PARKED, partition) if e not in heads]
+    if lsn is not None:
+        of_key = (e for e in left if e.by_key and same_key(e.key, heads[0].key))
+        earlier = next((e for e in of_key if e.lsn < lsn), None)
+        if earlier is not None:
+            raise WrongState(
+                f"LSN {lsn} cannot be released: LSN {earlier.lsn}, an earlier event of its key, is parked",
+                hint=f"RELEASE PARTITION {partition} AT {earlier.lsn} first: events of a key stay in order.",
+            )
+    released = len(parked.of(RELEASED))
+    for head in heads:
+        transaction.cursor.execute(
+            f"UPDATE {TABLE} SET state = '{RELEASED}' WHERE group_id = {group.group_id} AND lsn = {head.lsn}"
+        ).fetchall()
+        released += 1
+        if head.by_key:
+            until = min((e.lsn for e in left if e.by_key and same_key(e.key, head.key)), default=None)
+            released += _release_behind(database, transaction, stream, group, head, until)
+    if released > RELEASED_MAX:
+        raise ProgramLimitExceeded(
+            f'consumer group "{group.name}" would have more than {RELEASED_MAX} released events to read',
+            hint="Read and commit what is released, or release less at a time.",
+        )
+    transaction.defines = True
+    _follow(database, transaction, group)
+    return len(heads)
+
+
+def _release_behind(
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    group: Group,
+    head: ParkedEvent,
+    until: int | None,
+) -> int:
+    """Release what stands behind a parked key up to the stream's end; gives how many events.
+
+    A read that is under way has passed over it, and may still be committed.
+
+    Args:
+        until: the next parked event of the key, which keeps what is behind it.
+    """
+    assert head.key is not None
+    buffer, query = database.buffers.of(stream), event_query(database.catalog, stream)
+    edge, end_lsn = buffer.partitions[head.partition].trimmed_through_lsn, buffer.end_lsn
+    behind = f"partition = {head.partition} AND lsn > {head.lsn}"
+    if until is not None:
+        behind += f" AND lsn < {until}"
+    cursor, where = transaction.cursor, f"group_id = {group.group_id} AND {behind}"
+    row = ask_maybe(
+        cursor,
+        f"UPDATE {TABLE} SET state = '{RELEASED}' WHERE {where} AND state = '{BEHIND}' "
+        f"AND {same_key_sql('key', head.key)}",
+    )
+    count = 0 if row is None else int(row[0])
+    window = f"lsn > {max(head.lsn, edge)} AND lsn <= {end_lsn}"
+    events = query.between(max(head.lsn, edge) + 1, end_lsn).whole_sql(window, window)
+    found = _ask_all(
+        database,
+        f"SELECT lsn, tx_last FROM ({events}) WHERE {behind} AND {same_key_sql('key::VARCHAR', head.key)} "
+        f"ORDER BY lsn LIMIT {RELEASED_MAX + 1}",
+    )
+    known = {lsn for (lsn,) in cursor.execute(f"SELECT lsn FROM {TABLE} WHERE {where}").fetchall()}
+    new = [row for row in found if row[0] not in known]
+    if new and len(new) <= RELEASED_MAX:
+        _copy(transaction, query, [lsn for lsn, _ in new])
+        cursor.execute(
+            f"INSERT INTO {TABLE} (group_id, partition, lsn, state, key, by_key, tx_last) "
+            f"SELECT {group.group_id}, {head.partition}, unnest($1::BIGINT[]), '{RELEASED}', "
+            f"{_key(head.key)}, false, unnest($2::BOOLEAN[])",
+            [[lsn for lsn, _ in new], [last for _, last in new]],
+        ).fetchall()
+    return count + len(new)
+
+
+def cover(database: Database, transaction: Transaction, group: Group, lsns: Collection[int]) -> None:
+    """Released events are done: a commit covers them, in a transaction that holds the group.
+
+    Raises:
+        SerializationFailure: 40001, somebody else has covered them.
+    """
+    parked = _held(database, transaction, group)
+    released = {event.lsn for event in parked.of(RELEASED)}
+    if not released.issuperset(lsns):
+        raise covered_meanwhile(group)
+    transaction.cursor.execute(
+        f"DELETE FROM {TABLE} WHERE group_id = {group.group_id} AND lsn IN (SELECT unnest($1::BIGINT[]))",
+        [sorted(lsns)],
+    ).fetchall()
+    _follow(database, transaction, group)
+
+
+def covered_meanwhile(group: Group) -> SerializationFailure:
+    """The error of a transaction that has read what another one has committed."""
+    return SerializationFailure(
+        f'released events of consumer group "{group.name}" have been committed meanwhile',
+        hint="Roll back and read again.",
+    )
+
+
+def passed_over(
+    database: Database, stream: Stream, aside: Aside, partition: int, window: tuple[int, int]
+) -> int:
+    """How many events of a partition a read passes over in a window of LSNs, the first one excluded."""
+    low, high = window
+    heads = [lsn for lsn, at in aside.lsns.items() if at == partition and low < lsn <= high]
+    behind = behind_sql(key for key in aside.keys if key[0] == partition and key[1] < high)
+    if not behind:
+        return len(heads)
+    query = event_query(database.catalog, stream).between(low + 1, high)
+    events = query.sql(f"lsn > {low} AND lsn <= {high}", "false")
+    parked = f"lsn IN ({', '.join(map(str, heads)) or 'NULL'})"
+    [(count,)] = _ask_all(
+        database,
+        f"SELECT count(*) FROM ({events}) WHERE partition = {partition} AND (({parked}) OR {behind})",
+    )
+    return int(count)
+
+
+def _held(database: Database, transaction: Transaction, group: Group) -> ParkedOfGroup:
+    """What a group has parked, in a transaction that holds it and is about to change it."""
+    assert group.group_id in transaction.locked_groups, "nobody else may change it"
+    if group.group_id in transaction.parked:
+        return transaction.parked[group.group_id]
+    present = database.parked.get(group.group_id) or NOTHING
+    where = f"group_id = {group.group_id}"
+    if read_groups(transaction.cursor, where).get(group.group_id, NOTHING) != present:
+        raise SerializationFailure(
+            f'parked events of consumer group "{group.name}" changed after this transaction began to read',
+            hint="Roll back and try again.",
+        )
+    return present
+
+
+def _follow(database: Database, transaction: Transaction, group: Group) -> None:
+    """What the transaction has written is what it sees; memory follows at COMMIT."""
+    where = f"group_id = {group.group_id}"
+    now = read_groups(transaction.cursor, where).get(group.group_id, NOTHING)
+    first = group.group_id not in transaction.parked
+    transaction.parked[group.group_id] = now
+    if first:
+        transaction.on_commit.append(
+            lambda: database.parked.put(group.group_id, transaction.parked[group.group_id])
+        )
+        # What is released is there for who waits.
+        transaction.after_commit.append(lambda: database.polls.look_again(group.stream_id, group.group_id))
+
+
+def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> None:
+    """Copy log rows to where retention does not come.
+
+    Raises:
+        SerializationFailure: 40001, the transaction's snapshot is older than an event.
+    """
+    if not lsns:
+        return
+    cursor, parts = transaction.cursor, query.holding(lsns).parts
+    listed = ", ".join(map(str, lsns))
+    wanted = f"SELECT unnest([{listed}]::BIGINT[])"
+    try:
+        for part in parts:
+            for statement in copies_sql(part.log, part.parked().log, wanted, part.commits):
+                cursor.execute(statement).fetchall()
+    except duckdb.CatalogException as error:  # A log of a version of the table that the snapshot has not.
+        raise _committed_meanwhile() from error
+    # What is parked of a whole copy is with what is parked of its version's log.
+    sides = dict.fromkeys(part.parked().log for part in parts)
+    copies = " UNION ALL ".join(f"SELECT lsn, txid FROM {side}" for side in sides)
+    row = ask_maybe(
+        cursor,
+        f"SELECT count(*) FROM ({copies}) AS l JOIN {SCHEMA}.parked_commits AS c ON c.txid = l.txid "
+        f"WHERE l.lsn IN ({wanted})",
+    )
+    if row is None or int(row[0]) != len(set(lsns)):
+        raise _committed_meanwhile()
+
+
+def _committed_meanwhile() -> SerializationFailure:
+    return SerializationFailure(
+        "the event was committed after this transaction began to read", hint="Roll back and try again."
+    )
+
+
+def _event(
+    database: Database, query: Events, stream: Stream, partition: int, lsn: int, copy: Copy | None
+) -> tuple[str | None, bool]:
+    """Key and tx_last of the event with an LSN.
+
+    Args:
+        copy: the group's whole copy.
+
+    Raises:
+        InvalidParameterValue: 22023, there is none in that partition. NotSupported: 0A000, it is a schema
+        event: ENVELOPE CHANGES has no row by which a commit could cover it once it is released.
+    """
+    bound = f"(SELECT {{0}} FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn)"
+    whole = f"lsn BETWEEN {bound.format('max(first_lsn)')} AND {bound.format('max(last_lsn)')}"
+    chunk_end = None if copy is None else copy.chunk_end(lsn)
+    if chunk_end is not None:
+        whole = f"lsn BETWEEN {lsn} AND {chunk_end}"  # Whose line of `commits` may be gone.
+    events = query.between(lsn, lsn).whole_sql(f"lsn = {lsn}", whole)
+    rows = _ask_all(database, f"SELECT partition, key::VARCHAR, tx_last, op FROM ({events})")
+    trimmed = database.buffers.of(stream).partitions[partition].trimmed_through_lsn
+    if chunk_end is not None:
+        trimmed = 0
+    if rows and rows[0][0] == partition and lsn > trimmed:
+        if rows[0][3] == "schema":
+            raise NotSupported(
+                f"LSN {lsn} is a schema event, which cannot be set aside",
+                hint="Commit it: ducktail.schema_versions keeps what it says.",
+            )
+        return rows[0][1], bool(rows[0][2])
+    detail = None
+    if rows:
+        detail = f"It is one of partition {rows[0][0]}." if rows[0][0] != partition else "It is trimmed."
+    hint = None
+    if not rows and lsn <= database.buffers.of(stream).compacted_lsn:
+        hint = "Compaction may have taken it since it was read: reads go on without it."
+    raise InvalidParameterValue(
+        f'LSN {lsn} is no event of partition {partition} of stream "{stream.name}"', detail=detail, hint=hint
+    )
+
+
+def _ask_all(database: Database, sql: str) -> list[tuple[Any, ...]]:
+    """Rows as they are committed now, on a cursor of the engine's own."""
+    cursor: duckdb.DuckDBPyConnection = database.cursor(utc=True)
+    try:
+        return cursor.execute(sql).fetchall()
+    finally:
+        cursor.close()
+
+
+def _key(key: str | None) -> str:
+    return "NULL" if key is None else literal(key)
+
+
+def _parked_already(group: Group, lsn: int, detail: str | None = None) -> DuplicateObject:
+    return DuplicateObject(f'LSN {lsn} is parked already for consumer group "{group.name}"', detail=detail)

@@ -1,0 +1,191 @@
+"""Taking a whole copy of a table for a consumer group, while writers go on.
+
+1. Under the writer lock, for a moment: an MVCC snapshot is fixed, which has every commit up to the last LSN
+   and none after it; as many LSNs as the table has rows are reserved in `commits`, durably.
+2. Without any lock: the rows are copied in that snapshot into a table of their own, in one transaction.
+3. Under the writer lock again: the copy becomes its group's, with the group's positions before its first LSN.
+
+Whatever ends it in between leaves reserved LSNs that no log has, which `group_copies` says, and perhaps a
+table that nobody reads, which retention's next pass or the next open drops. Source: docs/design/copies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import replace
+
+import duckdb
+
+from ..buffers.copied_events import CopyQuery, fill_sql, spans_sql
+from ..buffers.publisher import Note
+from ..catalog.captured_tables import Captured
+from ..catalog.copies import NOBODY, Copy, forget_sql
+from ..catalog.streams import Group, Stream
+from ..database import Database
+from ..duck.duckdb_errors import translated
+from ..duck.queries import ask, rolled_back_on_error
+from ..errors import SerializationFailure, UndefinedObject
+from ..schema import COMMIT_COLUMNS
+from ..transactions.transaction import Transaction
+from ..waiting import Waiting
+from .catalog_rows import new_id
+
+# Within it a call on a cursor ends where the session's statement is cancelled.
+Interruptible = Callable[[duckdb.DuckDBPyConnection], AbstractContextManager[None]]
+
+
+def take_copy(
+    database: Database, session_id: int, stream: Stream, timeout_ms: int, interruptible: Interruptible
+) -> Waiting[Copy]:
+    """Copy the rows that a stream shows of its table now; the copy is nobody's yet (`give_copy`).
+
+    Raises:
+        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped the stream. WrongState:
+        55000, its table was written past ducktail. DucktailError: what DuckDB said.
+    """
+    with closing(database.cursor(utc=True)) as reader:
+        try:
+            copy_id = new_id(reader)
+            yield from database.transactions.lock_writer(session_id, timeout_ms)
+            try:
+                yield from database.commits.wait_readable()
+                present = present_stream(database, stream)
+                # RESYNC's events would come behind rows that have them.
+                database.buffers.check_served(present)
+                captured = database.catalog.table_by_id(present.table_id)
+                copy = _reserve(database, session_id, reader, captured, present, copy_id)
+            finally:
+                database.transactions.writer_lock.release(session_id)
+            try:
+                with interruptible(reader):
+                    return _fill(reader, captured, present, copy)
+            except BaseException:
+                discard(database, copy)
+                raise
+        except duckdb.Error as error:
+            raise translated(error) from error
+
+
+def present_stream(database: Database, stream: Stream) -> Stream:
+    """A stream as it is now, under the writer lock.
+
+    Raises:
+        UndefinedObject: 42704, somebody else has dropped it.
+    """
+    present = database.catalog.present(stream)
+    if present is None:
+        raise UndefinedObject(f'stream "{stream.name}" does not exist')
+    return present
+
+
+def _reserve(
+    database: Database,
+    session_id: int,
+    reader: duckdb.DuckDBPyConnection,
+    captured: Captured,
+    stream: Stream,
+    copy_id: int,
+) -> Copy:
+    """Fix the reader's MVCC snapshot, and keep LSNs for what it has; under the writer lock."""
+    commits, catalog = database.commits, database.catalog
+    first_lsn, first_txid, now_us = commits.last_lsn + 1, commits.last_txid + 1, commits.now_us()
+    reader.execute("BEGIN")
+    # What a filter leaves out is not known yet: its LSNs are the last ones, and nobody's.
+    (rows,) = ask(reader, f"SELECT count(*) FROM {captured.shape.qualified}")
+    last_lsn = first_lsn + int(rows) - 1
+    version = captured.version
+    copy = Copy(copy_id, NOBODY, stream.stream_id, version, first_lsn, last_lsn, first_txid, now_us)
+    with catalog.mutex:
+        catalog.copying[copy_id] = copy
+    if not rows:
+        return copy
+    try:
+        with closing(database.cursor()) as writer, rolled_back_on_error(writer):
+            writer.execute("BEGIN")
+            writer.execute(f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} {copy.lines_sql}").fetchall()
+            writer.execute(copy.insert_sql()).fetchall()
+            numbers = (copy.last_txid, last_lsn, now_us)
+            note = Note(copy.last_txid, first_lsn, last_lsn, now_us, {})
+            shield = database.sessions.shield(session_id)
+            commits.commit_own(writer, shield, numbers, lambda: database.publisher.put(note))
+    except BaseException:
+        discard(database, copy)
+        raise
+    return copy
+
+
+def _fill(reader: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream, copy: Copy) -> Copy:
+    """Copy the rows, in the MVCC snapshot that was fixed.
+
+    Args:
+        captured, stream: as they were then.
+    """
+    reader.execute(fill_sql(captured, stream, copy)).fetchall()
+    spans, rows = {}, 0
+    query = CopyQuery(stream, captured, copy)
+    for number, first, last, count in reader.execute(spans_sql(query)).fetchall():
+        assert last - first + 1 == count, "rows of a partition stand together"
+        spans[int(number)] = (int(first), int(last))
+        rows += int(count)
+    assert rows <= copy.last_lsn - copy.base_lsn, "each has an LSN"
+    reader.execute("COMMIT")
+    return replace(copy, rows=rows, spans=spans)
+
+
+def give_copy(database: Database, transaction: Transaction, copy: Copy, group: Group) -> Copy:
+    """The copy is its group's at COMMIT, and the one that this had is over.
+
+    The transaction holds the writer lock, and the group where it is not new. Its positions are the caller's
+    to move: each to `copy.base_lsn`.
+    """
+    assert transaction.has_writer_lock, "which copy is whose has one order"
+    mine = replace(copy, group_id=group.group_id)
+    for statement in (forget_sql(str(group.group_id)), copy.delete_sql(), mine.insert_sql()):
+        transaction.cursor.execute(statement).fetchall()
+    transaction.defines = True
+    transaction.copies[group.group_id] = mine
+    transaction.on_commit.append(lambda: _show(database, mine))
+    return mine
+
+
+def _show(database: Database, copy: Copy) -> None:
+    database.catalog.copies[copy.group_id] = copy
+    database.catalog.copying.pop(copy.copy_id, None)
+
+
+def discard(database: Database, copy: Copy) -> None:
+    """A copy has come to nothing; what cannot be dropped now, retention drops."""
+    with database.catalog.mutex:
+        database.catalog.copying.pop(copy.copy_id, None)
+    with suppress(duckdb.Error), closing(database.cursor()) as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {copy.table}")
+
+
+def copy_of(database: Database, transaction: Transaction | None, group: Group) -> Copy | None:
+    """A group's copy, as a transaction sees it."""
+    if transaction is not None and group.group_id in transaction.copies:
+        return transaction.copies[group.group_id]
+    return database.catalog.copies.get(group.group_id)
+
+
+def leave_copy(database: Database, transaction: Transaction, group: Group, partitions: set[int]) -> None:
+    """SEEK takes a group elsewhere in some partitions: there its copy is over, at COMMIT.
+
+    The transaction holds the group.
+
+    Raises:
+        SerializationFailure: 40001, the transaction's snapshot is older than the copy.
+    """
+    copy = copy_of(database, transaction, group)
+    if copy is None or not partitions & copy.spans.keys():
+        return
+    left = copy.without(partitions)
+    (count,) = ask(transaction.cursor, left.update_sql())
+    if not count:
+        raise SerializationFailure(
+            f'the whole copy of consumer group "{group.name}" was made after this transaction began to read',
+            hint="Roll back and try again.",
+        )
+    transaction.copies[group.group_id] = left
+    transaction.on_commit.append(lambda: _show(database, left))

@@ -1,0 +1,119 @@
+"""What DuckDB's binder says of a text without running it: columns, parameters, whether it writes.
+
+`_bind` of the DuckDB client answers all of it in a tenth of a millisecond, but is not public; where
+a client lacks it, PREPARE's public neighbours answer, slower. This file is the only place that
+knows. Binding fixes a transaction's MVCC snapshot, so it is done on a cursor of its own.
+
+Texts that DuckDB parses once.
+
+Parsing takes a third of what a statement of one row takes (docs/design/engine.md, "Parsed once"). What is
+kept is the tree: names are bound and the plan is made at each run, with that run's parameters. A text
+that runs once is not kept, as many are told only once. A long text is not parsed apart from its run at all:
+the client's parser holds Python's lock, for 20,000 rows of VALUES for half a second, in which nothing else of
+the process goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A text as the binder sees it.
+
+    Args:
+        names, types: of the result's columns, in order (DuckDB type texts).
+        parameters: name ("1", "2", ..) -> DuckDB type text.
+        writes: whether running it changes the database.
+        returns_rows: whether it answers rows (a plain INSERT answers a count).
+    """
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    parameters: dict[str, str]
+    writes: bool
+    returns_rows: bool
+
+
+def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
+    """Bind one statement.
+
+    Raises:
+        duckdb.Error: the binder's or the parser's own, with the place in `text`.
+    """
+    names, types, parameters, returns, _, kind, writes = cursor._bind(text, with_type=True, with_writes=True)
+    if kind == SEVERAL:
+        # A PIVOT asks the rows first which columns it has.
+        relation = cursor.sql(text)
+        names, types = relation.columns, relation.types
+    return Bound(
+        tuple(names),
+        tuple(type_text(type_) for type_ in types),
+        {name: type_text(type_) for name, type_ in parameters},
+        writes,
+        returns == "query_result",
+    )
+
+
+# What the client calls a text that is run as several statements.
+SEVERAL = "multi"
+
+
+def type_text(type_: object) -> str:
+    """A DuckDB type's text; the type of a bare NULL or an untold parameter is VARCHAR."""
+    text = str(type_)
+    return "VARCHAR" if text in ('"NULL"', "NULL", "UNKNOWN", '"UNKNOWN"', "SQLNULL") else text
+
+
+# Trees take up to 14 bytes a character.
+KEPT_CHARS_MAX = 32 * 1024
+
+
+class Parsed:
+    """A statement's text, and its tree from its second run on.
+
+    DuckDB parses `/` by the cursor's integer_division: a text of users' is kept with that.
+    """
+
+    __slots__ = ("_runs", "_statement", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._statement: duckdb.Statement | None = None
+        self._runs = 0
+
+    def run(
+        self, cursor: duckdb.DuckDBPyConnection, values: Mapping[str, object] | Sequence[object] = ()
+    ) -> duckdb.DuckDBPyConnection:
+        """Run it; its rows are the cursor's.
+
+        Args:
+            values: of $1, $2 and so on; or by name (`1` is $1), where the text may name fewer.
+
+        Raises:
+            duckdb.Error: the statement's own.
+        """
+        if len(self.text) > KEPT_CHARS_MAX:
+            return self._run_long(cursor, values)
+        statement = self._statement
+        if statement is None:
+            (statement,) = cursor.extract_statements(self.text)
+            self._runs += 1
+            if self._runs > 1:
+                self._statement = statement
+        if not isinstance(values, Mapping):
+            return cursor.execute(statement, list(values) or None)
+        named = statement.named_parameters
+        return cursor.execute(statement, {name: values[name] for name in named if name in values} or None)
+
+    def _run_long(
+        self, cursor: duckdb.DuckDBPyConnection, values: Mapping[str, object] | Sequence[object]
+    ) -> duckdb.DuckDBPyConnection:
+        if not isinstance(values, Mapping):
+            return cursor.execute(self.text, list(values) or None)
+        named = bind(cursor, self.text).parameters if values else ()
+        return cursor.execute(self.text, {name: values[name] for name in named if name in values} or None)

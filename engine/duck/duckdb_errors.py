@@ -1,0 +1,273 @@
+"""DuckDB's errors in the words of PostgreSQL: a table of (exception, pattern) -> class.
+
+`translated` takes any exception, so it is what stands behind everything else: DuckDB's own; those that came
+through Arrow, which are OSErrors with DuckDB's text; limits of Python's own; a fault of ours.
+
+Every cursor of the engine runs with `errors_as_json`, so an error brings its kind, its message and
+the byte offset of the token; the message is PostgreSQL's habit (first line, lower case, no full
+stop), what follows it becomes the HINT. Source: docs/errors.md, "What DuckDB says".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import duckdb
+
+from .. import errors as e
+
+# A COMMIT or ROLLBACK brings the memory error that ended it in its own text.
+_NO_MEMORY = r"[Oo]ut of [Mm]emory|[Ff]ailed to (allocate|offload|pin)|[Cc]ould not allocate"
+
+# Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
+RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
+    "ParserException": ((r"", e.SyntaxError_),),
+    "SyntaxException": ((r"", e.SyntaxError_),),
+    "BinderException": (
+        (r"[Aa]mbiguous reference", e.AmbiguousColumn),
+        (r"Duplicate (alias|column)", e.DuplicateColumn),
+        (r"Ambiguous reference to table|duplicate alias", e.DuplicateObject),
+        (
+            r"must appear in the GROUP BY|cannot be nested|aggregates? .*not allowed"
+            r"|cannot contain aggregates|Window functions are not",
+            e.GroupingError,
+        ),
+        (r"Referenced table .* not found", e.UndefinedTable),
+        (
+            r"Referenced (update )?column .* not found|does not have a column|was not found because the FROM",
+            e.UndefinedColumn,
+        ),
+        (r"candidate function|No function matches", e.UndefinedFunction),
+        (r"(Cannot|Can only) (insert|update|delete|modify)|base table", e.WrongObjectType),
+        (r"Cannot (compare|mix|cast)|can't be cast|Unimplemented type for cast", e.DatatypeMismatch),
+        (r"[Cc]ould not (determine|resolve).*type|parameter types", e.IndeterminateDatatype),
+        (r"not (yet )?(supported|implemented)|unsupported", e.NotSupported),
+        (r"[Cc]annot change the type of a column", e.NotSupported),
+        (r"", e.SyntaxError_),
+    ),
+    "CatalogException": (
+        (r"Column with name .* already exists", e.DuplicateColumn),
+        (r"(Table|View) with name .* already exists", e.DuplicateTable),
+        (r"already exists", e.DuplicateObject),
+        (r"because schema .* does not exist|Schema with name .* does not exist", e.InvalidSchemaName),
+        (r"(Table|View) with name .* does not exist", e.UndefinedTable),
+        (r"Function with name .* does not exist", e.UndefinedFunction),
+        (r"[Cc]olumn .* does not exist|does not have a column", e.UndefinedColumn),
+        (r"is of type|is not an?", e.WrongObjectType),
+        (r"main key table of the table", e.DependentObjects),
+        (r"[Cc]annot drop (this column|column .* because)", e.DependentObjects),
+        (r"configuration parameter|does not exist", e.UndefinedObject),
+        (r"", e.UndefinedObject),
+    ),
+    "DependencyException": ((r"", e.DependentObjects),),
+    "ConstraintException": (
+        (r"[Dd]uplicate key", e.UniqueViolation),
+        (r"NOT NULL", e.NotNullViolation),
+        (r"CHECK constraint", e.CheckViolation),
+        (r"foreign key", e.ForeignKeyViolation),
+        (r"", e.IntegrityViolation),
+    ),
+    "ConversionException": (
+        (r"out of range", e.NumericOutOfRange),
+        (r"Unimplemented type for cast", e.CannotCoerce),
+        (r"", e.InvalidTextRepresentation),
+    ),
+    "OutOfRangeException": ((r"", e.NumericOutOfRange),),
+    "TypeMismatchException": ((r"", e.DatatypeMismatch),),
+    "DataError": ((r"", e.DataError),),
+    "InvalidInputException": (
+        (r"Values were not provided|Parameter argument|expected \d+ parameters", e.UndefinedParameter),
+        (r"configuration has been locked|not enabled", e.InsufficientPrivilege),
+        (r"division by zero", e.DivisionByZero),
+        (r"already been consumed", e.WrongState),  # a registered reader, read a second time
+        (r"cannot affect the same target row more than once", e.CardinalityViolation),
+        # What error() is asked to say of a name, in PostgreSQL's own words.
+        (r'^relation ".*" does not exist', e.UndefinedTable),
+        (r'^function ".*" does not exist', e.UndefinedFunction),
+        (r'^schema ".*" does not exist', e.InvalidSchemaName),
+        (r'^(type|role|stream) ".*" does not exist|^unrecognized configuration parameter', e.UndefinedObject),
+        (r"^set_config cannot|^Can't convert VARIANT", e.NotSupported),
+        (r'^database ".*" does not exist', e.UndefinedDatabase),
+        (r'^column ".*" does not exist', e.UndefinedColumn),
+        (r"^unrecognized privilege type|^partition_of: ", e.InvalidParameterValue),
+        (r"", e.DataError),
+    ),
+    "InvalidTypeException": ((r"", e.DatatypeMismatch),),
+    "SerializationException": ((r"", e.DataError),),
+    "PermissionException": ((r"", e.InsufficientPrivilege),),
+    "NotImplementedException": ((r"", e.NotSupported),),
+    "NotSupportedError": ((r"", e.NotSupported),),
+    "SequenceException": ((r"", e.WrongState),),
+    "InterruptException": ((r"", e.QueryCanceled),),
+    "OutOfMemoryException": ((r"", e.OutOfMemory),),
+    "IOException": ((r"", e.IoError),),
+    "TransactionException": (
+        (r"already.*transaction|within a transaction", e.ActiveTransaction),
+        (r"no transaction is active", e.NoActiveTransaction),
+        (r"launched in read-only mode", e.ReadOnlyTransaction),
+        (r"is aborted|has been invalidated", e.InFailedTransaction),
+        (_NO_MEMORY, e.OutOfMemory),
+        (r"Could not (write|sync|fsync|read)|No space|I/O error", e.IoError),
+        (r"[Cc]onflict|Failed to commit|write-write", e.SerializationFailure),
+        (r"", e.SerializationFailure),
+    ),
+    "FatalException": ((r"", e.IoError),),
+    "ConnectionException": ((r"", e.IoError),),
+    "HTTPException": ((r"", e.InsufficientPrivilege),),
+    "ResourceInUseException": ((r"", e.ObjectInUse),),
+    "Error": ((r"install the required extension", e.InsufficientPrivilege),),
+    "InternalException": ((r"", e.InternalError),),
+    # Kinds of errors that have no exception of their own in Python: they come as `Error`, or through Arrow.
+    "DivideByZero": ((r"", e.DivisionByZero),),
+    "Decimal": ((r"", e.NumericOutOfRange),),
+    "ObjectSize": ((r"", e.ProgramLimitExceeded),),
+    "Index": ((r"", e.IntegrityViolation),),
+    "Expression": ((r"", e.DataError),),
+    "ParameterNotResolved": ((r"", e.IndeterminateDatatype),),
+    "ParameterNotAllowed": ((r"", e.UndefinedParameter),),
+    "Settings": ((r"", e.InvalidParameterValue),),
+    "InvalidConfiguration": ((r"", e.InvalidParameterValue),),
+    "Network": ((r"", e.InsufficientPrivilege),),
+    "MissingExtension": ((r"", e.InsufficientPrivilege),),
+    "ExtensionAutoloading": ((r"", e.InsufficientPrivilege),),
+}
+# DuckDB's names of kinds that are called otherwise in Python.
+_ALIASES = {
+    "MISMATCHTYPE": "TypeMismatchException",
+    "UNKNOWNTYPE": "InvalidTypeException",
+    "TRANSACTIONCONTEXT": "TransactionException",
+}
+
+# What int() says of a text of more than 4,300 digits.
+_PYTHONS_DIGITS = "Exceeds the limit ("
+_PREFIX = re.compile(r"([A-Za-z ]{1,40}) Error: ")
+DETAIL_CHARS_MAX = 2000
+# Of a longer message the beginning and the end are told.
+MESSAGE_CHARS_MAX = 8000
+CATALOG_CONFLICT = "catalog write-write conflict"
+FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
+
+
+def recognized(error: BaseException, text: str | None = None) -> e.DucktailError | None:
+    """An error of DuckDB's, of the system, or of a limit of Python's, as ours; None: it is of another kind.
+
+    Args:
+        text: as for `translated`.
+    """
+    if isinstance(error, e.DucktailError):
+        return error
+    if isinstance(error, MemoryError):
+        return e.OutOfMemory("out of memory")
+    if isinstance(error, RecursionError):
+        return e.ProgramLimitExceeded("the statement is nested too deeply")
+    if isinstance(error, ValueError) and str(error).startswith(_PYTHONS_DIGITS):
+        return e.ProgramLimitExceeded("a number has too many digits")
+    if isinstance(error, OSError) and error.errno is not None:
+        return e.IoError(error.strerror or "the system has refused it")
+    if isinstance(error, duckdb.Error) or (isinstance(error, OSError) and _PREFIX.match(str(error))):
+        return _of_duckdb(error, text)
+    return None
+
+
+def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
+    """Any error as ours.
+
+    Args:
+        error: what was raised; DuckDB's has its class by RULES.
+        text: the user's own text, when it is what DuckDB was given: then the error's place in it
+            is told; else the place is dropped.
+    """
+    found = recognized(error, text)
+    if found is None:
+        return e.InternalError(_bounded(f"internal error: {type(error).__name__}: {error}"))
+    return found
+
+
+def _of_duckdb(error: BaseException, text: str | None) -> e.DucktailError:
+    message, position, hint, kind = _parts(error)
+    message = _bounded(message)
+    found = next(
+        (cls for pattern, cls in RULES.get(_rule_name(error, kind), ()) if re.search(pattern, message)),
+        e.InternalError,
+    )
+    if found is e.InsufficientPrivilege and "file system operations" in message:
+        hint = hint or FILES_HINT
+    place = None
+    if text is not None and position is not None:
+        place = len(text.encode()[:position].decode(errors="ignore")) + 1
+    if CATALOG_CONFLICT in message.lower():
+        # DuckDB's text goes on with its own key of what was changed: it may be a stream that is not told of.
+        message = "could not serialize access due to a concurrent change of tables, views or streams"
+        hint = "Roll back and try again."
+    return found(_worded(message), hint=hint, position=place)
+
+
+def depended_on(doing: str, table: str, error: BaseException, hint: str | None = None) -> e.DependentObjects:
+    """A table cannot be altered or dropped, as DuckDB has said.
+
+    Args:
+        doing: the verb.
+        error: what DuckDB raised, which says what depends on the table.
+    """
+    return e.DependentObjects(
+        f'cannot {doing} table "{table}" because something depends on it',
+        detail=translated(error).message,
+        hint=hint,
+    )
+
+
+_BY_KIND = {name.removesuffix("Exception").upper(): name for name in RULES} | _ALIASES
+
+
+def _rule_name(error: BaseException, kind: str | None) -> str:
+    name = type(error).__name__
+    if kind == "INTERRUPT" or name == "InterruptException":
+        return "InterruptException"
+    if kind is None or (name in RULES and name != "Error"):
+        return name
+    return _BY_KIND.get(kind.replace(" ", ""), name)
+
+
+def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | None]:
+    """Message, byte offset, hint and kind of a DuckDB error, JSON or plain."""
+    raw = str(error)
+    prefix = _PREFIX.match(raw)
+    begins, kind = (0, None) if prefix is None else (prefix.end(), prefix[1].upper())
+    if raw.startswith("{", begins) and (facts := _facts(raw[begins:])):
+        position = str(facts.get("position", ""))
+        first, _, rest = str(facts["exception_message"]).partition("\n")
+        kind = kind or str(facts.get("exception_type", "")).upper()
+        return first.strip(), int(position) if position.isdecimal() else None, _sentence(rest), kind
+    first, _, rest = raw[begins:].partition("\n")
+    return first.strip(), None, _sentence(rest.split("LINE 1:")[0]), kind
+
+
+def _facts(text: str) -> dict[str, object] | None:
+    """An error that is told as JSON; None: it is plain text that happens to begin so."""
+    try:
+        facts: dict[str, object] = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return facts if "exception_message" in facts else None
+
+
+def _bounded(message: str) -> str:
+    if len(message) <= MESSAGE_CHARS_MAX:
+        return message
+    return f"{message[: MESSAGE_CHARS_MAX - 2000]} ... {message[-2000:]}"
+
+
+def _sentence(text: str) -> str | None:
+    text = " ".join(text.split())[:DETAIL_CHARS_MAX]
+    if not text:
+        return None
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def _worded(message: str) -> str:
+    """First letter small unless it begins a name or an acronym; no full stop."""
+    message = message.rstrip(". !")
+    if len(message) > 1 and message[0].isupper() and not message[1].isupper():
+        message = message[0].lower() + message[1:]
+    return message

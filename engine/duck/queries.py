@@ -1,0 +1,119 @@
+"""One row of one query, with nothing left open; the engine's small work while memory is short.
+
+A DuckDB cursor with an unfinished result refuses other work, and in autocommit its transaction stays
+open: `fetchone` alone leaves it so. Everything that wants one row asks here.
+
+Several statements of the engine's own on one cursor, in one DuckDB transaction: all of them or none.
+
+The result of a statement as Arrow, without binding its text twice.
+
+DuckDB's public way, `cursor.sql(text)`, parses and binds the text once for the relation and once more to
+run it: 1.6 ms of a one-row INSERT ... RETURNING, and as much of a publisher's query. What `execute` has
+run gives its Arrow by a call that the public `to_arrow_table` of a cursor makes behind a warning; where a
+later DuckDB has it no longer, the public way is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from ..errors import OutOfMemory
+from .duckdb_errors import translated
+
+T = TypeVar("T")
+
+# How often the engine asks for a little memory where others have all of it, and how long it waits between.
+MEMORY_TRIES = 40
+MEMORY_AGAIN_S = 0.05
+
+
+def ask(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    parameters: Sequence[object] | Mapping[str, object] | None = None,
+) -> tuple[Any, ...]:
+    """The first row of a query that has one.
+
+    Raises:
+        duckdb.Error: the query's own.
+    """
+    row = ask_maybe(cursor, sql, parameters)
+    assert row is not None, "the query answers a row"
+    return row
+
+
+def ask_maybe(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    parameters: Sequence[object] | Mapping[str, object] | None = None,
+) -> tuple[Any, ...] | None:
+    """The first row of a query, None where it has none."""
+    rows = cursor.execute(sql, parameters or None).fetchall()
+    return tuple(rows[0]) if rows else None
+
+
+def with_memory(work: Callable[[], T]) -> T:
+    """Do a small piece of the engine's own work; again, for some two seconds, while others have the memory.
+
+    Raises:
+        duckdb.Error: the work's own.
+    """
+    for _ in range(MEMORY_TRIES - 1):
+        try:
+            return work()
+        except duckdb.Error as error:
+            if not isinstance(translated(error), OutOfMemory):
+                raise
+            time.sleep(MEMORY_AGAIN_S)
+    return work()
+
+
+@contextmanager
+def in_one_transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Commit what is done within; roll it back where that, or the COMMIT, raises."""
+    with rolled_back_on_error(cursor):
+        cursor.execute("BEGIN")
+        yield
+        cursor.execute("COMMIT")
+
+
+@contextmanager
+def rolled_back_on_error(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Roll back what is begun within where something raises; who begins commits."""
+    try:
+        yield
+    except BaseException:
+        with suppress(duckdb.Error):  # DuckDB may have ended it with the error that is told.
+            cursor.execute("ROLLBACK")
+        raise
+
+
+# Rows of an Arrow batch: DuckDB's own row group.
+ARROW_BATCH_ROWS = 122_880
+
+
+def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+    """The rows of the statement that has just run."""
+    result_as_arrow = getattr(cursor, "_result_as_arrow", None)
+    if result_as_arrow is None:
+        return cursor.to_arrow_table()
+    return result_as_arrow(ARROW_BATCH_ROWS, reader=False)
+
+
+def arrow_batches(cursor: duckdb.DuckDBPyConnection, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """Run a query; its rows in batches of about so many, while they are computed.
+
+    The cursor is held until the last one is taken.
+    """
+    result_as_arrow = getattr(cursor, "_result_as_arrow", None)
+    if result_as_arrow is None:
+        yield from cursor.sql(sql).to_arrow_reader(rows)
+        return
+    cursor.execute(sql)
+    yield from result_as_arrow(rows, reader=True)

@@ -1,0 +1,301 @@
+"""The shape of a table, as DuckDB's catalog tells it: what capture needs to know to log its rows.
+
+Reading the catalog fixes the MVCC snapshot of an open transaction, as any query does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ..errors import InternalError, NotSupported, UndefinedTable
+from ..partitioning import has_form
+from ..quoting import fold, folded_sql, ident
+from .objects import read_indexes
+from .queries import ask_maybe
+
+# Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
+RESERVED_PREFIX = "__ducktail"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A stored column.
+
+    Args:
+        name: as created, case kept.
+        type: DuckDB's text of its type, as it can stand behind `::`.
+        default: SQL text of its default, or None.
+        not_null: it refuses NULL (a primary key's column does).
+        collation: by which its texts are compared, or None: byte by byte.
+    """
+
+    name: str
+    type: str
+    default: str | None
+    not_null: bool
+    collation: str | None = None
+
+    def collated(self, value: str) -> str:
+        """SQL of a value of the column that is compared as the column is: the log holds its bytes alone."""
+        return value if self.collation is None else f"({value} COLLATE {self.collation})"
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A base table of the database.
+
+    Args:
+        stored: the columns that rows are made of, in the table's order.
+        generated: name, type and expression text of each generated column.
+        column_order: all names, stored and generated, as `*` gives them.
+        primary_key: its columns, () without one.
+        unique: the column sets of the primary key, UNIQUE constraints and unique indexes on columns.
+        unique_expressions: a unique index is on an expression, so that any column may be in it.
+    """
+
+    schema: str
+    name: str
+    stored: tuple[Column, ...]
+    generated: tuple[tuple[str, str, str], ...]
+    column_order: tuple[str, ...]
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+    unique_expressions: bool = False
+
+    @property
+    def qualified(self) -> str:
+        """The name as SQL: quoted, with its schema."""
+        return f"{ident(self.schema)}.{ident(self.name)}"
+
+    def position(self, column: str) -> int | None:
+        """Place of a stored column, from 0; names are compared without case. None: not stored."""
+        wanted = fold(column)
+        return next((i for i, stored in enumerate(self.stored) if fold(stored.name) == wanted), None)
+
+    def place(self, column: str) -> int:
+        """Place, from 0, of a stored column that DuckDB has bound."""
+        place = self.position(column)
+        if place is None:
+            raise InternalError(f'column "{column}" was bound but is not in the table')
+        return place
+
+
+# Tables and views with their kind. Not DuckDB's information_schema: its views read `duckdb_views` by a name
+# that an object of a user can stand before. A function with its catalog and schema is never hidden.
+RELATIONS = """
+    (SELECT database_name, schema_name, table_name, 'table' AS kind FROM system.main.duckdb_tables()
+     UNION ALL
+     SELECT database_name, schema_name, view_name, 'view' FROM system.main.duckdb_views())"""
+
+_IN_SCHEMA = f"{folded_sql('schema_name')} = $1"
+_TABLE = f"{_IN_SCHEMA} AND {folded_sql('table_name')} = $2"
+_HERE = f"database_name = current_database() AND {_TABLE}"
+
+# Their parameters are the schema's and the table's name, folded.
+_COLUMNS = f"""
+    SELECT column_name, data_type, column_default, NOT is_nullable, is_generated, schema_name, table_name
+    FROM system.main.duckdb_columns() WHERE {_HERE}
+    ORDER BY column_index"""
+_KINDS = f"""
+    SELECT 'table' FROM system.main.duckdb_tables() WHERE {_HERE}
+    UNION ALL
+    SELECT CASE WHEN temporary THEN 'temporary' ELSE 'attached' END FROM system.main.duckdb_tables()
+    WHERE database_name <> current_database() AND {_TABLE}
+    UNION ALL
+    SELECT 'view' FROM system.main.duckdb_views() WHERE {_IN_SCHEMA} AND {folded_sql("view_name")} = $2"""
+_CONSTRAINTS = f"""
+    SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
+    WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
+    ORDER BY constraint_index"""
+# Beside those of constraints.
+_HAS_INDEXES = f"""
+    SELECT index_count > (
+        SELECT count(*) FROM system.main.duckdb_constraints()
+        WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')
+    ) FROM system.main.duckdb_tables() WHERE {_HERE}"""
+_INDEXES = f"""
+    SELECT index_name, is_unique, expressions::VARCHAR[], sql FROM system.main.duckdb_indexes() WHERE {_HERE}
+    ORDER BY index_name"""
+_COLLATED = f"""
+    SELECT sql FROM system.main.duckdb_tables() WHERE {_HERE} AND contains(sql, ' COLLATE ')"""
+# A column of DuckDB's own text of a table, behind the bracket or a comma; and what may look like one.
+_COLLATION = re.compile(r'[(,] ?("(?:[^"]|"")*+"|\w++) VARCHAR COLLATE ([\w.]++)')
+_STRING = re.compile(r"'(?:[^']|'')*+'")
+_PLAIN = f"""
+    SELECT 1 FROM system.main.duckdb_tables() WHERE {_HERE} AND NOT contains(sql, 'GENERATED ALWAYS')"""
+
+_REFUSED = {
+    "view": "A view has no rows of its own: make the stream on its table.",
+    "temporary": "Only a table of the database file can be captured.",
+    "attached": "Only a table of the served database can be captured.",
+}
+
+
+def tables_in(cursor: duckdb.DuckDBPyConnection, schema: str) -> list[tuple[str, str]]:
+    """Schema and name of each table that a stream over all of a schema is on, oldest first."""
+    return cursor.execute(
+        "SELECT schema_name, table_name FROM system.main.duckdb_tables() "
+        f"WHERE database_name = current_database() AND {_IN_SCHEMA} AND NOT temporary AND NOT internal "
+        f"AND NOT starts_with({folded_sql('table_name')}, '{RESERVED_PREFIX}') ORDER BY table_oid",
+        [fold(schema)],
+    ).fetchall()
+
+
+def read_shape(
+    cursor: duckdb.DuckDBPyConnection, schema: str, name: str, *, is_captured: bool = False
+) -> TableShape:
+    """Read the shape of a base table of the current database.
+
+    Args:
+        cursor: a cursor of the database; its own transaction decides what it sees.
+        schema: the schema's name, unquoted; case is ignored.
+        name: the table's name, unquoted; case is ignored.
+        is_captured: it has streams already, so whether it may have some is not asked.
+
+    Raises:
+        UndefinedTable: 42P01 where there is none.
+        NotSupported: 0A000 on a view, a temporary or an attached table, where a column's name
+            hides DuckDB's rowid or begins as our own names do, or the primary key has no hash.
+    """
+    _require_base_table(cursor, schema, name)
+    rows = cursor.execute(_COLUMNS, [fold(schema), fold(name)]).fetchall()
+    if not rows:  # In autocommit each look has a snapshot of its own.
+        raise UndefinedTable(f'table "{schema}.{name}" does not exist')
+    schema, name = rows[0][5], rows[0][6]
+    for column in rows:
+        _require_usable_name(f"{schema}.{name}", column[0])
+    collations = _collations(cursor, schema, name) if any(column[1] == "VARCHAR" for column in rows) else {}
+    stored = tuple(
+        Column(column, type_, default, not_null, collations.get(fold(column)))
+        for column, type_, default, not_null, is_generated, *_ in rows
+        if not is_generated
+    )
+    generated = tuple(column[:3] for column in rows if column[4])
+    spelled = {fold(column.name): column.name for column in stored}
+    primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
+    if not is_captured:
+        _require_usable_key(f"{schema}.{name}", stored, primary_key)
+    return TableShape(
+        schema=schema,
+        name=name,
+        stored=stored,
+        generated=generated,
+        column_order=tuple(column[0] for column in rows),
+        primary_key=primary_key,
+        unique=unique,
+        unique_expressions=by_expression,
+    )
+
+
+def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> dict[str, str]:
+    """The collation of each column that has one, by its name in small letters.
+
+    Only the table's own text tells them.
+    """
+    found = ask_maybe(cursor, _COLLATED, [fold(schema), fold(name)])
+    if found is None:
+        return {}
+    columns = _COLLATION.finditer(_STRING.sub("''", str(found[0])))
+    return {fold(_unquoted(column[1])): column[2] for column in columns}
+
+
+def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:
+    """Whether the name is a base table of the current database, with stored columns alone."""
+    return ask_maybe(cursor, _PLAIN, [fold(schema), fold(name)]) is not None
+
+
+def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
+    kinds = [row[0] for row in cursor.execute(_KINDS, [fold(schema), fold(name)]).fetchall()]
+    if "table" in kinds:
+        return
+    if not kinds:
+        raise UndefinedTable(f'table "{schema}.{name}" does not exist')
+    word = "a view" if kinds[0] == "view" else f"an {kinds[0]} table".replace("an temp", "a temp")
+    raise NotSupported(f'"{schema}.{name}" is {word}, which cannot be captured', hint=_REFUSED[kinds[0]])
+
+
+def _require_usable_name(table: str, column: str) -> None:
+    if fold(column) == "rowid":
+        raise NotSupported(
+            f'table "{table}" has a column called "{column}", which hides the row id',
+            hint="Rename the column before making a stream on the table.",
+        )
+    if fold(column).startswith(RESERVED_PREFIX):
+        raise NotSupported(
+            f'table "{table}" has a column called "{column}"',
+            hint=f"Names that begin with {RESERVED_PREFIX} are ducktail's own: rename the column.",
+        )
+
+
+def _require_usable_key(table: str, stored: Sequence[Column], key: Sequence[str]) -> None:
+    """Each event of a table with a primary key has the hash of its key, whatever its streams' partitions."""
+    column = unfit_key_column(stored, key)
+    if column is not None:
+        raise NotSupported(
+            f'table "{table}" has a primary key with column "{column.name}" of type {column.type}, '
+            "which cannot be captured",
+            hint="A key is of numbers, text, dates, timestamps, UUID, BOOLEAN, ENUM, BLOB or BIT.",
+        )
+
+
+def unfit_key_column(stored: Sequence[Column], key: Sequence[str]) -> Column | None:
+    """The first column of a key whose type has no hash; None where all have one."""
+    return next((c for c in stored if c.name in key and not has_form(c.type)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table that is none of a constraint's, with the statement that makes it."""
+
+    name: str
+    unique: bool
+    expressions: tuple[str, ...]
+    sql: str
+
+
+def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> list[Index]:
+    """The indexes of a table, beside those of its constraints, by name.
+
+    Raises:
+        LockNotAvailable: 55P03, it has some, and they cannot be listed now (`read_indexes`).
+    """
+    key = [fold(schema), fold(name)]
+    if ask_maybe(cursor, _HAS_INDEXES, key) != (True,):
+        return []
+    return [Index(i, unique, tuple(e), sql) for i, unique, e, sql in read_indexes(cursor, _INDEXES, key)]
+
+
+def _unique_sets(
+    cursor: duckdb.DuckDBPyConnection, schema: str, name: str, spelled: dict[str, str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], bool]:
+    """The primary key, all unique column sets, and whether a unique index has an expression.
+
+    `spelled` maps a column's name in lower case to its name: an index keeps its creator's spelling.
+    """
+    primary_key: tuple[str, ...] = ()
+    unique: list[tuple[str, ...]] = []
+    for kind, columns in cursor.execute(_CONSTRAINTS, [fold(schema), fold(name)]).fetchall():
+        # DuckDB writes a constraint's columns as its text does.
+        columns = tuple(spelled[fold(column)] for column in columns)
+        unique.append(columns)
+        if kind == "PRIMARY KEY":
+            primary_key = columns
+    by_expression = False
+    for index in indexes_of(cursor, schema, name):
+        if not index.unique:
+            continue
+        # DuckDB writes an expression in brackets, and a column's odd name in double quotes.
+        expressions = index.expressions
+        if any(expression.startswith("(") for expression in expressions):
+            by_expression = True
+        else:
+            unique.append(tuple(spelled[fold(_unquoted(expression))] for expression in expressions))
+    return primary_key, tuple(unique), by_expression
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name

@@ -1,0 +1,268 @@
+"""Long polls: readers that wait for events which are still to come.
+
+A poll says of which stream, from which place on in each partition, and how many events end it; whoever
+reads waits for its future and holds nothing else: no thread, no cursor, no lock. The publisher tells
+which partitions have got events once these are readable, and only the polls of those partitions are
+looked at, by counts that are in memory: a poll costs no query while it waits.
+
+A poll is armed (`arm`) before its reader looks at what there is, so that an event comes either before the
+look or wakes the poll. What ends a poll with an error (its stream or group is dropped, the database
+closes) stays with it: it may have been woken by something else just before.
+Source: docs/design/engine.md, "Long polls".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..catalog.streams import Group, Stream
+from ..clock import Clock
+from ..errors import AdminShutdown, DucktailError, ProgramLimitExceeded, UndefinedObject
+from ..tally import Tally
+
+Key = TypeVar("Key", bound=Hashable)
+
+# Whoever has waited processes what came, commits it and waits again: meanwhile his table counts as awaited.
+LATELY_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """One reader that waits.
+
+    Args:
+        session_id: whose it is.
+        stream: what it reads.
+        member: as which member of its group it reads.
+        events: how many events end it.
+        after: partition -> how many of its events, over its whole life, are before those that count.
+        group_id: the group.
+        future: done where the reader is to look again.
+        ended: the error that ends it; the future is done then, too.
+        left: its member has been taken out of the group by LEAVE: it waits no more, and joins no more.
+    """
+
+    session_id: int
+    stream: Stream
+    member: str | None = None
+    events: int = 1
+    after: Mapping[int, int] = field(default_factory=dict)
+    group_id: int | None = None
+    future: Future[None] = field(default_factory=Future)
+    ended: DucktailError | None = None
+    left: bool = False
+
+    def is_met(self, counts: Sequence[int]) -> bool:
+        """Whether enough events are there; `counts` are those of each partition of the stream."""
+        found = 0
+        for partition, before in self.after.items():
+            found += max(0, counts[partition] - before)
+            if found >= self.events:
+                return True
+        return False
+
+
+class Polls:
+    """The polls of a database; safe to use from several threads.
+
+    Args:
+        polls_max: how many there may be at once.
+        clock: tells how long ago somebody waited.
+        hurry: told a table's number when somebody begins to wait for its events.
+    """
+
+    def __init__(self, polls_max: int, clock: Clock) -> None:
+        self._polls_max = polls_max
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._polls: set[Poll] = set()
+        self._of_stream: dict[int, set[Poll]] = {}
+        self._of_member: dict[tuple[int, str], set[Poll]] = {}
+        self._of_partition: dict[tuple[int, int], set[Poll]] = {}
+        self._of_table: Counter[int] = Counter()
+        self._left_s: dict[int, float] = {}  # table -> when the last of its polls left
+        self._closed: DucktailError | None = None
+        self.hurry: Callable[[int], None] = lambda table_id: None
+        self.woken = Tally()
+
+    @property
+    def count(self) -> int:
+        """How many wait now."""
+        return len(self._polls)
+
+    def is_awaited(self, table_id: int) -> bool:
+        """Whether somebody waits for events of a table. Asks without the lock: it is asked at each commit."""
+        return table_id in self._of_table
+
+    def is_awaited_lately(self, table_id: int) -> bool:
+        """The same, or somebody has just waited and is likely to come back for the next ones."""
+        left_s = self._left_s.get(table_id)
+        if left_s is not None and self._clock.monotonic_s() - left_s < LATELY_S:
+            return True
+        return table_id in self._of_table
+
+    def sessions(self) -> frozenset[int]:
+        """The sessions that wait."""
+        with self._mutex:
+            return frozenset(poll.session_id for poll in self._polls)
+
+    # The reader.
+
+    def arm(self, poll: Poll, partitions: Collection[int], group_id: int | None = None) -> None:
+        """From now on the poll is told of these partitions' events; it may have been armed before.
+
+        Args:
+            partitions: none where it is only to be told what becomes of its stream, group and member.
+            group_id: the group that it reads as.
+
+        Raises:
+            ProgramLimitExceeded: 54000, too many wait already. AdminShutdown: 57P01, the database closes.
+            UndefinedObject: 42704, what it reads was dropped since it was armed before.
+        """
+        with self._mutex:
+            if self._closed is not None:
+                raise self._closed
+            if poll.ended is not None:
+                raise poll.ended
+            if poll not in self._polls and len(self._polls) >= self._polls_max:
+                raise ProgramLimitExceeded(
+                    f"too many long polls: {self._polls_max} wait already",
+                    hint="Ask again later, without WAIT, or raise long_polls_max.",
+                )
+            self._forget(poll)
+            poll.future, poll.after, poll.group_id = Future(), dict.fromkeys(partitions, 0), group_id
+            self._polls.add(poll)
+            for table_id in poll.stream.tables:
+                self._of_table[table_id] += 1
+            _add(self._of_stream, poll.stream.stream_id, poll)
+            if group_id is not None and poll.member is not None:
+                _add(self._of_member, (group_id, poll.member), poll)
+            for partition in partitions:
+                _add(self._of_partition, (poll.stream.stream_id, partition), poll)
+        for table_id in poll.stream.tables:
+            self.hurry(table_id)
+
+    def narrow(self, poll: Poll, after: Mapping[int, int]) -> None:
+        """Only these of its partitions are the reader's, and count from there."""
+        with self._mutex:
+            if poll in self._polls:
+                for partition in poll.after.keys() - after.keys():
+                    _discard(self._of_partition, (poll.stream.stream_id, partition), poll)
+            poll.after = after
+
+    def leave(self, poll: Poll) -> None:
+        """The reader waits no more."""
+        with self._mutex:
+            self._forget(poll)
+
+    def _forget(self, poll: Poll) -> None:
+        if poll not in self._polls:
+            return
+        self._polls.discard(poll)
+        for table_id in poll.stream.tables:
+            self._of_table[table_id] -= 1
+            if not self._of_table[table_id]:
+                del self._of_table[table_id]
+                self._left_s[table_id] = self._clock.monotonic_s()
+        _discard(self._of_stream, poll.stream.stream_id, poll)
+        if poll.group_id is not None and poll.member is not None:
+            _discard(self._of_member, (poll.group_id, poll.member), poll)
+        for partition in poll.after:
+            _discard(self._of_partition, (poll.stream.stream_id, partition), poll)
+
+    # Who tells.
+
+    def published(self, stream_id: int, counts: Sequence[int], changed: Iterable[int]) -> None:
+        """Events have become readable.
+
+        Args:
+            counts: how many events each partition of the stream has had.
+            changed: the partitions that have got some.
+        """
+        if not self._polls:
+            return
+        with self._mutex:
+            near = {poll for number in changed for poll in self._of_partition.get((stream_id, number), ())}
+            met = [poll for poll in near if poll.is_met(counts)]
+        self._wake(met)
+
+    def look_again(self, stream_id: int, group_id: int | None = None) -> None:
+        """What the polls of a stream, or of one group, count from has changed."""
+        self._wake(self._found(stream_id, group_id))
+
+    def member_changed(self, group_id: int, member: str) -> None:
+        """A member has other partitions than before, or will: its polls look at what it has now."""
+        if not self._polls:
+            return
+        with self._mutex:
+            found = list(self._of_member.get((group_id, member), ()))
+        self._wake(found)
+
+    def member_left(self, group_id: int, member: str) -> None:
+        """A member leaves; told before it goes, so that none of its polls takes that for a time-out."""
+        with self._mutex:
+            found = list(self._of_member.get((group_id, member), ()))
+            for poll in found:
+                poll.left = True
+        self._wake(found)
+
+    def stream_dropped(self, stream: Stream) -> None:
+        """A stream is gone; told before its members and groups go, so that this is the reason."""
+        self._end(self._found(stream.stream_id), lambda: _gone(f'stream "{stream.name}"'))
+
+    def group_dropped(self, group: Group) -> None:
+        """A group is gone; told before its members go."""
+        polls = self._found(group.stream_id, group.group_id)
+        self._end(polls, lambda: _gone(f'consumer group "{group.name}"'))
+
+    def close(self) -> None:
+        """The database is being closed: nobody waits any more."""
+        with self._mutex:
+            self._closed = AdminShutdown("the database is being closed")
+            polls = list(self._polls)
+        self._end(polls, lambda: AdminShutdown("the database is being closed"))
+
+    def _found(self, stream_id: int, group_id: int | None = None) -> list[Poll]:
+        with self._mutex:
+            found = list(self._of_stream.get(stream_id, ()))
+        return found if group_id is None else [poll for poll in found if poll.group_id == group_id]
+
+    def _wake(self, polls: Sequence[Poll]) -> None:
+        # A future that is done already, or that another has just made so, is left alone.
+        self.woken.add(sum(_settle(poll.future) for poll in polls))
+
+    def _end(self, polls: Sequence[Poll], error: Callable[[], DucktailError]) -> None:
+        with self._mutex:
+            for poll in polls:
+                poll.ended = poll.ended or error()
+        for poll in polls:
+            _settle(poll.future)
+
+
+def _add(index: dict[Key, set[Poll]], key: Key, poll: Poll) -> None:
+    index.setdefault(key, set()).add(poll)
+
+
+def _discard(index: dict[Key, set[Poll]], key: Key, poll: Poll) -> None:
+    polls = index[key]
+    polls.discard(poll)
+    if not polls:
+        del index[key]
+
+
+def _settle(future: Future[None]) -> bool:
+    """Make a future done, unless it is; whether it was not."""
+    try:
+        future.set_result(None)
+    except InvalidStateError:
+        return False
+    return True
+
+
+def _gone(what: str) -> UndefinedObject:
+    return UndefinedObject(f"{what} does not exist", detail="It was dropped while the read waited.")

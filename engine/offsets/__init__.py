@@ -1,1 +1,0 @@
-"""Where groups are: committed LSNs, read positions, parked events."""

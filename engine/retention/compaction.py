@@ -1,0 +1,615 @@
+"""Compaction: of what is older than `compaction_lag`, a stream keeps the last event of each key.
+
+It works on the log of a table or a topic, as retention does, and takes the rows that no stream over it needs
+(`superseded.py` has what they need). Up to where it goes, its horizon, is the least of what the
+streams allow: of a compacted stream what was committed `compaction_lag` ago, of another one its edge, as that
+shows all that it retains; and of what all open transactions and reads see, which end there.
+
+A pass first works out what goes, without any lock. Then, each in a transaction under the writer lock: the
+row-hash sum is carried over the range; the range is recorded; rows go, `STEP_ROWS` at a time, the oldest
+first, so that no delete goes before what it deletes; the range is finished. Killed between any two, the next
+pass takes away what is left, and the counts of what is gone are right. Nothing that was compacted stays in
+the buffers.
+Source: docs/design/compaction.md.
+
+What of a table's log has been superseded, and may go: the queries of a compaction pass.
+
+What a stream needs is worked out from its own events, those that its operations and its filter let through:
+
+- Of each key (in each partition) the last one at or before the pass's horizon; a delete only until
+  `tombstone_retention` has passed since all that it deletes had gone.
+- The last event of each partition, so that a stream's end never goes back.
+- What a group has parked or released, and what stands behind a parked key.
+- A schema event, always; of a topic an event without a key, and the last one of each producer.
+
+And of the log's rows, whatever the streams make of them, the last of each key stays while any row of the
+key does: CHECK STREAM holds it against the table. What is left goes. All of it is in temporary tables of
+the pass's cursor. Source: docs/design/compaction.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from ..catalog.captured_tables import Source, TopicLog
+from ..catalog.catalog import Catalog
+from ..catalog.streams import Bookmark, Stream
+from ..checks.check import keys_sql
+from ..checks.row_sums import fold_statement
+from ..duck.queries import ask, ask_maybe, in_one_transaction
+from ..duck.table_shape import RESERVED_PREFIX, TableShape
+from ..errors import DataCorrupted
+from ..groups.parked import PARKED, ParkedEvent, behind_sql
+from ..log import deleted_ranges
+from ..log.deleted_ranges import Range
+from ..log.queries import EventQuery, event_query
+from ..parts import Parts
+from ..quoting import literal
+from ..schema import SCHEMA
+from ..server_log import facts
+from ..tally import Tally
+from ..waiting import drive
+from .steps import Steps
+
+logger = logging.getLogger(__name__)
+
+# Rows of the log that one step deletes, and LSNs over which one carries the row-hash sum.
+STEP_ROWS, STEP_LSNS = 20_000, 100_000
+# Bookmarks of one UPDATE: its text is parsed as a whole.
+BOOKMARKS_AT_ONCE = 100
+# From when a commit is given its time until a snapshot has it, at the most; microseconds.
+COMMIT_US = 1_000_000
+# A pass looks at all that is older than its horizon: it is worth that once what has come since the last one
+# is such a part of the rest, and else not more often than once in a `compaction_lag`.
+DIRTY_SHARE = 4
+# Nor than so many times as long as the last one took: a log of many keys, of which few are new, costs a pass
+# as many looks as any, and a `compaction_lag` may be a second.
+REST = 50
+
+
+class Compaction:
+    """The passes of one database; see the head of the file.
+
+    Args:
+        find_first: looks for the first retained events of a stream's partitions.
+    """
+
+    def __init__(self, database: Parts, steps: Steps, find_first: Callable[[Stream], None]) -> None:
+        self._database = database
+        self._steps = steps
+        self._find_first = find_first
+        self._done: dict[int, dict[int, int]] = {}  # table id -> `Pass.expired` of the last whole pass
+        self._rests: dict[int, float] = {}  # table id -> up to when little that is new is no reason for one
+        self.removed = Tally()  # rows of logs
+
+    def look(self, source: Source) -> None:
+        """Compact the log of a table, or of a topic, where that is due.
+
+        Raises:
+            LockNotAvailable: 55P03, a transaction holds the writer lock for too long. duckdb.Error: what
+            DuckDB said.
+        """
+        found = self._due(source)
+        if found is None:
+            return
+        # The buffers count what is published, and what goes must be counted there before.
+        drive(self._database.publisher.wait_published(found.through_lsn))
+        begun_s = self._database.clock.monotonic_s()
+        superseded = Superseded(self._steps.cursor, self._database.catalog, found)
+        try:
+            superseded.work_out()
+            first = superseded.first_delete()
+            if first is not None:
+                found = replace(
+                    found,
+                    ranges=deleted_ranges.begun_again(found.ranges, first),
+                    expired={number: min(lsn, first - 1) for number, lsn in found.expired.items()},
+                )
+            if self._remove(found, superseded):
+                self._done[source.table_id] = dict(found.expired)
+        finally:
+            superseded.close()
+            now_s = self._database.clock.monotonic_s()
+            self._rests[source.table_id] = now_s + REST * (now_s - begun_s)
+        for stream in found.streams:
+            present = self._database.catalog.stream_by_id(stream.stream_id)
+            if present is not None:
+                self._find_first(present)
+
+    # What is to be done.
+
+    def _due(self, source: Source) -> Pass | None:
+        """What a pass would be about; None where none is due."""
+        streams = [stream for stream in source.streams if stream.compaction == "key"]
+        database, cursor, table_id = self._database, self._steps.cursor, source.table_id
+        buffers = [database.buffers.get(stream.stream_id) for stream in source.streams]
+        # What is damaged, or differs from its table, stays as it is until that is mended.
+        if not streams or table_id in database.unlike:
+            return None
+        if any(buffer is None or buffer.failure is not None for buffer in buffers):
+            return None
+        if isinstance(source, TopicLog) and database.cluster.placement.epoch:
+            return None  # Its partitions may move, and their events with them.
+        ranges, times = deleted_ranges.read_ranges(cursor, table_id), database.commits.times
+        now_us = times.steady_us()
+        done = deleted_ranges.through(ranges)
+        lag_us = max(stream.compaction_lag_us for stream in streams)
+        begun = (entry.transaction_us for entry in database.sessions.glimpse())
+        # A transaction reads up to its snapshot: what supersedes an event must be in that as well.
+        snapshots_us = (us - COMMIT_US for us in begun if us is not None)
+        before_us = min([times.expired_before_us(lag_us), *snapshots_us])
+        # So does a read of a stream. Who is further behind may miss deletes as well.
+        since_us = {s.stream_id: now_us - s.tombstone_retention_us - s.compaction_lag_us for s in streams}
+        end_lsn = database.buffers.under_way.least_end(since_us)
+        (through_lsn,) = ask(
+            cursor,
+            f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits WHERE last_lsn > {done} "
+            f"AND commit_time <= make_timestamptz({max(0, before_us)})"
+            + ("" if end_lsn is None else f" AND last_lsn <= {end_lsn}"),
+        )
+        through_lsn = max(done, through_lsn)
+        for stream in source.streams:
+            if stream.compaction != "key":
+                through_lsn = min(through_lsn, self._start(stream))
+        if through_lsn < done:
+            return None  # What one that is compacted no more has left of the ranges is not to go.
+        if not through_lsn or through_lsn > database.commits.last_lsn:
+            return None  # A COMMIT has not returned yet: the next pass sees.
+        expired = {
+            stream.stream_id: deleted_ranges.expired_through(ranges, now_us - stream.tombstone_retention_us)
+            for stream in streams
+        }
+        if not self._is_worth(source, ranges, through_lsn, now_us - lag_us, expired):
+            return None
+        return Pass(
+            source,
+            through_lsn,
+            deleted_ranges.extended(ranges, through_lsn),
+            {stream.stream_id: self._start(stream) for stream in streams},
+            expired,
+            {stream.stream_id: self._aside(stream) for stream in streams},
+        )
+
+    def _is_worth(
+        self,
+        source: Source,
+        ranges: Sequence[Range],
+        through_lsn: int,
+        lately_us: int,
+        expired: Mapping[int, int],
+    ) -> bool:
+        done, dirty, clean = deleted_ranges.through(ranges), 0, 0
+        for log in source.logs:
+            sql = f"SELECT count(*) FILTER (lsn > {done}), count(*) FILTER (lsn <= {done}) FROM {log}"
+            more, rest = ask(self._steps.cursor, f"{sql} WHERE lsn <= {through_lsn}")
+            dirty, clean = dirty + more, clean + rest
+        before, last_us = self._done.get(source.table_id), ranges[-1].compacted_us if ranges else None
+        # The last one did not come to its end, or nobody knows; or there are deletes that may go.
+        if before is None or last_us is None:
+            return bool(dirty or clean)
+        if dirty * DIRTY_SHARE >= max(clean, 1):
+            return True
+        if self._database.clock.monotonic_s() < self._rests.get(source.table_id, 0):
+            return False
+        if any(lsn > before.get(number, 0) for number, lsn in expired.items()):
+            return bool(clean)
+        return bool(dirty) and last_us <= lately_us
+
+    def _start(self, stream: Stream) -> int:
+        """The LSN after which a stream retains its events."""
+        return max(stream.created_lsn, self._database.buffers[stream.stream_id].edge_lsn)
+
+    def _aside(self, stream: Stream) -> frozenset[ParkedEvent]:
+        """What the groups of a stream have parked, and released."""
+        with self._database.catalog.mutex:
+            groups = self._database.catalog.groups_of(stream.stream_id)
+        parked = [self._database.parked.get(group.group_id) for group in groups]
+        return frozenset(event for found in parked if found is not None for event in found.events.values())
+
+    def _stands(self, found: Pass) -> bool:
+        """Under the writer lock: whether table and streams are as they were, and nothing more is parked."""
+        table_id = found.source.table_id
+        present = self._database.catalog.source_by_id(table_id)
+        if present != found.source or table_id in self._database.unlike:
+            return False
+        return all(self._aside(stream) <= found.aside[stream.stream_id] for stream in found.streams)
+
+    # Taking it away.
+
+    def _remove(self, found: Pass, superseded: Superseded) -> bool:
+        """Delete what goes, step by step; whether all of it has gone."""
+        ends, left = superseded.ends(STEP_ROWS), superseded.left()
+        is_new = found.ranges[-1].compacted_us is None
+        ranges = self._record(found) if ends or is_new else found.ranges
+        low, rows = 0, 0
+        for high in ends if ranges else ():
+            if self._steps.stop.is_set():
+                return False
+            counted = self._step(found, ranges, low, high)
+            if counted is None:
+                return False
+            rows += sum(after.removed - before.removed for before, after in zip(ranges, counted, strict=True))
+            ranges, low = counted, high
+        return bool(ranges) and self._finish(found, ranges, left, rows)
+
+    def _record(self, found: Pass) -> tuple[Range, ...]:
+        """Say that the pass's range is being compacted; gives the ranges, none if the pass stands no more."""
+        if not self._carry_sum(found):
+            return ()
+        statements = deleted_ranges.rows_sql(found.source.table_id, found.ranges)
+        with self._steps.locked():
+            if not self._stands(found):
+                return ()
+            # Who makes buffers anew from the log must know of it.
+            with self._database.buffers.edges_lock:
+                self._steps.transaction(statements)
+                for stream in found.streams:
+                    self._database.buffers[stream.stream_id].compact(found.through_lsn)
+        return found.ranges
+
+    def _carry_sum(self, found: Pass) -> bool:
+        """Add what goes to the table's row-hash sum, while all of it is there; whether the pass stands."""
+        captured, cursor = found.source, self._steps.cursor
+        if isinstance(captured, TopicLog):
+            return True
+        kept = f"SELECT lsn FROM {SCHEMA}.row_sums WHERE table_id = {captured.table_id}"
+        while (row := ask_maybe(cursor, kept)) is not None and row[0] < found.through_lsn:
+            after = f"WHERE lsn > {row[0]}"
+            lsns = " UNION ALL ".join(f"SELECT min(lsn) AS lsn FROM {log} {after}" for log in captured.logs)
+            (first,) = ask(cursor, f"SELECT min(lsn) FROM ({lsns})")
+            last = found.through_lsn if first is None else min(first + STEP_LSNS - 1, found.through_lsn)
+            with self._steps.locked():
+                if not self._stands(found):
+                    return False
+                self._steps.transaction([fold_statement(captured, last)])
+        return True
+
+    def _step(self, found: Pass, ranges: Sequence[Range], low: int, high: int) -> tuple[Range, ...] | None:
+        """Delete what goes of one range of LSNs, the first one excluded; None if the pass stands no more."""
+        window = f"lsn > {low} AND lsn <= {high}"
+        going = f"lsn IN (SELECT lsn FROM {GOING} WHERE {window})"
+        removed = [
+            ask(
+                self._steps.cursor,
+                f"SELECT count(*) FROM {GOING} WHERE {window} AND lsn BETWEEN {r.first_lsn} AND {r.last_lsn}",
+            )[0]
+            for r in ranges
+        ]
+        # Fetched before the lock is held: of each stream and partition the LSNs of its events that go.
+        gone: dict[int, dict[int, list[int]]] = {}
+        for stream_id, partition, lsns in self._execute(
+            f"SELECT stream_id, partition, list(lsn ORDER BY lsn) FROM {GONE} WHERE {window} GROUP BY ALL"
+        ):
+            gone.setdefault(stream_id, {})[partition] = lsns
+        after = deleted_ranges.counted(ranges, removed)
+        with self._steps.locked():
+            if not self._stands(found):
+                return None
+            bookmarks = list(self._bookmarks(gone))
+            with self._database.buffers.edges_lock:
+                with in_one_transaction(self._steps.cursor):
+                    deleted = 0
+                    for log in found.source.logs:
+                        deleted += ask(self._steps.cursor, f"DELETE FROM {log} WHERE {window} AND {going}")[0]
+                    if deleted != sum(removed):
+                        raise DataCorrupted(
+                            f"compacting the log of {found.source.shown_name}: {deleted} rows are there of "
+                            f"{sum(removed)} that go"
+                        )
+                    for sql in (*deleted_ranges.rows_sql(found.source.table_id, after), *_put_sql(bookmarks)):
+                        self._execute(sql)
+                for stream_id, going_lsns in gone.items():
+                    counts = {partition: len(lsns) for partition, lsns in going_lsns.items()}
+                    self._database.buffers[stream_id].compacted(counts)
+            with self._database.catalog.mutex:
+                self._database.catalog.bookmarks.update({mark.key: mark for mark in bookmarks})
+        self.removed.add(deleted)
+        for stream_id in gone:
+            # Who waits for events has counted them as they were numbered before.
+            self._database.polls.look_again(stream_id)
+        return after
+
+    def _bookmarks(self, gone: Mapping[int, Mapping[int, Sequence[int]]]) -> Iterator[Bookmark]:
+        """Under the writer lock: the bookmarks behind which events go, with the counts they have then."""
+        for stream_id, partitions in gone.items():
+            with self._database.catalog.mutex:
+                bookmarks = self._database.catalog.bookmarks_of(stream_id)
+            for bookmark in bookmarks:
+                positions = {
+                    p: count - bisect_right(partitions.get(p, ()), bookmark.lsns[p])
+                    for p, count in bookmark.positions.items()
+                }
+                if positions != bookmark.positions:
+                    yield replace(bookmark, positions=positions)
+
+    def _finish(self, found: Pass, ranges: Sequence[Range], left: Mapping[int, float], rows: int) -> bool:
+        """Say since when the ranges are compacted; whether the pass stood to its end."""
+        table_id = found.source.table_id
+        keep_us = max(s.tombstone_retention_us for s in found.source.streams if s.compaction == "key")
+        after = deleted_ranges.finished(ranges, self._database.commits.times.steady_us(), keep_us)
+        if list(after) != list(deleted_ranges.read_ranges(self._steps.cursor, table_id)):
+            with self._steps.locked():
+                if not self._stands(found):
+                    return False
+                self._steps.transaction(deleted_ranges.rows_sql(table_id, after))
+        for stream in found.streams:
+            self._database.buffers[stream.stream_id].thinned(left[stream.stream_id])
+        if rows:
+            about = facts(table=found.source.shown_name, rows=rows, through_lsn=found.through_lsn)
+            logger.info("the log is compacted", extra=about)
+        return True
+
+    def _execute(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._steps.cursor.execute(sql).fetchall()
+
+
+def _put_sql(bookmarks: Sequence[Bookmark]) -> list[str]:
+    rows = [f"({mark.bookmark_id}, {literal(json.dumps(dict(mark.positions)))})" for mark in bookmarks]
+    return [
+        f"UPDATE {SCHEMA}.bookmark_catalog SET positions = found.positions "
+        f"FROM (VALUES {', '.join(rows[first : first + BOOKMARKS_AT_ONCE])}) AS found (id, positions) "
+        "WHERE bookmark_id = found.id"
+        for first in range(0, len(rows), BOOKMARKS_AT_ONCE)
+    ]
+
+
+# Values of one INSERT: its text is parsed as a whole.
+LSNS_AT_ONCE = 1000
+# The temporary tables of a pass: LSNs of rows that stay and of rows that go, whose events the latter are, and
+# the last rows of each view.
+PREFIX = f"{RESERVED_PREFIX}_pass"
+KEPT, GOING = f"temp.main.{PREFIX}_kept", f"temp.main.{PREFIX}_going"
+GONE, LASTS = f"temp.main.{PREFIX}_gone", f"temp.main.{PREFIX}_lasts"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Rows by key, of which the last one stays.
+
+    Args:
+        rows: a SELECT of them, with their LSN.
+        by: the columns of its key.
+        deletes: SQL boolean on a row: it deletes.
+        expired: up to which LSN such a last row goes, if nothing else of its key stays.
+    """
+
+    rows: str
+    by: str
+    deletes: str
+    expired: int
+
+    def lasts_sql(self) -> str:
+        """A SELECT of the last row of each key: its LSN, whether it deletes (`gone`), and the key."""
+        # One number for both: a third of the time of arg_max.
+        both = f"max(2 * lsn + ({self.deletes})::INTEGER)"
+        grouped = f"SELECT {both} AS m, {self.by} FROM ({self.rows}) GROUP BY {self.by}"
+        return f"SELECT m // 2 AS lsn, m % 2 = 1 AS gone, {self.by} FROM ({grouped})"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a pass over one table is about; it goes on while all of it stands.
+
+    Args:
+        through_lsn: its horizon.
+        ranges: the table's, that of this pass among them.
+        starts: stream id -> the LSN after which its events are looked at, of the compacted streams.
+        expired: stream id -> the LSN up to which its deletes go.
+        aside: stream id -> the events that its groups have parked or released.
+    """
+
+    source: Source
+    through_lsn: int
+    ranges: tuple[Range, ...]
+    starts: Mapping[int, int]
+    expired: Mapping[int, int]
+    aside: Mapping[int, frozenset[ParkedEvent]]
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The compacted streams that have events there."""
+        return [
+            s
+            for s in self.source.streams
+            if self.starts.get(s.stream_id, self.through_lsn) < self.through_lsn
+        ]
+
+
+class Superseded:
+    """What a pass keeps and what it takes, once that is worked out; its tables are there until `close`."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, catalog: Catalog, found: Pass) -> None:
+        self._cursor = cursor
+        self._catalog = catalog
+        self._pass = found
+        self._views: list[View] = []
+
+    def close(self) -> None:
+        """Drop the tables."""
+        names = self._execute(
+            "SELECT table_name FROM system.main.duckdb_tables() "
+            f"WHERE temporary AND starts_with(table_name, '{PREFIX}')"
+        )
+        for (name,) in names:
+            self._execute(f"DROP TABLE temp.main.{name}")
+
+    def work_out(self) -> None:
+        """Fill GOING and GONE; under no lock, as events never change."""
+        found = self._pass
+        for name, columns in (
+            (KEPT, "lsn BIGINT"),
+            (GOING, "lsn BIGINT"),
+            (GONE, "stream_id INTEGER, partition INTEGER, lsn BIGINT"),
+        ):
+            self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(name)} ({columns})")
+        views = [view for stream in found.streams for view in self._events(stream)]
+        for view in views:
+            self._execute(f"INSERT INTO {KEPT} SELECT max(lsn) FROM ({view.rows}) GROUP BY partition")
+        for stream in found.streams:
+            self._keep_aside(stream)
+        views += self._last_rows()
+        if isinstance(found.source, TopicLog):
+            self._keep_published(found.source)
+        self._views = views
+        for place, view in enumerate(views):
+            self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(LASTS)}{place} AS {view.lasts_sql()}")
+            self._execute(
+                f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS}{place} WHERE NOT gone OR lsn > {view.expired}"
+            )
+        self._keep_deletes(views)
+        schema = "" if isinstance(found.source, TopicLog) else " AND op <> 'x'"
+        rows = " UNION ALL ".join(
+            f"SELECT lsn FROM {log} WHERE lsn <= {found.through_lsn}{schema}" for log in found.source.logs
+        )
+        self._execute(f"INSERT INTO {GOING} SELECT lsn FROM ({rows}) ANTI JOIN {KEPT} USING (lsn)")
+        for stream in found.streams:
+            for view in self._events(stream):
+                self._execute(
+                    f"INSERT INTO {GONE} SELECT {stream.stream_id}, partition, lsn FROM ({view.rows}) "
+                    f"SEMI JOIN {GOING} USING (lsn)"
+                )
+
+    def _keep_deletes(self, views: Sequence[View]) -> None:
+        """A delete stays as long as anything else of its key is there: another stream may have kept that, or
+        a group, and who was given it is to be given the delete too."""
+        for place, view in enumerate(views):
+            if view.expired:
+                others = f"SELECT {view.by} FROM ({view.rows}) ANTI JOIN {LASTS}{place} USING (lsn)"
+                self._execute(f"INSERT INTO {KEPT} {self._expired_sql(place, view, others)}")
+
+    def first_delete(self) -> int | None:
+        """The first delete whose time begins anew: it had expired, and what it deletes goes only now."""
+        deletes = []
+        for place, view in enumerate(self._views):
+            going = f"SELECT {view.by} FROM ({view.rows}) SEMI JOIN {GOING} USING (lsn) "
+            going += f"ANTI JOIN {LASTS}{place} USING (lsn)"
+            if view.expired:
+                deletes.append(self._expired_sql(place, view, going))
+        if not deletes:
+            return None
+        (first,) = ask(self._cursor, f"SELECT min(lsn) FROM ({' UNION ALL '.join(deletes)})")
+        return None if first is None else int(first)
+
+    def _expired_sql(self, place: int, view: View, keys: str) -> str:
+        """A SELECT of the deletes of some keys that have expired."""
+        return (
+            f"SELECT lsn FROM {LASTS}{place} SEMI JOIN ({keys}) USING ({view.by}) "
+            f"WHERE gone AND lsn <= {view.expired}"
+        )
+
+    def ends(self, rows: int) -> list[int]:
+        """The last LSN of each step that takes so many rows."""
+        numbered = f"SELECT lsn, (row_number() OVER (ORDER BY lsn) - 1) // {rows} AS n FROM {GOING}"
+        found = self._execute(f"SELECT max(lsn) FROM ({numbered}) GROUP BY n ORDER BY 1")
+        return [lsn for (lsn,) in found]
+
+    def left(self) -> dict[int, float]:
+        """Stream id -> which part of its events up to the horizon stays."""
+        parts = {}
+        for stream in self._pass.streams:
+            events = [f"SELECT count(*) AS n FROM ({view.rows})" for view in self._events(stream)]
+            (total,) = ask(self._cursor, f"SELECT sum(n)::BIGINT FROM ({' UNION ALL '.join(events)})")
+            (gone,) = ask(self._cursor, f"SELECT count(*) FROM {GONE} WHERE stream_id = {stream.stream_id}")
+            parts[stream.stream_id] = 1 - gone / max(1, total)
+        return parts
+
+    def _keep_aside(self, stream: Stream) -> None:
+        """What is parked stays, with what stands behind it: it is given when it is released."""
+        found = self._pass
+        aside = found.aside[stream.stream_id]
+        lsns = sorted(event.lsn for event in aside)
+        for first in range(0, len(lsns), LSNS_AT_ONCE):
+            some = lsns[first : first + LSNS_AT_ONCE]
+            self._execute(f"INSERT INTO {KEPT} VALUES {', '.join(f'({lsn})' for lsn in some)}")
+        heads = [
+            (event.partition, event.lsn, event.key)
+            for event in aside
+            if event.state == PARKED and event.by_key and event.key is not None
+        ]
+        behind = behind_sql(heads)
+        if not behind:
+            return
+        first = max(found.starts[stream.stream_id], min(lsn for _, lsn, _ in heads))
+        query = event_query(self._catalog, stream).between(first + 1, found.through_lsn)
+        events = query.sql(f"lsn > {first} AND lsn <= {found.through_lsn}", "false")
+        self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM ({events}) WHERE {behind}")
+
+    def _keep_published(self, topic: TopicLog) -> None:
+        """Of a topic's log events without a key stay, and each producer's last: it tells his sequence."""
+        log, where = topic.log, f"lsn <= {self._pass.through_lsn}"
+        self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM {log} WHERE {where} AND key IS NULL")
+        self._execute(
+            f"INSERT INTO {KEPT} SELECT max(lsn) FROM {log} WHERE {where} AND producer IS NOT NULL "
+            "GROUP BY producer"
+        )
+
+    def _last_rows(self) -> Iterator[View]:
+        """The log's rows, whatever streams make of them: CHECK STREAM looks at the last of each key.
+
+        Of the rows of a stream's snapshot each stream has its own alone: they are looked at with and without.
+        """
+        found, captured = self._pass, self._pass.source
+        if isinstance(captured, TopicLog):
+            return
+        snapshots = [f" OR stream_id = {s.stream_id}" for s in found.streams if s.snapshot == "initial"]
+        expired = min(found.expired.values())
+        for mine in ("", *snapshots):
+            where = f"lsn <= {found.through_lsn} AND op <> 'x' AND (stream_id IS NULL{mine})"
+            by_types: dict[tuple[str, ...], list[str]] = {}
+            for version in captured.versions:
+                shape = version.table.shape
+                by_types.setdefault(_key_types(shape), []).append(
+                    f"SELECT lsn, op, {keys_sql(shape)} FROM {version.table.log} WHERE {where}"
+                )
+            for types, queries in by_types.items():
+                yield View(" UNION ALL ".join(queries), _key_names(types), "op = 'd'", expired)
+
+    def _events(self, stream: Stream) -> Iterator[View]:
+        """A stream's events in the pass but for schema events; `rows` has their partition as well.
+
+        Keys of different types are never held against each other: a view for each.
+        """
+        start, through_lsn = self._pass.starts[stream.stream_id], self._pass.through_lsn
+        expired = self._pass.expired[stream.stream_id]
+        if isinstance(self._pass.source, TopicLog):
+            rows = (
+                "SELECT lsn, payload IS NULL AS gone_by, partition, key::VARCHAR AS k1 "
+                f"FROM {self._pass.source.log} "
+                f"WHERE lsn > {start} AND lsn <= {through_lsn} AND key IS NOT NULL"
+            )
+            yield View(rows, "partition, k1", "gone_by", expired)
+            return
+        where = f"lsn > {start} AND lsn <= {through_lsn} AND op <> 'x'"
+        by_types: dict[tuple[str, ...], list[str]] = {}
+        for part in event_query(self._catalog, stream).between(start + 1, through_lsn).parts:
+            assert isinstance(part, EventQuery), "of a table"
+            shape = part.captured.shape
+            by_types.setdefault(_key_types(shape), []).append(
+                f"SELECT l.lsn, l.event_op, {part.partition_sql()} AS partition, {keys_sql(shape)} "
+                f"FROM ({part.rows(where)}) AS l"
+            )
+        for types, queries in by_types.items():
+            by = f"partition, {_key_names(types)}"
+            yield View(" UNION ALL ".join(queries), by, "event_op = 'delete'", expired)
+
+    def _execute(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._cursor.execute(sql).fetchall()
+
+
+def _key_types(shape: TableShape) -> tuple[str, ...]:
+    return tuple(shape.stored[shape.place(name)].type for name in shape.primary_key)
+
+
+def _key_names(types: Sequence[str]) -> str:
+    return ", ".join(f"k{number}" for number in range(1, len(types) + 1))
+
+
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]

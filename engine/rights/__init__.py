@@ -1,1 +1,0 @@
-"""Users, their passwords and what they are granted."""

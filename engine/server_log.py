@@ -1,0 +1,116 @@
+"""How logs are written: a message and facts beside it, as text or as JSON, always one line an event.
+
+A message names what happened, and what it happened to stands in facts: `log.info("connection opened",
+extra=facts(session=3))`. Neither ever has a password, a parameter, or a value of a user's; statements
+are logged without their literals (`sql/text/masking.py`). Source: docs/operations.md, "Logs".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from traceback import format_tb
+from typing import Any, TextIO
+
+from .duck.duckdb_errors import recognized
+
+LEVELS = ("debug", "info", "warning", "error")
+TEXT, JSON = "text", "json"
+FORMATS = (TEXT, JSON)
+
+FACTS = "facts"
+# What a reader of lines could take for the end of one, or for the start of a terminal's command.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def facts(**values: object) -> dict[str, Any]:
+    """What an event is about, for the `extra` of a logging call; None is left out."""
+    return {FACTS: {name: value for name, value in values.items() if value is not None}}
+
+
+def set_up(stream: TextIO, level: str, form: str) -> None:
+    """Write this process's logs to `stream`, from `level` on, in one of FORMATS."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
+    least = logging.getLevelNamesMapping()[level.upper()]
+    # What libraries tell below a warning is for who works on them.
+    logging.basicConfig(level=max(logging.WARNING, least), handlers=[handler], force=True)
+    logging.getLogger("ducktail").setLevel(least)
+
+
+def _time(record: logging.LogRecord) -> str:
+    """UTC, as ISO 8601 with milliseconds."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+def _facts_of(record: logging.LogRecord) -> dict[str, object]:
+    found: dict[str, object] = getattr(record, FACTS, {})
+    return found
+
+
+class TextFormatter(logging.Formatter):
+    """`TIME LEVEL LOGGER: message name=value ...`; a traceback follows in lines that are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One event."""
+        words = [f"{name}={_word(value)}" for name, value in _facts_of(record).items()]
+        head = f"{_time(record)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
+        line = " ".join([head, *words])
+        if record.exc_info:
+            line += "".join(f"\n  {_escaped(part)}" for part in _trace(record.exc_info[1]).splitlines())
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """An object a line: time, level, logger, message, the facts by their names, and `traceback`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One event."""
+        event: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_facts_of(record),
+        }
+        if record.exc_info:
+            event["traceback"] = _trace(record.exc_info[1])
+        return json.dumps(event, default=str)
+
+
+def without_values(error: BaseException) -> str:
+    """An error's message for the log; its SQLSTATE or its class alone where it may hold a value.
+
+    Messages of SQLSTATE classes 22 and 23 do ("could not convert string 'x'", "duplicate key"), and Python's
+    own errors may.
+    """
+    told = recognized(error)
+    if isinstance(error, OSError) and (told is None or error.errno is not None):
+        return str(error)
+    if told is None:
+        return type(error).__name__
+    return told.sqlstate if told.sqlstate[:2] in ("22", "23") else f"{told.sqlstate} {told.message}"
+
+
+def _trace(error: BaseException | None) -> str:
+    """Where an error came from, and those that led to it; the first one first."""
+    parts: list[str] = []
+    while error is not None:
+        frames = "".join(format_tb(error.__traceback__))
+        parts.append(f"{frames}{type(error).__name__}: {without_values(error)}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(reversed(parts))
+
+
+def _word(value: object) -> str:
+    """A value as one word; quoted, as JSON, where it would be none."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text)

@@ -1,0 +1,172 @@
+"""Files without a name for what sessions keep and memory should not: one a session, bounded together.
+
+Such a file lies in the directory of the database and has no name there from its first moment on (where
+the file system cannot do that, it loses it at once): nobody else opens it, and nothing is left of it
+once its process has ended, however that ends. What is freed in it is written again; free space at its end
+is given back. Source: docs/design/sql.md, "Cursors".
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from dataclasses import dataclass
+
+from ..errors import IoError, OutOfMemory
+from .duckdb_file import MEMORY
+
+HINT = "Read results to their end, or close them, before the next statement; or raise spool_bytes_max."
+
+
+class SpillSpace:
+    """Where the files of a database lie, and how much they may hold together.
+
+    Args:
+        path: the database's; the files of one in memory lie in the system's directory for such.
+        bytes_max: of all files together.
+    """
+
+    def __init__(self, path: str, bytes_max: int) -> None:
+        self.directory = None if path == MEMORY else os.path.dirname(os.path.abspath(path))
+        self.bytes_max = bytes_max
+        self._bytes = 0
+        self._mutex = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """What the files hold now."""
+        return self._bytes
+
+    def take(self, count: int) -> None:
+        """A file grows.
+
+        Raises:
+            OutOfMemory: 53200, beyond what the files may hold together.
+        """
+        with self._mutex:
+            if self._bytes + count > self.bytes_max:
+                raise OutOfMemory(
+                    f"unfinished results hold more than spool_bytes_max, {self.bytes_max} bytes", hint=HINT
+                )
+            self._bytes += count
+
+    def give_back(self, count: int) -> None:
+        """A file has become shorter."""
+        with self._mutex:
+            self._bytes -= count
+            assert self._bytes >= 0, "more is given back than was taken"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Extent:
+    """A piece of a file: bytes from `start` to before `end`."""
+
+    start: int
+    end: int
+
+
+class SpillFile:
+    """A session's file, made with its first piece. Safe to use from several threads."""
+
+    def __init__(self, space: SpillSpace) -> None:
+        self._space = space
+        self._descriptor: int | None = None
+        self._end = 0
+        self._free: list[Extent] = []  # in their order; no two touch each other, none touches the end
+        self._closed = False
+        self._mutex = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """How long it is now."""
+        return self._end
+
+    def write(self, data: memoryview) -> Extent:
+        """Keep a piece.
+
+        Raises:
+            OutOfMemory: 53200, the files hold too much. IoError: 58030, it cannot be written.
+        """
+        with self._mutex:
+            assert not self._closed, "a session that has ended keeps nothing"
+            extent = self._room(len(data))
+            try:
+                descriptor = self._opened()
+                place = extent.start
+                while place < extent.end:
+                    place += os.pwrite(descriptor, data[place - extent.start :], place)
+            except OSError as error:
+                self._let_go(extent)
+                raise IoError("unfinished results cannot be written", detail=str(error)) from error
+            return extent
+
+    def read(self, extent: Extent) -> bytes:
+        """A piece as it was written.
+
+        Raises:
+            IoError: 58030, it cannot be read.
+        """
+        size = extent.end - extent.start
+        with self._mutex:
+            assert not self._closed, "a session that has ended reads nothing"
+            try:
+                data = os.pread(self._opened(), size, extent.start)
+            except OSError as error:
+                raise IoError("unfinished results cannot be read", detail=str(error)) from error
+        if len(data) != size:
+            raise IoError("unfinished results cannot be read", detail=f"{len(data)} of {size} bytes.")
+        return data
+
+    def free(self, extent: Extent) -> None:
+        """A piece is not wanted any more."""
+        with self._mutex:
+            if not self._closed:
+                self._let_go(extent)
+
+    def close(self) -> None:
+        """Free all of it; may be called twice."""
+        with self._mutex:
+            self._closed = True
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+            self._space.give_back(self._end)
+            self._end = 0
+            self._free.clear()
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            # Made with mode 0600, and without a name.
+            with tempfile.TemporaryFile(dir=self._space.directory, buffering=0) as file:
+                self._descriptor = os.dup(file.fileno())
+        return self._descriptor
+
+    def _room(self, size: int) -> Extent:
+        """The first free place that is large enough, or one at the end."""
+        for place, free in enumerate(self._free):
+            if free.end - free.start >= size:
+                taken = Extent(free.start, free.start + size)
+                self._free[place : place + 1] = [Extent(taken.end, free.end)] if taken.end < free.end else []
+                return taken
+        self._space.take(size)
+        self._end += size
+        return Extent(self._end - size, self._end)
+
+    def _let_go(self, extent: Extent) -> None:
+        """Join a piece with the free ones beside it; at the end the file becomes shorter."""
+        before = [free for free in self._free if free.end < extent.start]
+        after = [free for free in self._free if free.start > extent.end]
+        touching = self._free[len(before) : len(self._free) - len(after)]
+        joined = Extent(
+            min([extent.start, *(free.start for free in touching)]),
+            max([extent.end, *(free.end for free in touching)]),
+        )
+        if joined.end < self._end:
+            self._free = [*before, joined, *after]
+            return
+        self._free = before
+        self._space.give_back(self._end - joined.start)
+        self._end = joined.start
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, self._end)

@@ -1,0 +1,342 @@
+"""The rows of the system views that live in memory, as JSON for `ducktail_live(kind)`.
+
+They show the present state, not a transaction's snapshot (as PostgreSQL's pg_stat views do). They
+run on a DuckDB thread inside somebody's query, so they take only short locks; where a count is
+only in the log they ask it on a cursor of their own.
+
+The rows of ducktail.nodes and ducktail.placement.
+
+ducktail.schema_versions: which columns the events of a stream have, by their schema_version.
+
+A captured table has a version for each change of its columns, from the oldest one that its log still has.
+Source: docs/schema_changes.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from ..catalog.captured_tables import Captured
+from ..catalog.rights import Rights, bookmark_item, group_item, pipeline_item, relation
+from ..catalog.streams import OPERATIONS, Stream
+from ..errors import WrongState
+from ..log.queries import EventQuery, query_over
+from ..log.schema_versions import columns_told, shown_table
+from ..parts import Parts
+from ..placement.membership import FAILED, OWN_COUNTS, PEER_COUNTS
+from ..placement.placement import Node, Placement, ranges_text
+from ..quoting import shown_name
+from ..settings import ShownSetting, told_everybody
+from ..values.durations import SECOND_US, interval_text
+from . import pipelines as reported
+from .checkpoint_rows import PIPELINE, checkpoints
+from .group_rows import bookmarks, consumer_groups, copies, members, offsets, parked
+from .source import Row, buffered_streams, names_text, time_text
+
+
+def live_rows(database: Parts, kind: str, account: str | None) -> str:
+    """The rows of one view as a JSON array.
+
+    Args:
+        account: who asks: he is told of what he has a right on; None is the owner of the database.
+    """
+    rows = KINDS.get(kind)
+    if rows is None:
+        return "[]"
+    if account is None:
+        return json.dumps(list(rows(database)))
+    user = database.rights.users.get(account)
+    if user is None:
+        return "[]"
+    told = user.superuser
+    if rows is settings and not told:
+        return json.dumps([_setting(item) for item in told_everybody(database.shown_settings)])
+    return json.dumps([row for row in rows(database) if told or _is_told(database.rights, account, row)])
+
+
+def _is_told(rights: Rights, user: str, row: Row) -> bool:
+    """Whether a user who is no superuser may know of what a row is about."""
+    if row.get("position_type") == PIPELINE and row["stream_name"] is None:
+        return rights.owners.get(pipeline_item(row["consumer_name"])) == user
+    if "consumer_name" in row and row["stream_name"] is None:
+        return False  # Of a job on something else: nobody's in particular.
+    if "stream_name" in row:
+        stream = relation(row["schema_name"], row["stream_name"])
+        if "bookmark_name" in row:
+            item = bookmark_item(row["schema_name"], row["stream_name"], row["bookmark_name"])
+            return rights.owners.get(stream) == user or (
+                rights.owners.get(item) == user and rights.has(user, "consume", stream)
+            )
+        if row.get("group_name") is None:
+            # A consumer without a group is as nobody else's as a bookmark.
+            return rights.owners.get(stream) == user if "consumer_name" in row else rights.sees(user, stream)
+        group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
+        mine = rights.sees(user, group) and rights.has(user, "consume", stream)
+        return mine or rights.owners.get(stream) == user
+    if "pipeline_name" in row:
+        return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
+    # Where nodes are is the superusers' business.
+    return "user_name" in row and str(row["user_name"]).lower() == user
+
+
+def streams(database: Parts) -> Iterator[Row]:
+    """ducktail.streams."""
+    unpublished = _unpublished(database)
+    for stream, buffer in buffered_streams(database):
+        with database.catalog.mutex:
+            if database.catalog.present(stream) is None:
+                continue  # It has been dropped since.
+            there = database.catalog.tables_of(stream)
+        tables = [shown_table(captured.shape) for captured in there if not captured.ours]
+        late = [unpublished[table_id] for table_id in stream.tables if table_id in unpublished]
+        waiting = sum(events for events, _ in late)
+        since_us = min((us for _, us in late), default=0)
+        with buffer.mutex:
+            events = sum(p.retained for p in buffer.partitions)
+            size = buffer.retained_bytes.total
+            end_lsn = buffer.end_lsn
+            last_us = max(p.last_commit_us for p in buffer.partitions)
+        yield {
+            "schema_name": stream.schema,
+            "stream_name": stream.name,
+            "table_name": None if stream.topic else ", ".join(tables),
+            "operations": ", ".join(op for op in (*OPERATIONS, "publish") if op in stream.operations),
+            "columns": names_text(stream.columns) or None,
+            "filter": stream.filter,
+            "partitions": stream.partitions,
+            "partition_by": names_text(stream.partition_by) or None,
+            "snapshot": None if stream.topic else stream.snapshot,
+            "before": None if stream.topic else stream.before,
+            "minimal_changes": None if stream.topic else stream.minimal_changes,
+            "compaction": stream.compaction,
+            "compaction_lag": interval_text(stream.compaction_lag_us),
+            "tombstone_retention": interval_text(stream.tombstone_retention_us),
+            "buffer_bytes": stream.buffer_bytes,
+            "retention": None if stream.retention_us is None else interval_text(stream.retention_us),
+            "retention_bytes": stream.retention_bytes,
+            "created_at": time_text(stream.created_at_us),
+            "events": events,
+            "bytes": size,
+            "end_lsn": end_lsn or None,
+            "last_event_at": time_text(last_us),
+            "unpublished_events": waiting,
+            "unpublished_seconds": database.commit_times.age_us(since_us) / SECOND_US if waiting else 0.0,
+            "comment": stream.comment,
+            "identity": database.identities.of(stream.stream_id),
+            "tables": None if stream.topic else tables,
+        }
+
+
+def _unpublished(database: Parts) -> dict[int, tuple[int, int]]:
+    """Table id -> how many of its events are committed and not readable yet, and since when the first is."""
+    found: dict[int, tuple[int, int]] = {}
+    for note in database.publisher.unpublished():
+        for table_id, (first_lsn, last_lsn) in note.tables.items():
+            events, since_us = found.get(table_id, (0, note.commit_us))
+            found[table_id] = (events + last_lsn - first_lsn + 1, since_us)
+    return found
+
+
+def partitions(database: Parts) -> Iterator[Row]:
+    """ducktail.partitions."""
+    placement = database.cluster.placement
+    for stream, buffer in buffered_streams(database):
+        with buffer.mutex:
+            for number, partition in enumerate(buffer.partitions):
+                owner = _owner(placement, stream, number)
+                yield {
+                    "schema_name": stream.schema,
+                    "stream_name": stream.name,
+                    "partition": number,
+                    "first_lsn": partition.first_lsn,
+                    "last_lsn": partition.last_lsn or None,
+                    "events": partition.retained,
+                    "bytes": partition.buffered_bytes,
+                    "buffered_from_lsn": partition.buffered_from_lsn,
+                    "trimmed_events": partition.trimmed_events,
+                    "trimmed_through_lsn": partition.trimmed_through_lsn or None,
+                    "compacted_through_lsn": buffer.compacted_lsn or None,
+                    "last_event_at": time_text(partition.last_commit_us),
+                    "owner": None if owner is None else owner.name,
+                    "owner_host": None if owner is None else owner.host or None,
+                    "owner_port": None if owner is None else owner.port or None,
+                    "owner_local": None if owner is None else owner.name == placement.local.name,
+                    "epoch": placement.epoch,
+                    "log": _log(database, stream, number, None if owner is None else owner.name),
+                }
+
+
+def _log(database: Parts, stream: Stream, partition: int, owner: str | None) -> str:
+    """Whether this node has a partition's log, and whether it is to have it."""
+    placement = database.cluster.placement
+    held = database.holds.of(stream.stream_id, partition).here
+    if not stream.topic or not placement.epoch:
+        return "here"
+    if owner == placement.local.name:
+        return "here" if held else "coming"
+    return "leaving" if held else "elsewhere"
+
+
+def _owner(placement: Placement, stream: Stream, partition: int) -> Node | None:
+    """The node that owns a partition, None where no node does; a stream on a table is where the table is."""
+    if not stream.topic:
+        return placement.local
+    try:
+        return placement.owner(stream.schema, stream.name, partition)
+    except WrongState:
+        return None
+
+
+def pipelines(database: Parts) -> Iterator[Row]:
+    """ducktail.pipelines."""
+    yield from _reported(database, history=False)
+
+
+def pipeline_history(database: Parts) -> Iterator[Row]:
+    """ducktail.pipeline_history."""
+    yield from _reported(database, history=True)
+
+
+def _reported(database: Parts, *, history: bool) -> list[Row]:
+    cursor = database.cursor(utc=True)
+    try:
+        return reported.rows(cursor, history=history)
+    finally:
+        cursor.close()
+
+
+def sessions(database: Parts) -> Iterator[Row]:
+    """ducktail.sessions."""
+    writer_lock = database.transactions.writer_lock
+    holder, waiting = writer_lock.holder(), writer_lock.waiting()
+    polling = database.polls.sessions()
+    for entry in database.sessions.entries():
+        lock = "holds" if entry.session_id == holder else None
+        yield {
+            "session_id": entry.session_id,
+            "user_name": entry.user_name,
+            "application_name": entry.application_name,
+            "state": entry.state,
+            "transaction_started_at": time_text(entry.transaction_us),
+            "state_changed_at": time_text(entry.since_us),
+            "writer_lock": "waits" if entry.session_id in waiting else lock,
+            "waits_for": "events" if entry.session_id in polling else None,
+            "node": entry.node,
+            "trace": entry.trace or None,
+        }
+
+
+def settings(database: Parts) -> Iterator[Row]:
+    """ducktail.settings."""
+    yield from map(_setting, database.shown_settings)
+
+
+def _setting(item: ShownSetting) -> Row:
+    return {
+        "name": item.name,
+        "setting": item.setting,
+        "source": item.source,
+        "place": item.place,
+        "description": item.about,
+    }
+
+
+def nodes(database: Parts) -> Iterator[Row]:
+    """ducktail.nodes: a node a row, with what this one has counted: for itself, and of each peer."""
+    cluster = database.cluster
+    placement, counts = cluster.placement, cluster.counts()
+    here = placement.local
+    shown = placement.nodes if here in placement.nodes else (*placement.nodes, here)
+    for node in shown:
+        local = node.name == here.name
+        connections = cluster.connections(node.name)
+        own = {what: counts[what, "", ""] if local else None for what in OWN_COUNTS}
+        of_peer = {what: None if local else counts[what, node.name, ""] for what in PEER_COUNTS}
+        failed = {
+            cause: count
+            for (what, peer, cause), count in sorted(counts.items())
+            if what == FAILED and peer == node.name
+        }
+        yield {
+            "node": node.name,
+            "host": node.host or None,
+            "port": node.port or None,
+            "local": local,
+            "epoch": placement.epoch if local else cluster.heard_from(node.name),
+            "connected": None if local else connections > 0,
+            **own,
+            **of_peer,
+            "failed": None if local else json.dumps(failed),
+        }
+
+
+def placement(database: Parts) -> Iterator[Row]:
+    """ducktail.placement: a row for each rule and node that it places partitions on."""
+    found = database.cluster.placement
+    for number, rule in enumerate(found.rules, 1):
+        for name in sorted(set(rule.owners)):
+            yield {
+                "cluster": found.cluster or None,
+                "epoch": found.epoch,
+                "rule": number,
+                "topics": rule.name,
+                "node": name,
+                "local": name == found.local.name,
+                "partitions": ranges_text(rule.partitions_of(name)),
+                "places": len(rule.owners),
+            }
+
+
+def schema_versions(database: Parts) -> Iterator[Row]:
+    """The rows, a version of a stream each: topics have none, as their payloads have no columns."""
+    with database.catalog.mutex:
+        found: Sequence[tuple[Captured, Stream]] = [
+            (captured, stream)
+            for captured in database.catalog.tables.values()
+            for stream in captured.streams
+            if captured.was_dropped or not captured.ours
+        ]
+    for captured, stream in sorted(found, key=lambda item: item[1].key):
+        for part in query_over(captured, stream).parts:
+            assert isinstance(part, EventQuery)
+            yield _row(part.captured, part.stream)
+
+
+def _row(captured: Captured, stream: Stream) -> Row:
+    """One version, which the stream has events of or may get some of."""
+    shape = captured.shape
+    # It is the stream's from when both were there.
+    newer = captured.first_lsn > stream.created_lsn
+    since_us = captured.since_us if newer else stream.created_at_us
+    return {
+        "schema_name": stream.schema,
+        "stream_name": stream.name,
+        "table_name": shown_table(shape),
+        "schema_version": captured.version,
+        "since_lsn": captured.first_lsn if newer else stream.created_lsn + 1,
+        "since": datetime.fromtimestamp(since_us / 1_000_000, UTC).isoformat(),
+        "primary_key": ", ".join(map(shown_name, shape.primary_key)) or None,
+        "columns": json.dumps(columns_told(shape, stream.columns), ensure_ascii=False),
+    }
+
+
+KINDS: dict[str, Callable[[Parts], Iterator[Row]]] = {
+    "streams": streams,
+    "partitions": partitions,
+    "consumer_groups": consumer_groups,
+    "offsets": offsets,
+    "members": members,
+    "copies": copies,
+    "parked": parked,
+    "bookmarks": bookmarks,
+    "checkpoints": checkpoints,
+    "pipelines": pipelines,
+    "pipeline_history": pipeline_history,
+    "sessions": sessions,
+    "schema_versions": schema_versions,
+    "settings": settings,
+    "nodes": nodes,
+    "placement": placement,
+}

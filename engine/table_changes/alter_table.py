@@ -1,0 +1,185 @@
+"""ALTER TABLE of a captured table: the change, its events and the next version's log in one transaction.
+
+That is the user's own: from the ALTER on it holds the writer lock, and sees the table as it is now, while all
+others know it as it was until COMMIT.
+
+What is allowed is judged by what has become of the table: its shape before and after the statement. So no
+spelling of ALTER TABLE can change more than this file knows of. Source: docs/design/schema_changes.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ..capture.log_sql import stored_names
+from ..catalog.captured_tables import Captured
+from ..catalog.filters import plain_division
+from ..catalog.streams import key_of
+from ..database import Database
+from ..definitions.name_locks import claim_name
+from ..duck.determinism import is_constant
+from ..duck.duckdb_errors import depended_on, translated
+from ..duck.queries import ask_maybe
+from ..duck.table_shape import RESERVED_PREFIX, TableShape, read_shape
+from ..errors import NotSupported
+from ..transactions.transaction import TableKey, Transaction
+from ..waiting import Waiting
+from .renames import rename, tell_first, tell_rows
+from .table_versions import ADDED, enter_to_alter, event_columns, put_version, show_altered
+
+# Where the rows are that a table had before they are rewritten.
+WAS = f"temp.main.{RESERVED_PREFIX}_was"
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What a user asks for.
+
+    Args:
+        text: his statement.
+        renamed: the table's new name, where it is to get one.
+        annotation: of the session, a JSON object as text, or None.
+        retypes: it is to give a column another type.
+        rewrites: with values of its own, which a cast of the old ones need not give.
+    """
+
+    text: str
+    renamed: str | None
+    annotation: str | None
+    retypes: bool = False
+    rewrites: bool = False
+
+
+def not_supported(name: str) -> NotSupported:
+    """The error of a change that a captured table cannot take."""
+    return NotSupported(
+        f'ALTER TABLE of table "{name}" is not supported while it has a stream',
+        detail="ADD, DROP and RENAME COLUMN are, ALTER TYPE, RENAME TO, and SET and DROP of NOT NULL and "
+        "DEFAULT.",
+        hint="DROP STREAM first, change the table, and make the stream again.",
+    )
+
+
+def alter_table(
+    database: Database, transaction: Transaction, key: TableKey, asked: Alteration, timeout_ms: int
+) -> Waiting[None]:
+    """Change a captured table, in a transaction that holds the writer lock from here to its end.
+
+    Args:
+        key: schema and name in small letters.
+
+    Raises:
+        NotSupported: 0A000, the columns of its events would be others. ProgramLimitExceeded: 54000, too many
+        of its versions are retained. DependentObjects: 2BP01, an index or
+        something else depends on the table. LockNotAvailable: 55P03; or its last stream was dropped while
+        this waited. SerializationFailure: 40001, it was written since the transaction began to read.
+        DucktailError: what DuckDB said.
+    """
+    if asked.renamed is not None:
+        yield from claim_name(database, transaction, key_of(key[0], asked.renamed), timeout_ms)
+    captured = yield from enter_to_alter(database, transaction, key, asked.annotation, timeout_ms)
+    with plain_division(transaction.cursor) as whole:
+        _alter(database, transaction, captured, asked, whole)
+
+
+def _alter(
+    database: Database, transaction: Transaction, captured: Captured, asked: Alteration, whole: bool
+) -> None:
+    """Under the writer lock: the user's own text, and then what is to be told of it."""
+    cursor, was = transaction.cursor, captured.shape
+    try:
+        if asked.rewrites:
+            names = stored_names(was)
+            cursor.execute(f"CREATE TEMP TABLE {WAS} AS SELECT {names} FROM {was.qualified}").fetchall()
+        if whole:  # What `/` means in the user's own text.
+            ask_maybe(cursor, "SET SESSION integer_division = true")
+        cursor.execute(asked.text).fetchall()
+        if whole:
+            ask_maybe(cursor, "SET SESSION integer_division = false")
+        shape = read_shape(cursor, was.schema, asked.renamed or was.name)
+        same = event_columns(shape) == event_columns(was)
+        if same and not asked.rewrites:
+            return  # As nothing has changed, nothing is to be told.
+        if asked.renamed is None:
+            tell_first(database, transaction, captured)
+            fresh = _has_values_of_its_own(captured, shape)
+            if same:
+                now = replace(captured, changed_counter=database.snapshots.next_counter)
+                show_altered(database, transaction, captured, now, shape.name)
+            else:
+                ids = _ids_now(captured, shape, retypes=asked.retypes)
+                summed = not (asked.rewrites or fresh)
+                put_version(database, transaction, captured, shape, ids, summed=summed)
+            now = transaction.altered[captured.table_id].now
+            if asked.rewrites:
+                tell_rows(transaction, captured, now, WAS)
+                cursor.execute(f"DROP TABLE {WAS}").fetchall()
+            elif fresh:
+                # The columns that it had have the values that they had.
+                tell_rows(transaction, captured, now, now.shape.qualified)
+        elif event_columns(replace(shape, name=was.name)) == event_columns(was):
+            rename(database, transaction, captured, shape)
+        else:
+            raise not_supported(was.name)
+    except duckdb.DependencyException as error:
+        hint = "Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again."
+        raise depended_on("alter", was.name, error, hint) from error
+    except duckdb.TransactionException as error:
+        if "outstanding updates" not in str(error) or captured.table_id not in transaction.tables:
+            raise translated(error, asked.text) from error
+        raise NotSupported(
+            f'table "{was.name}" has been updated in this transaction, and then cannot be altered so',
+            detail=translated(error).message,
+            hint="SET NOT NULL before the UPDATE, or in a transaction of its own.",
+        ) from error
+    except duckdb.Error as error:
+        raise translated(error, asked.text) from error
+
+
+def _has_values_of_its_own(before: Captured, now: TableShape) -> bool:
+    """Whether a column was added whose values who keeps a copy cannot make himself, by its default."""
+    there = {column.name for column in before.shape.stored}
+    added = [column for column in now.stored if column.name not in there]
+    if len(now.stored) == len(before.shape.stored):
+        return False  # One is called otherwise.
+    return any(column.default is not None and not is_constant(column.default) for column in added)
+
+
+def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, ...]:
+    """The numbers of the columns that a table has after a statement.
+
+    Args:
+        retypes: it is one that gives a column another type.
+
+    Raises:
+        NotSupported: 0A000, they are others than a column more or less, or one that is called otherwise, or
+        is of another type, could make; or the type of a column that partitions is another.
+    """
+    was, ids = before.shape, before.present.ids
+    if was.generated != now.generated:
+        raise not_supported(was.name)
+    old = [(column.name, column.type) for column in was.stored]
+    new = [(column.name, column.type) for column in now.stored]
+    if len(new) == len(old) - 1:
+        place = next((i for i, column in enumerate(new) if column != old[i]), len(new))
+        if [*old[:place], *old[place + 1 :]] != new or was.primary_key != now.primary_key:
+            raise not_supported(was.name)
+        return (*ids[:place], *ids[place + 1 :])
+    renamed = {a: b for (a, _), (b, _) in zip(old, new, strict=False) if a != b}
+    retyped = [a for (a, type_), (_, other) in zip(old, new, strict=False) if type_ != other]
+    added = len(new) - len(old)
+    key = tuple(renamed.get(name, name) for name in was.primary_key)
+    if added < 0 or len(renamed) + len(retyped) + added > 1 or key != now.primary_key:
+        raise not_supported(was.name)
+    if retyped and not retypes:
+        raise not_supported(was.name)  # A field of a nested column.
+    if retyped and any(retyped[0] in stream.partition_by for stream in before.streams):
+        raise NotSupported(
+            f'column "{retyped[0]}" of table "{was.name}" cannot have another type',
+            detail="A stream is partitioned by it: its values would go to other partitions.",
+            hint="DROP STREAM first, alter the table, and make it again.",
+        )
+    # No version adds two columns, so the number is no other column's, of any version.
+    return (*ids, ADDED + before.version + 1) if added else ids

@@ -1,0 +1,450 @@
+"""The name of a captured table, which its streams follow: which table has it is seen at COMMIT.
+
+A table that is built anew is given the name of the one before, which was called otherwise or dropped for it,
+in one transaction: dbt and pandas do so. So RENAME and DROP TABLE inside a transaction change the name that
+the captured table has there, and nothing else; when all is written it is looked at who has the old name:
+
+    nobody, renamed      the streams go with the table: its next version, with the new name
+    nobody, dropped      2BP01: the streams have no table; but those over all of a schema go on without it
+    another table        a swap: that one is the captured table from here on
+
+Two captured tables may change their names, or more of them go round: the streams of each find the table of
+its name. A captured table whose own name is left to nobody takes no other one's.
+
+A swapped-in table gets the primary key of the one before, if it has none. Where its columns are others, it is
+the next version; then what differs between the rows of the two is written to the log (`difference.py`), and
+nothing to the table itself. A dropped table is kept under a name of ours until then, as its rows are read.
+
+Source: docs/design/schema_changes.md, "Swaps".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import duckdb
+
+from ..capture.difference import Difference, check_key, keyless_sql, table_rows
+from ..capture.log_sql import stored_names
+from ..capture.plan import numbers
+from ..catalog.captured_tables import Captured
+from ..catalog.filters import plain_division
+from ..catalog.rights import relation
+from ..catalog.streams import key_of
+from ..checks.row_sums import ALTERED, take_statements
+from ..database import Database
+from ..definitions.name_locks import claim_name, refuse_hidden
+from ..definitions.stream_spec import create_sql
+from ..duck.duckdb_errors import depended_on, translated
+from ..duck.queries import ask, ask_maybe
+from ..duck.table_shape import RELATIONS, RESERVED_PREFIX, TableShape, indexes_of, read_shape
+from ..errors import DependentObjects, NotSupported, SerializationFailure
+from ..log.envelope_changes import views_anew
+from ..quoting import folded_sql, ident, shown_name
+from ..rights_changes import Rename, add
+from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
+from ..waiting import Waiting
+from .schema_tables import look_at_last, retire, set_aside
+from .table_versions import enter_to_alter, event_columns, follows, ids_by_name, put_version, show_altered
+
+
+def claim_table(
+    database: Database, transaction: Transaction, key: TableKey, renamed: str, timeout_ms: int
+) -> Waiting[None]:
+    """Before a table without a stream is renamed: where it is to be swapped in, nobody else writes it.
+
+    Args:
+        key: schema and name in small letters.
+        renamed: its new name.
+
+    Raises:
+        LockNotAvailable: 55P03. SerializationFailure: 40001, somebody has written it since the transaction
+        began to read: what differs would be told without that.
+    """
+    name = key_of(key[0], renamed)
+    # By the names before is known who has written it.
+    names = transaction.renamed.pop(key, set()) | {key}
+    transaction.renamed[name] = names
+    if not any(altered.before.key == name for altered in transaction.altered.values()):
+        return
+    for one in sorted(names):
+        yield from claim_name(database, transaction, one, timeout_ms)
+    if any(database.transactions.gate.written_since(one, transaction.plain_ends) for one in names):
+        raise SerializationFailure(
+            f'table "{key[-1]}" was written after this transaction began to read',
+            hint="Roll back and try again.",
+        )
+
+
+def rename(database: Database, transaction: Transaction, captured: Captured, shape: TableShape) -> None:
+    """A captured table has another name.
+
+    Args:
+        shape: as it is now.
+    """
+    now = _called(database, transaction, captured, shape)
+    add(database, transaction, Rename(relation(*captured.key), relation(*now.key)))
+
+
+def _called(database: Database, transaction: Transaction, captured: Captured, shape: TableShape) -> Captured:
+    now = replace(captured, table=replace(captured.table, shape=shape))
+    known = transaction.altered.get(captured.table_id)
+    show_altered(database, transaction, captured, now, captured.shape.name if known is None else known.told)
+    number = captured.table_id
+    transaction.before_commit[f"table {number}"] = partial(settle, database, transaction, number)
+    return now
+
+
+def _aside(captured: Captured) -> str:
+    """The name that a dropped table has until COMMIT."""
+    return f"{RESERVED_PREFIX}_aside_{captured.table_id}"
+
+
+def drop(
+    database: Database, transaction: Transaction, key: TableKey, annotation: str | None, timeout_ms: int
+) -> Waiting[Captured]:
+    """Drop a captured table, for another one that has its name at COMMIT.
+
+    Args:
+        key: schema and name in small letters.
+        annotation: of the session, a JSON object as text, or None.
+
+    Returns:
+        The table as it was.
+
+    Raises:
+        LockNotAvailable, SerializationFailure: see `enter_to_alter`. DependentObjects: 2BP01, something
+        depends on it.
+    """
+    captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
+    put_aside(database, transaction, captured)
+    if database.catalog.over_schema(key[0]):
+        # A table that is made under the name, which may not be the one that the streams follow.
+        look_at_last(database, transaction, key)
+    return captured
+
+
+def put_aside(database: Database, transaction: Transaction, captured: Captured) -> None:
+    """Give a captured table a name of ours, and take its indexes away, as DROP TABLE would.
+
+    DuckDB knows by the name that a table was made with on which others it has foreign keys: dropped under
+    another name, it would leave those undroppable. So one that has some is dropped now; its rows are kept.
+
+    Raises:
+        DependentObjects: 2BP01, something depends on it.
+    """
+    shape, cursor = captured.shape, transaction.cursor
+    aside = replace(shape, name=_aside(captured))
+    if _has_foreign_keys(cursor, shape):
+        names = stored_names(shape)
+        statements = [
+            create_sql(replace(aside, primary_key=())),
+            f"INSERT INTO {aside.qualified} ({names}) SELECT {names} FROM {shape.qualified}",
+            f"DROP TABLE {shape.qualified}",
+        ]
+    else:
+        statements = [
+            *(
+                f"DROP INDEX {ident(shape.schema)}.{ident(index.name)}"
+                for index in indexes_of(cursor, shape.schema, shape.name)
+            ),
+            f"ALTER TABLE {shape.qualified} RENAME TO {ident(aside.name)}",
+        ]
+    try:
+        for statement in statements:
+            cursor.execute(statement).fetchall()
+    except duckdb.Error as error:
+        found = translated(error)
+        if isinstance(found, DependentObjects):
+            raise depended_on("drop", shape.name, error) from error
+        raise found from error
+    _called(database, transaction, captured, aside)
+
+
+def _has_foreign_keys(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> bool:
+    (count,) = ask(
+        cursor,
+        "SELECT count(*) FROM system.main.duckdb_constraints() WHERE database_name = current_database() "
+        "AND schema_name = $1 AND table_name = $2 AND constraint_type = 'FOREIGN KEY'",
+        [shape.schema, shape.name],
+    )
+    return bool(count)
+
+
+def settle(
+    database: Database, transaction: Transaction, table_id: int, within: frozenset[int] = frozenset()
+) -> None:
+    """See who has the name of a captured table at COMMIT: see the head of the file.
+
+    Args:
+        within: the tables that are to be settled behind this one, which has their names.
+
+    Raises:
+        DependentObjects: 2BP01. NotSupported: 0A000. UniqueViolation, NotNullViolation: 23505, 23502, of the
+        primary key. duckdb.Error: DuckDB's own.
+    """
+    altered = transaction.altered[table_id]
+    now, before = altered.now, altered.before
+    if now.key == before.key and now.shape.name == altered.told:
+        return
+    if now.ours:
+        return  # It has been dropped.
+    refuse_hidden(transaction, (before.key, now.key), now.streams)
+    swapped = now.key != before.key and _has_name(database, transaction, altered)
+    aside = now.shape.name == _aside(now)
+    if swapped and now.may_go:
+        shape = read_shape(transaction.cursor, before.shape.schema, before.shape.name)
+        if not follows(now, shape):  # It is gone, or renamed, and the other one is new.
+            swapped = False
+            look_at_last(database, transaction, before.key)
+    _tell_holder(database, transaction, altered, before.key if swapped else now.key, within)
+    if swapped:
+        with plain_division(transaction.cursor):
+            _swap(database, transaction, altered)
+            if not aside:
+                set_aside(database, transaction, now.key)
+    elif aside and now.may_go:
+        with plain_division(transaction.cursor):
+            retire(database, transaction, now)
+    elif aside:
+        raise DependentObjects(
+            f'cannot drop table "{before.shape.name}" because it has streams',
+            detail="No table has its name at the end of the transaction.",
+            hint="DROP TABLE ... CASCADE, in autocommit, drops them with it; SHOW STREAMS lists them.",
+        )
+    elif now.shape.name != altered.told:
+        with plain_division(transaction.cursor):
+            put_version(database, transaction, now, now.shape, now.present.ids)
+
+
+def tell_first(database: Database, transaction: Transaction, captured: Captured) -> None:
+    """Before an ALTER tells of a table's new name: which table has it so far is told to have left it.
+
+    Args:
+        captured: as it is in the transaction.
+
+    Raises:
+        NotSupported: 0A000, see `_tell_holder`; and see `settle`.
+    """
+    altered = transaction.altered.get(captured.table_id)
+    if altered is not None and altered.now.shape.name != altered.told:
+        _tell_holder(database, transaction, altered, captured.key, frozenset())
+
+
+def _tell_holder(
+    database: Database, transaction: Transaction, altered: Altered, key: TableKey, within: frozenset[int]
+) -> None:
+    """Where a stream is on all tables of a schema: the table that has a name as far as is told is told first.
+
+    So that who keeps copies by their tables' names never has two of one.
+
+    Args:
+        altered: the table that is to be told by the name.
+        key: the name, with its schema, in small letters.
+
+    Raises:
+        NotSupported: 0A000, that one has a name which is to be told behind it; and see `settle`.
+    """
+    number = altered.now.table_id
+    if not database.catalog.over_schema(key[0]):
+        return
+    others = (other for other in transaction.altered.values() if other.now.table_id != number)
+    holder = next((other for other in others if key_of(other.now.shape.schema, other.told) == key), None)
+    if holder is None or holder.now.ours:
+        return
+    if holder.now.table_id in within:
+        raise NotSupported(
+            f'tables "{altered.before.shape.name}" and "{holder.before.shape.name}" cannot change their '
+            "names in one transaction: a stream is on all tables of their schema",
+            hint="Make it two transactions.",
+        )
+    settle(database, transaction, holder.now.table_id, within | {number})
+
+
+def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
+    """Whether a table has the name that a captured one had before.
+
+    That may be another captured one, if its own streams have a table to follow as well: one of its name.
+
+    Raises:
+        NotSupported: 0A000, they have none. DependentObjects: 2BP01, it is a view.
+    """
+    before = altered.before
+    other = transaction.captured_tables(database.catalog).get(before.key)
+    if other is not None and other.may_go and altered.now.may_go:
+        return False  # Each is in the stream by itself: the one goes, the other has its name.
+    if other is not None:
+        was = transaction.altered[other.table_id].before
+        if _kind_of(transaction, was) is None:
+            why = f'No table is called "{was.shape.name}" at the end of the transaction.'
+        elif database.catalog.over_schema(before.key[0]):
+            why = "A stream is on all tables of their schema."
+        else:
+            return True
+        names = ", ".join(shown_name(stream.name) for stream in other.streams)
+        raise NotSupported(
+            f'table "{was.shape.name}" has streams ({names}), and cannot be swapped with table '
+            f'"{before.shape.name}", which has streams too',
+            detail=why,
+            hint="DROP STREAM on one of them first; or DELETE and INSERT in one transaction, which replaces "
+            "a table's rows.",
+        )
+    kind = _kind_of(transaction, before)
+    if kind == "view" and altered.now.may_go:
+        return False
+    if kind == "view":
+        raise DependentObjects(
+            f'"{before.shape.name}" cannot be a view, because the table of that name has streams',
+            hint="DROP STREAM first.",
+        )
+    return kind is not None
+
+
+def _kind_of(transaction: Transaction, named: Captured) -> str | None:
+    """What has the name of a captured table in the transaction: 'table', 'view' or nothing."""
+    found = ask_maybe(
+        transaction.cursor,
+        f"SELECT kind FROM {RELATIONS} WHERE database_name = current_database() "
+        f"AND {folded_sql('schema_name')} = $1 AND {folded_sql('table_name')} = $2",
+        list(named.key),
+    )
+    return None if found is None else str(found[0])
+
+
+def _swap(database: Database, transaction: Transaction, altered: Altered) -> None:
+    """The table that has the name is the captured one from here on; what differs becomes events."""
+    old, cursor = altered.now, transaction.cursor
+    shape = read_shape(cursor, old.shape.schema, altered.before.shape.name)
+    _check_columns(old, shape)
+    shape = _with_key(cursor, old, shape)
+    ids = ids_by_name(old, shape)
+    same = event_columns(shape) == event_columns(replace(old.shape, name=altered.told))
+    if same:
+        table = replace(old.table, shape=shape)
+        now = replace(old, table=table, changed_counter=database.snapshots.next_counter)
+        show_altered(database, transaction, old, now, shape.name)
+        others = [altered.now for altered in transaction.altered.values()]
+        # Where these have changed since the rename, the views of streams over several have the other name.
+        for statement in views_anew(database.catalog, now, others) if len(others) > 1 else ():
+            cursor.execute(statement).fetchall()
+    else:
+        put_version(database, transaction, old, shape, ids, summed=False)
+        now = transaction.altered[old.table_id].now
+    tell_rows(transaction, old, now, old.shape.qualified)
+    if old.shape.name == _aside(old):
+        cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
+
+
+def tell_rows(transaction: Transaction, old: Captured, now: Captured, old_table: str) -> None:
+    """A captured table has other rows than before: what differs becomes events.
+
+    Args:
+        now: with the columns that it has.
+        old_table: what has the rows before, in the columns of `old`.
+    """
+    ids, shape, there = now.present.ids, now.shape, set(old.present.ids)
+    columns = enumerate(zip(ids, shape.stored, strict=True))
+    fresh = tuple(i for i, (number, column) in columns if number not in there and column.default is not None)
+    events = _tell_difference(transaction, now, _old_rows(old, shape, ids, old_table), fresh)
+    # Whoever began to read before meets it, also where nothing differs.
+    writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
+    transaction.tables.setdefault(old.table_id, writes).keys = None
+    transaction.captured(old.table_id, events, None)
+    if old.present.stored != now.present.stored:
+        for statement in take_statements(now, transaction.next_lsn, ALTERED):
+            transaction.cursor.execute(statement).fetchall()
+
+
+def _tell_difference(transaction: Transaction, now: Captured, old_rows: str, fresh: tuple[int, ...]) -> int:
+    """Write what differs to the log: how many events that is.
+
+    Args:
+        fresh: see `Difference`.
+    """
+    cursor, table, whole = transaction.cursor, now.table, now.minimal_changes == "none"
+    base_lsn, txid, new_rows = transaction.next_lsn, transaction.txid, table_rows(now.shape)
+    if now.shape.primary_key:
+        difference = Difference(now.shape, old_rows, new_rows, whole=whole, fresh=fresh)
+        return int(ask(cursor, difference.log_sql(table), numbers(base_lsn, txid))[0])
+    events = 0
+    for op in "di":
+        text = keyless_sql(table, old_rows, new_rows, op, base_lsn + events, txid, whole=whole)
+        events += int(ask(cursor, text)[0])
+    return events
+
+
+def _check_columns(old: Captured, shape: TableShape) -> None:
+    """What rows are told apart by, and divided by, is there and of its type.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    name = shape.name
+    if not old.shape.primary_key and not old.may_go:
+        raise NotSupported(
+            f'table "{name}" has streams and no primary key: another table cannot take its place',
+            detail="Which of its rows are others could not be told.",
+            hint="TRUNCATE and INSERT in one transaction replace its rows.",
+        )
+    needed = {*old.shape.primary_key, *(name for stream in old.streams for name in stream.partition_by)}
+    for column in old.shape.stored:
+        place = shape.position(column.name)
+        if column.name not in needed:
+            continue
+        if place is None:
+            raise NotSupported(
+                f'the new table "{name}" has no column "{column.name}"',
+                detail="The primary key of the table before has it, or a stream is partitioned by it.",
+                hint="Give the new table the column; or DROP STREAM first.",
+            )
+        if shape.stored[place].type != column.type:
+            raise NotSupported(
+                f'column "{column.name}" of the new table "{name}" has another type: '
+                f"{shape.stored[place].type}, and not {column.type}",
+                detail="The primary key of the table before has it, or a stream is partitioned by it.",
+                hint="Cast it to that type where the new table is made; or DROP STREAM first.",
+            )
+
+
+def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShape) -> TableShape:
+    """The new table with the primary key of the one before.
+
+    Raises:
+        NotSupported: 0A000, it has another one. UniqueViolation, NotNullViolation: 23505, 23502.
+    """
+    key = tuple(shape.stored[shape.place(name)].name for name in old.shape.primary_key)
+    if shape.primary_key == key:
+        return shape
+    if shape.primary_key:
+        raise NotSupported(
+            f'the new table "{shape.name}" has another primary key: '
+            f"({', '.join(shape.primary_key)}), and not ({', '.join(key)})",
+            hint="Make it with the same key, or with none; or DROP STREAM first.",
+        )
+    columns = ", ".join(map(ident, key))
+    indexes = indexes_of(cursor, shape.schema, shape.name)  # DuckDB alters no table that has one.
+    for index in indexes:
+        cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(index.name)}").fetchall()
+    # DuckDB looks at rows of the transaction's own only at COMMIT, when their differences are written.
+    check_key(cursor, shape.qualified, replace(shape, primary_key=key))
+    cursor.execute(f"ALTER TABLE {shape.qualified} ADD PRIMARY KEY ({columns})").fetchall()
+    for index in indexes:
+        cursor.execute(index.sql).fetchall()
+    return read_shape(cursor, shape.schema, shape.name)
+
+
+def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...], old_table: str) -> str:
+    """A SELECT of the rows before in the new table's columns: what was not there is NULL."""
+    there = dict(zip(old.present.ids, old.shape.stored, strict=True))
+    values = []
+    for number, column in zip(ids, shape.stored, strict=True):
+        before = there.get(number)
+        if before is None:
+            values.append(f"NULL::{column.type}")
+        elif before.type == column.type:
+            values.append(ident(before.name))
+        else:
+            values.append(f"TRY_CAST({ident(before.name)} AS {column.type})")
+    named = ",".join(f"{value} AS o{place}" for place, value in enumerate(values, 1))
+    return f"SELECT NULL::BIGINT AS rid,{named} FROM {old_table}"

@@ -1,0 +1,310 @@
+"""The next version of a captured table, made in the transaction that has changed the table.
+
+A table's versions divide the LSNs: a version owns those from its first one, which is its schema event's, to
+the one before the next version's, and has a log of its own. Only the newest one's log is written. What reads
+a range of LSNs asks the versions that the range meets, each by its own SELECT (`log.VersionsQuery`).
+
+The first rows of a new version's log say how the table became so: one for each partition of the table's
+widest stream, and a stream takes as many of them as it has partitions.
+
+The transaction sees the version at once, all others when it has committed (`Transaction.altered`).
+Source: docs/design/schema_changes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import duckdb
+
+from ..capture.capture import CapturedTable
+from ..catalog.captured_tables import Captured, TableVersion
+from ..catalog.filters import check_filter
+from ..catalog.streams import Stream
+from ..checks.check import unlike_error
+from ..checks.row_sums import ALTERED, take_statements
+from ..database import Database
+from ..definitions.catalog_rows import leave_name_sql, names_sql
+from ..duck.table_shape import TableShape
+from ..errors import DependentObjects, DucktailError, NotSupported, ProgramLimitExceeded
+from ..log.envelope_changes import clashing, views_anew
+from ..log.log import create_log_sql, log_name
+from ..log.queries import lost_column
+from ..log.schema_versions import KeptVersion, shown_table, version_json
+from ..quoting import fold, literal
+from ..transactions.transaction import TableKey, Transaction
+from ..transactions.transactions import stale
+from ..waiting import Waiting
+
+# Numbers of columns that were added begin here, above the places of all that a table can begin with.
+ADDED = 1 << 20
+# Numbers of columns that come with another table in its place begin here: above those that ALTER TABLE gives.
+SWAPPED = 1 << 40
+# Columns of a table, at most, as far as those numbers go: 2^16 for each version.
+PLACES = 16
+# Versions of one table that have logs. What reads all of a stream asks each, and twice as many cost more than
+# twice as much: with 60, a change takes a second under the writer lock, and the stream's view two.
+VERSIONS_MAX = 64
+
+
+def enter_to_alter(
+    database: Database, transaction: Transaction, key: TableKey, annotation: str | None, timeout_ms: int
+) -> Waiting[Captured]:
+    """Before a transaction alters a captured table: it gets the writer lock, up to its end.
+
+    Args:
+        key: schema and name in small letters.
+        annotation: of the session, a JSON object as text, or None.
+
+    Raises:
+        LockNotAvailable: 55P03; or its last stream was dropped while this waited. SerializationFailure:
+        40001, it was written since the transaction began to read.
+    """
+    captured = yield from database.transactions.enter_still_captured(transaction, key, timeout_ms)
+    yield from database.commits.wait_readable()
+    if database.snapshots.has_newer(transaction, captured):
+        raise stale(captured)  # Its sum, and what is told of it, would be of the rows before that.
+    # What has been deleted and inserted so far is of the columns before.
+    database.transactions.settle(transaction)
+    transaction.annotate(annotation)
+    return captured
+
+
+def put_version(
+    database: Database,
+    transaction: Transaction,
+    captured: Captured,
+    shape: TableShape,
+    ids: tuple[int, ...],
+    *,
+    summed: bool = True,
+) -> None:
+    """Make a captured table's next version in the transaction that has changed it.
+
+    Args:
+        captured: as it was before.
+        ids: the numbers of its columns now.
+        summed: its row-hash sum is taken anew where its columns are others; who has events to write besides
+            takes it behind them.
+
+    Raises:
+        ProgramLimitExceeded: 54000. DependentObjects, NotSupported, WrongState: see `_streams_now` and
+        `unlike_error`.
+    """
+    change = _Change(database, transaction, captured, shape, ids)
+    for statement in change.statements(summed=summed):
+        transaction.cursor.execute(statement).fetchall()
+    transaction.captured(captured.table_id, change.partitions, frozenset())
+    show_altered(database, transaction, captured, change.after, shape.name)
+
+
+def show_altered(
+    database: Database, transaction: Transaction, captured: Captured, now: Captured, told: str
+) -> None:
+    """The transaction has another table from here on, and memory once DuckDB has committed.
+
+    Args:
+        told: the name that its newest version says that it has.
+    """
+    first = now.table_id not in transaction.altered
+    transaction.alter(captured, now, told)
+    if not first:
+        return
+
+    def follow() -> None:
+        altered = transaction.altered[now.table_id]
+        database.catalog.put_table(altered.before, altered.now)
+        database.catalog.version += 1
+
+    transaction.on_commit.append(follow)
+
+
+def event_columns(shape: TableShape) -> TableShape:
+    """A shape without what no event and no capture depends on: what is unique is looked at apart."""
+    return replace(shape, unique=(), unique_expressions=False)
+
+
+def ids_by_name(old: Captured, shape: TableShape) -> tuple[int, ...]:
+    """The numbers of another table's columns in a table's place: one of the same name is the same column."""
+    known = {fold(name): number for number, name in old.present.names.items()}
+    fresh = SWAPPED + ((old.version + 1) << PLACES)
+    return tuple(known.get(fold(column.name), fresh + i) for i, column in enumerate(shape.stored))
+
+
+def follows(old: Captured, shape: TableShape) -> bool:
+    """Whether a table's events can go on as those of another one in its place.
+
+    Its key and what it is partitioned by are there, of their types, and it has a column in common at all.
+    """
+    places = {column.name: shape.position(column.name) for column in old.shape.stored}
+    key = old.shape.primary_key
+    if shape.primary_key and [fold(name) for name in shape.primary_key] != [fold(name) for name in key]:
+        return False
+    needed = {*key, *(name for stream in old.streams for name in stream.partition_by)}
+    for column in old.shape.stored:
+        place = places[column.name]
+        if column.name in needed and (place is None or shape.stored[place].type != column.type):
+            return False
+    return any(place is not None for place in places.values())
+
+
+def _streams_now(
+    cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured, called: str
+) -> tuple[Stream, ...]:
+    """The table's streams by the names that its columns have now.
+
+    Args:
+        called: what the user calls the table.
+
+    Raises:
+        DependentObjects: 2BP01, a filter names what is called otherwise now, is of another type, or is gone;
+        a stream is partitioned by what is gone, or has no column left.
+        NotSupported: 0A000, a new column has a name of ENVELOPE CHANGES.
+        WrongState: 55000, what a stream is partitioned by was renamed past ducktail.
+    """
+    was, there = before.present, set(now.present.stored)
+    for stream in before.streams:
+        ids = {name: number for number, name in was.names.items()}
+        lost = next((name for name in stream.partition_by if name not in ids), None)
+        if lost is not None:
+            raise lost_column(now, stream, lost)
+        if any(ids[name] not in now.present.ids for name in stream.partition_by):
+            raise _depends(called, "a stream is partitioned by the column")
+        if not any(ids[name] in now.present.ids for name in stream.columns):
+            raise _depends(called, "a stream has no other column")
+    streams = tuple(before.stream_in(stream, now.present) for stream in before.streams)
+    same = {number for number, _ in set(was.stored) & there}
+    # A column of another type is hidden from filters, as if it were gone.
+    hidden = [now.present.names[i] for i in now.present.ids if i in was.ids and i not in same]
+    visible = replace(now.shape, stored=tuple(c for c in now.shape.stored if c.name not in hidden))
+    for stream in streams:
+        taken = clashing(stream.columns)
+        if stream.changes_view and taken is not None:
+            raise NotSupported(
+                f'a stream of table "{now.shape.name}" cannot carry a column "{taken}"',
+                hint="It is one of ENVELOPE CHANGES: call the column otherwise.",
+            )
+        if stream.filter is None:
+            continue
+        try:
+            check_filter(cursor, visible, stream.filter)
+        except DucktailError as error:
+            raise _depends(called, "a filter names columns, and may name the table") from error
+    return streams
+
+
+def _depends(table: str, why: str) -> DependentObjects:
+    return DependentObjects(
+        f'cannot alter table "{table}" because a stream depends on it: {why}',
+        hint="SHOW STREAMS lists them. DROP STREAM first, alter the table, and make it again.",
+    )
+
+
+def _carried(captured: Captured) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """What the streams with lists of columns carry now, by the columns' numbers."""
+    ids = {name: number for number, name in captured.present.names.items()}
+    listed = (stream for stream in captured.streams if not stream.all_columns)
+    return tuple((stream.stream_id, tuple(ids[name] for name in stream.columns)) for stream in listed)
+
+
+def _ended(transaction: Transaction, captured: Captured) -> TableVersion:
+    """The version that ends now: under the name that it was told by, if its table has another one by now."""
+    version, known = captured.present, transaction.altered.get(captured.table_id)
+    name = captured.shape.name if known is None else known.told
+    table = replace(version.table, shape=replace(version.table.shape, name=name))
+    return replace(version, table=table, carried=_carried(captured))
+
+
+class _Change:
+    """A table's next version: what is written of it, and what memory makes of that."""
+
+    def __init__(
+        self,
+        database: Database,
+        transaction: Transaction,
+        captured: Captured,
+        shape: TableShape,
+        ids: tuple[int, ...],
+    ) -> None:
+        if len(captured.versions) >= VERSIONS_MAX:
+            raise ProgramLimitExceeded(
+                f'table "{shape.name}" has {len(captured.versions)} versions of which events are '
+                "retained, and can have no more",
+                hint="Retention drops the oldest: ALTER STREAM ... SET (retention = ...) of its streams.",
+            )
+        self._database = database
+        self._before = captured
+        self._altered = [altered.now for altered in transaction.altered.values()]
+        self._txid, self._base_lsn = transaction.txid, transaction.next_lsn
+        self.partitions = max(stream.partitions for stream in captured.streams)
+        version, ended = captured.version + 1, _ended(transaction, captured)
+        before, name = shown_table(ended.table.shape), shown_table(shape)
+        table = CapturedTable(shape, log_name(captured.table_id, version), captured.table.split_on)
+        after = Captured(
+            captured.table_id,
+            version,
+            table,
+            first_lsn=self._base_lsn + 1,
+            since_us=database.commits.now_us(),
+            older=(*captured.older, ended),
+            changed_counter=database.snapshots.next_counter,
+            column_ids=ids,
+            txid=transaction.txid,
+            renamed_from=before if before != name else None,
+        )
+        # A rename is told of the name before: the new one goes with the transaction.
+        called = ended.table.shape.name if shape == captured.shape else shape.name
+        self.after = after.with_streams(_streams_now(transaction.cursor, captured, after, called))
+
+    def statements(self, *, summed: bool) -> Iterator[str]:
+        """What is written beside the user's own statement."""
+        before, now = self._before, self.after
+        yield create_log_sql(now.log, now.shape)
+        yield (
+            f"INSERT INTO {now.log} (lsn, txid, op, key_hash) "
+            f"SELECT {now.first_lsn} + i, {self._txid}, 'x', i FROM range({self.partitions}) AS r(i)"
+        )
+        # Streams may have come since its line was written, if it has one.
+        yield (
+            f"DELETE FROM ducktail.schema_catalog WHERE table_id = {now.table_id} "
+            f"AND version = {before.version}"
+        )
+        yield self._row(now.older[-1])
+        yield self._row(now.present)
+        if now.older[-1].table.shape.name != now.shape.name:
+            yield leave_name_sql(now.shape, now.table_id)
+        yield (
+            f"UPDATE ducktail.table_catalog SET version = {now.version}, "
+            f"table_name = {literal(now.shape.name)} WHERE table_id = {now.table_id}"
+        )
+        for stream in now.streams:
+            if stream.is_part:
+                yield (
+                    f"UPDATE ducktail.stream_tables SET partition_by = {names_sql(stream.partition_by)}, "
+                    f"columns = {names_sql(stream.columns)} "
+                    f"WHERE stream_id = {stream.stream_id} AND table_id = {now.table_id}"
+                )
+                continue
+            # An older format does not say whether there was a list of columns. What it has been taken for is
+            # kept: from the columns that are there now it could not be told again.
+            yield (
+                f"UPDATE ducktail.stream_catalog SET columns = {names_sql(stream.columns)}, "
+                f"partition_by = {names_sql(stream.partition_by)}, all_columns = {stream.all_columns} "
+                f"WHERE stream_id = {stream.stream_id}"
+            )
+        if before.present.stored != now.present.stored:
+            differs = self._database.unlike.get(now.table_id)
+            if differs is not None:  # The events before it are not held against the new columns.
+                raise unlike_error(before.streams[0], now, differs)
+            if summed:  # Rows are hashed by other columns from here on.
+                yield from take_statements(now, self._base_lsn + self.partitions, ALTERED)
+        yield from views_anew(self._database.catalog, now, self._altered)
+
+    def _row(self, version: TableVersion) -> str:
+        shape, renamed_from = version.table.shape, version.renamed_from
+        kept = KeptVersion(shape, version.ids, version.carried, version.txid, renamed_from)
+        return (
+            f"INSERT INTO ducktail.schema_catalog VALUES ({self.after.table_id}, {version.version}, "
+            f"{version.first_lsn}, make_timestamptz({version.since_us}), {literal(version_json(kept))})"
+        )

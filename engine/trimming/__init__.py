@@ -1,1 +1,0 @@
-"""What goes from the logs: by age, by bytes, and what later events of a key supersede."""
