@@ -23,7 +23,7 @@ from .engine.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from .engine.database import Database
-    from .sql.dbapi.dbapi import (
+    from .sql.python.dbapi import (
         BINARY,
         DATETIME,
         NUMBER,
@@ -122,7 +122,7 @@ def connect(
         OperationalError: 55006, the file is open in another process, or here with other settings.
         DataError: 22023, an unknown setting or a value outside its bounds.
     """
-    from .sql.dbapi import dbapi
+    from .sql.python import dbapi
 
     return dbapi.connect(
         path,
@@ -145,6 +145,6 @@ def _serve(database: Database, host: str, port: int) -> Server:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .sql.dbapi import dbapi
+    from .sql.python import dbapi
 
     return getattr(dbapi, name)

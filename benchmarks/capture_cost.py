@@ -46,7 +46,7 @@ from ducktail.engine.log.queries import EventQuery
 from ducktail.engine.waiting import drive
 from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.session import Session
-from ducktail.sql.statement import Statement
+from ducktail.sql.session_state.statement import ParsedStatement
 from ducktail.sql.text.classify import classify
 
 HERE = Path(__file__).resolve().parent
@@ -132,7 +132,7 @@ def ducktail_runner(path: Path) -> Iterator[tuple[Run, Callable[[], None]]]:
     """A session in process: what runs one statement, and what waits until all is readable."""
     database = Database.open(str(path))
     session = Session(database)
-    kept: dict[str, Statement] = {}
+    kept: dict[str, ParsedStatement] = {}
 
     def execute(text: str, parameters: Sequence[object]) -> None:
         statement = kept.get(text)

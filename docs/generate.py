@@ -12,7 +12,7 @@ from pathlib import Path
 from ducktail.engine import errors
 from ducktail.engine.settings import numbers
 from ducktail.spark_connector.options import OPTIONS, Option, Use
-from ducktail.sql.variables import VARIABLES
+from ducktail.sql.settings import VARIABLES
 
 HERE = Path(__file__).resolve().parent
 
@@ -31,7 +31,7 @@ get the SQLSTATE that PostgreSQL would give.
 SETTINGS_HEAD = """\
 # Settings
 
-<!-- Made by `make docs` from engine/settings.py and sql/variables.py; do not edit. -->
+<!-- Made by `make docs` from engine/settings.py and sql/settings.py; do not edit. -->
 
 ## Of the server
 

@@ -2,7 +2,7 @@
 
 A message names what happened, and what it happened to stands in facts: `log.info("connection opened",
 extra=facts(session=3))`. Neither ever has a password, a parameter, or a value of a user's; statements
-are logged without their literals (`sql/text/masking.py`). Source: docs/operations.md, "Logs".
+are logged without their literals (`sql/text/tokens.py`). Source: docs/operations.md, "Logs".
 """
 
 from __future__ import annotations

@@ -29,41 +29,41 @@ from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DATABASE, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
-from . import execution, long_lists, pipeline
-from .access import Access
-from .block import Block
-from .calls import Calls
-from .context import Waited
-from .execution import RUNNERS, again, told_at
-from .forwarding import relay, serving
-from .forwarding.arriving import arriving
-from .frames import Frames
-from .guard import Guard
+from .cluster import relay
+from .cluster.shares import own_share
+from .dml.batch_insert import Many
 from .language.statements import CreateStream
-from .listening import Listening
-from .names import Names
-from .notices import Notice, Notices
-from .parsed_statements import ParsedStatements
-from .peers.habits import Habits
-from .peers.holds import Holds
+from .peer_requests import serving
+from .peer_requests.arriving import arriving
 from .peers.learned import Learner
 from .peers.links import Links
+from .peers.owners import Habits, Holds
 from .peers.part import Part
-from .peers.peers import Peers
-from .portals import Portals
-from .positions import Positions
+from .peers.remote import Peers
+from .pipeline import dispatch, long_lists, pipeline
+from .pipeline.calls import Calls
+from .pipeline.dispatch import RUNNERS, again, told_at
+from .pipeline.statement_cache import ParsedStatements
 from .results.cursors import Cursors
+from .results.notices import Notice, Notices
 from .results.results import CopyIn, ReadySource, Result
 from .rights import permission, visible
-from .runners import cursor_statements
-from .runners.settings_statements import renew_values, restore_values, set_variable
-from .runners.transaction_statements import ENDINGS
-from .spread.shares import own_share
-from .statement import PreparedStatement, Statement
+from .session_state.access import Access
+from .session_state.block import Block
+from .session_state.context import Waited
+from .session_state.data_frames import Frames
+from .session_state.guard import Guard
+from .session_state.listening import Listening
+from .session_state.names import Names
+from .session_state.portals import Portals
+from .session_state.positions import Positions
+from .session_state.statement import ParsedStatement, PreparedStatement
+from .settings import TRACE, Variables
+from .statements import cursor_statements
+from .statements.set_and_show import renew_values, restore_values, set_variable
+from .statements.transactions import ENDINGS
 from .text.classified import Classified, Kind
-from .text.replacing import Piece
-from .together import Many
-from .variables import TRACE, Variables
+from .text.spans import Replacement
 
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ class Session:
         """PostgreSQL's byte: 'I' outside a block, 'T' in one, 'E' in a failed one."""
         return self.block.status
 
-    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Statement]:
+    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[ParsedStatement]:
         """Parse one statement.
 
         Args:
@@ -221,7 +221,7 @@ class Session:
         self.access.said = [(text, ())]
         return self._parsed.parse(text, oids, told=told)
 
-    def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
+    def execute(self, statement: ParsedStatement, parameters: Sequence[object] = ()) -> Waiting[Result]:
         """Run a statement.
 
         Raises:
@@ -234,11 +234,11 @@ class Session:
         """A Sync of the wire: the time of what was prepared before is nobody's any more."""
         self.calls.forget_prepared()
 
-    def is_stale(self, statement: Statement) -> bool:
+    def is_stale(self, statement: ParsedStatement) -> bool:
         """Whether the columns that a statement is described with may be others by now."""
-        return execution.is_stale(self, statement)
+        return dispatch.is_stale(self, statement)
 
-    def renew(self, statement: Statement) -> None:
+    def renew(self, statement: ParsedStatement) -> None:
         """Describe a statement again, with the types of its parameters as they were told.
 
         Raises:
@@ -250,17 +250,17 @@ class Session:
         """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
         return self._parsed.sent_inline(parameters)
 
-    def many(self, statement: Statement) -> Waiting[Many | None]:
+    def many(self, statement: ParsedStatement) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""
         return self._parsed.many(statement)
 
-    def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
+    def _execute(self, statement: ParsedStatement, parameters: Sequence[object]) -> Waiting[Result]:
         if statement.part is None:
             return (yield from self._executed(statement, parameters))
         with own_share(self, statement.part):
             return (yield from self._executed(statement, parameters))
 
-    def _executed(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
+    def _executed(self, statement: ParsedStatement, parameters: Sequence[object]) -> Waiting[Result]:
         kind = statement.classified.kind
         if self.peer is not None and not (kind is Kind.FORWARD and serving.is_under_way(parameters)):
             self.database.cluster.check_epoch(self.peer)
@@ -281,12 +281,12 @@ class Session:
                 return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
             kind = statement.classified.kind
 
-        pieces: Sequence[Piece] = ()
+        pieces: Sequence[Replacement] = ()
         if (written := long_lists.as_json(statement, parameters)) is not None:
             text, pieces, parameters = written
             statement = again(self, text, statement)
 
-        def work(full: Statement) -> Waiting[Result]:
+        def work(full: ParsedStatement) -> Waiting[Result]:
             yield from arriving(self, full.classified, full.node)
             return (yield from RUNNERS[kind](self, full, tuple(parameters)))
 
@@ -316,7 +316,7 @@ class Session:
         """See Context."""
         return self.calls.prepare(text, work)
 
-    def judge(self, asked: Statement | Classified | CreateStream) -> None:
+    def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
         """See Context.
 
         Raises:

@@ -1,1 +1,1 @@
-"""."""
+"""Streams, groups, captured tables and rights, as values in memory."""

@@ -1,1 +1,1 @@
-"""What defines streams and topics, and what alters the tables under them."""
+"""CREATE, ALTER and DROP of streams, topics, groups, bookmarks and copies."""

@@ -1,1 +1,1 @@
-"""."""
+"""DuckDB as the engine uses it: queries, bound texts, catalog objects, table shapes, errors."""

@@ -1,1 +1,1 @@
-"""Consumer groups: made, sought, bookmarked and parked."""
+"""Consumer groups: offsets, members, read positions, waiting readers, parked events."""

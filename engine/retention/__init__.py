@@ -1,1 +1,1 @@
-"""."""
+"""Retention and compaction: the deletion of the oldest events and of superseded ones."""

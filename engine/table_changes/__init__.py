@@ -1,1 +1,1 @@
-"""."""
+"""Changes of captured tables: ALTER, rename, replace, resync."""

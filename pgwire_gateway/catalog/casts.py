@@ -26,9 +26,8 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import fold, literal
 from ...engine.values import pgtypes
 from ...engine.values.array_text import read_array
-from ...sql.text.occurs import occurs
-from ...sql.text.replacing import Piece, cut
-from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
+from ...sql.text.spans import Replacement, cut
+from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
 from .system_catalogs import FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, SHAPES, TYPES, TYPES_BY_NAME
@@ -257,22 +256,22 @@ def respell_literals(text: str) -> str:
     return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens)])
 
 
-def _only(tokens: Sequence[Token]) -> Iterator[Piece]:
+def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:
     """The ONLY of `TRUNCATE [TABLE] ONLY t`."""
     kinds = [token.kind for token in tokens[:4]]
     place = 2 if kinds[1:2] == ["TABLE"] else 1
     if kinds[:1] == ["TRUNCATE"] and kinds[place : place + 1] == ["ONLY"] and len(tokens) > place + 1:
         if tokens[place + 1].is_name:
-            yield Piece(tokens[place].start, tokens[place + 1].start, "")
+            yield Replacement(tokens[place].start, tokens[place + 1].start, "")
 
 
-def _local(tokens: Sequence[Token]) -> Iterator[Piece]:
+def _local(tokens: Sequence[Token]) -> Iterator[Replacement]:
     """The LOCAL or GLOBAL of `CREATE LOCAL TEMPORARY TABLE`, which mean nothing to PostgreSQL either."""
     kinds = [token.kind for token in tokens[:5]]
     place = 3 if kinds[1:3] == ["OR", "REPLACE"] else 1
     scope, word = kinds[place : place + 1], kinds[place + 1 : place + 2]
     if kinds[:1] == ["CREATE"] and scope in (["LOCAL"], ["GLOBAL"]) and word in (["TEMP"], ["TEMPORARY"]):
-        yield Piece(tokens[place].start, tokens[place + 1].start, "")
+        yield Replacement(tokens[place].start, tokens[place + 1].start, "")
 
 
 def cast_parameters(text: str) -> tuple[int, ...]:
@@ -366,18 +365,18 @@ def _type_oid(tokens: Sequence[Token], at: int) -> int:
     return 0
 
 
-def _pieces(tokens: Sequence[Token]) -> Iterator[Piece]:
+def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
     for at, token in enumerate(tokens):
         before = tokens[at - 1].kind if at else ""
         if token.kind == "JSONB" and before in _BEFORE_A_TYPE:
-            yield Piece(token.start, token.end, "JSON")
+            yield Replacement(token.start, token.end, "JSON")
         if token.kind == "ANY":
             yield from _any(tokens, at)
         if token.kind == "::" and tokens[at - 1].kind == STRING and _is_array(tokens, at + 1):
             yield from _array(tokens[at - 1])
         if token.kind == "DATE" and before == "::" and (value := _value_before(tokens, at - 1)):
             if value.kind == STRING and (found := _DATE_WITH_ZONE.fullmatch(value.value)):
-                yield Piece(value.start, value.end, f"'{found[1]}'")
+                yield Replacement(value.start, value.end, f"'{found[1]}'")
         if token.kind != "BYTEA":
             continue
         value = _value_before(tokens, at - 1) if before in _BEFORE_A_TYPE else None
@@ -386,7 +385,7 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Piece]:
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
             digits = found[1]
             pairs = (f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
-            yield Piece(value.start, value.end, f"'{''.join(pairs)}'")
+            yield Replacement(value.start, value.end, f"'{''.join(pairs)}'")
 
 
 def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
@@ -407,17 +406,17 @@ def _is_array(tokens: Sequence[Token], at: int) -> bool:
     return False
 
 
-def _array(token: Token) -> Iterator[Piece]:
+def _array(token: Token) -> Iterator[Replacement]:
     if not token.value.lstrip().startswith("{"):
         return
     try:
         items = read_array(token.value, literal)
     except DucktailError:
         return
-    yield Piece(token.start, token.end, _list(items))
+    yield Replacement(token.start, token.end, _list(items))
 
 
-def _any(tokens: Sequence[Token], at: int) -> Iterator[Piece]:
+def _any(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     """`= ANY('{1,2}')`, whose type PostgreSQL finds at the other side: here numbers stay bare."""
     inside = [token for token in tokens[at + 1 : at + 6] if token.kind not in ("(", ")")][:2]
     if not inside or inside[0].kind != STRING or not inside[0].value.lstrip().startswith("{"):
@@ -428,7 +427,7 @@ def _any(tokens: Sequence[Token], at: int) -> Iterator[Piece]:
         items = read_array(inside[0].value, lambda item: item if _NUMBER.fullmatch(item) else literal(item))
     except DucktailError:
         return
-    yield Piece(inside[0].start, inside[0].end, _list(items))
+    yield Replacement(inside[0].start, inside[0].end, _list(items))
 
 
 def _list(items: Sequence[object]) -> str:

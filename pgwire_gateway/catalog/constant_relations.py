@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.values import pgtypes
-from ...sql.variables import VARIABLES, Variable
+from ...sql.settings import VARIABLES, Variable
 from .oids import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
 from .system_catalogs import (
     ARRAY_SUBSCRIPT_HANDLER,

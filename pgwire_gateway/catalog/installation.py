@@ -32,9 +32,9 @@ from ...engine.version import VERSION
 from ...sql.rights.answers import answer
 from ...sql.rights.visible import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE
 from ...sql.rights.visible import SEPARATOR as PLACE_SEPARATOR
-from ...sql.runners.settings_statements import of_the_server
 from ...sql.session import Session
-from ...sql.variables import SERVER_VERSION
+from ...sql.settings import SERVER_VERSION
+from ...sql.statements.set_and_show import of_the_server
 from . import constant_relations, functions
 from .functions import (
     CHANNELS_FUNCTION,

@@ -28,9 +28,8 @@ from sqlglot.errors import ParseError, SqlglotError
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold
 from ...engine.values import pgtypes
-from ...sql.runners import session_calls
-from ...sql.text.occurs import occurs
-from ...sql.text.tokens import Token, tokenize
+from ...sql.statements import session_calls
+from ...sql.text.tokens import Token, occurs, tokenize
 from . import functions
 from .casts import (
     array,

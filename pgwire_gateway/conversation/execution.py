@@ -20,7 +20,7 @@ from ...engine.server_log import facts
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
 from ...sql.text.classified import Kind
-from ...sql.text.tokens import Piece, split_pieces
+from ...sql.text.tokens import StatementPiece, split_pieces
 from .. import catalog
 from ..codec import encode
 from ..codec.backend import (
@@ -138,7 +138,7 @@ class Work:
         self._reported = dict(session.parameter_status())
         self._changed: dict[str, str] = {}
 
-    def pieces(self, text: str) -> Sequence[Piece]:
+    def pieces(self, text: str) -> Sequence[StatementPiece]:
         """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
         return _kept_pieces(text) if len(text) <= KEPT_TEXT_CHARS_MAX else split_pieces(text)
 
@@ -462,7 +462,7 @@ _kept_source = lru_cache(maxsize=KEPT_MAX)(_source)
 
 
 @lru_cache(maxsize=KEPT_MAX)
-def _kept_pieces(text: str) -> Sequence[Piece]:
+def _kept_pieces(text: str) -> Sequence[StatementPiece]:
     return tuple(split_pieces(text))
 
 

@@ -13,9 +13,9 @@ from ...engine.errors import DucktailError
 from ...engine.notifications import Notification
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
-from ...sql.portals import Portals
+from ...sql.dml.batch_insert import Many
+from ...sql.session_state.portals import Portals
 from ...sql.text.classified import Classified
-from ...sql.together import Many
 from .startup import Door, Entry
 
 

@@ -12,7 +12,7 @@ answer before it has sent a Sync or a Flush. After an error everything is skippe
 Batches: drivers send an executemany, or JDBC's executeBatch, as Bind, Describe and Execute of a prepared
 statement for each set of parameters; psycopg prepares several of the same text, for integers of different
 widths and for NULLs. The executions that have already arrived run as one statement where the session
-supports it (sql/together.py), and each is answered as if it had run alone. Later ones are not waited for.
+supports it (sql/dml/batch_insert.py), each answered as if it had run alone. Later ones are not waited for.
 Source: PostgreSQL documentation, "Simple Query", "Multiple Statements in a Simple Query", "Extended Query",
 "Pipelining"; docs/design/pgwire_gateway.md, "Batches".
 """
@@ -36,9 +36,9 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.values import datarow, parameters, pgtypes
-from ...sql.portals import Portal as Taken
-from ...sql.text.tokens import Piece
-from ...sql.together import EXECUTIONS_MAX, agree, in_lists, kinds
+from ...sql.dml.batch_insert import EXECUTIONS_MAX, agree, in_lists, kinds
+from ...sql.session_state.portals import Portal as Taken
+from ...sql.text.tokens import StatementPiece
 from ..codec import encode
 from ..codec.backend import (
     BindComplete,
@@ -79,7 +79,7 @@ class SimpleQuery:
             # A description may be much longer than the statement that asks for it.
             yield from self._work.channel.relieve()
 
-    def _check(self, statements: Sequence[Piece]) -> Steps[None]:
+    def _check(self, statements: Sequence[StatementPiece]) -> Steps[None]:
         """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
         for text, offset in statements:
             try:

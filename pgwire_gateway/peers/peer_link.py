@@ -24,8 +24,8 @@ from psycopg import pq
 from ...engine import errors
 from ...engine.errors import ConnectionLost, DucktailError, InternalError, QueryCanceled
 from ...engine.placement.placement import Node
-from ...sql.notices import NOTICES_MAX, Notice
 from ...sql.peers.remote import Reply
+from ...sql.results.notices import NOTICES_MAX, Notice
 
 FIELD = pq.DiagnosticField
 

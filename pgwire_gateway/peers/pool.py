@@ -32,7 +32,7 @@ from ...engine.placement.membership import OTHER_DATABASE, Membership
 from ...engine.placement.peer import DATABASE, DIGEST, EPOCH, NODE, Peer, epoch_told
 from ...engine.placement.placement import Node, Placement
 from ...engine.server_log import facts
-from ...sql.peers.frames import facts_of
+from ...sql.peers.peer_frames import facts_of
 from ...sql.peers.remote import Key, Link, Reply
 from ...sql.peers.request import LACKS, Request
 from .peer_link import BYTEA_OID, PREPARED, TEXT, PeerLink

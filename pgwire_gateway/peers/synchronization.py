@@ -27,11 +27,11 @@ from ...engine.placement.holds import GIVEN, NONE, Hold
 from ...engine.placement.placement import Node
 from ...engine.server_log import facts
 from ...engine.waiting import drive
-from ...sql.forwarding.learning import learn
-from ...sql.forwarding.moving import GIVE, LOOK, PIECE
-from ...sql.peers.frames import batch_of, facts_of
+from ...sql.peer_requests.learning import learn
+from ...sql.peer_requests.moving import GIVE, LOOK, PIECE
 from ...sql.peers.learned import Learned
 from ...sql.peers.links import Links
+from ...sql.peers.peer_frames import batch_of, facts_of
 from ...sql.peers.remote import Link, Remote, Reply
 from ...sql.peers.request import Request
 from ...sql.session import Session

@@ -12,7 +12,7 @@ from collections import Counter
 
 from ...engine.errors import DucktailError, InvalidAuthorization, InvalidPassword
 from ...engine.server_log import facts
-from ...sql.text.masking import masked
+from ...sql.text.tokens import masked
 from ..conversation import EndedStatement
 
 OK = "ok"

@@ -16,9 +16,9 @@ from ...engine.values.arrow_loading import arrow_loader, first_nul
 from ...engine.values.arrow_stream import ArrowStreamReader
 from ...engine.values.text_loading import BadValue, ColumnLoader
 from ...engine.waiting import Waiting
-from ..context import Context
 from ..results.results import Result
-from ..statement import Statement
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
 from .inserting import Inserting, Refused
 
 NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
@@ -43,7 +43,7 @@ class ArrowCopyIn:
     def __init__(
         self,
         session: Context,
-        statement: Statement,
+        statement: ParsedStatement,
         table: str,
         target: str,
         names: Sequence[str],

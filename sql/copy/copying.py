@@ -16,20 +16,20 @@ from ...engine.duck.duckdb_errors import FILES_HINT
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
-from .. import staged
-from ..context import Context, Runner
+from ..dml import cte_writes, writes
 from ..language.parse import Query
-from ..names import Key
 from ..results.results import Result
-from ..runners import files, writes
-from ..running import atomically, bound, count_of, placed
-from ..statement import Statement
+from ..session_state.context import Context, Runner
+from ..session_state.names import Key
+from ..session_state.run_text import atomically, bound, count_of, placed
+from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, CopyFacts, Kind
 from ..text.classify import classify
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
+from . import files
 from . import stdin as copy_in
 from . import stdout as copy_out
-from .file_options import as_option_error
+from .copy_options import as_option_error
 
 Values = tuple[object, ...]
 # The temporary table that a file is read into.
@@ -48,7 +48,7 @@ def run_with(runners: dict[Kind, Runner], scanning: Runner) -> Runner:
         scanning: of a COPY to a file that reads a stream.
     """
 
-    def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+    def run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
         facts = statement.classified.copy
         assert facts is not None
         if facts.client and not facts.reads:
@@ -61,7 +61,7 @@ def run_with(runners: dict[Kind, Runner], scanning: Runner) -> Runner:
 
 
 def copy(
-    session: Context, statement: Statement, classified: Classified, parameters: Values
+    session: Context, statement: ParsedStatement, classified: Classified, parameters: Values
 ) -> Waiting[Result]:
     """Run a COPY text that is not TO STDOUT: the statement's own, or it with its scans replaced."""
     facts = classified.copy
@@ -125,7 +125,7 @@ def _is_plain(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _to_file(
-    session: Context, statement: Statement, classified: Classified, parameters: Values
+    session: Context, statement: ParsedStatement, classified: Classified, parameters: Values
 ) -> Waiting[Result]:
     if any(_option(token) in _ANSWERING for token in classified.tokens):
         raise NotSupported("COPY ... TO cannot answer what it has written", hint="Leave RETURN_... out.")
@@ -140,13 +140,13 @@ def _to_file(
         yield
 
     if classified.cte_writes:
-        return (yield from staged.run(session, statement, classified, parameters, rest))
+        return (yield from cte_writes.run_cte_writes(session, statement, classified, parameters, rest))
     return (yield from rest(classified, parameters))
 
 
 def _from_file(
     session: Context,
-    statement: Statement,
+    statement: ParsedStatement,
     classified: Classified,
     facts: CopyFacts,
     parameters: Values,
@@ -188,7 +188,7 @@ def _plain(
 
 def _captured(
     session: Context,
-    statement: Statement,
+    statement: ParsedStatement,
     classified: Classified,
     facts: CopyFacts,
     parameters: Values,

@@ -13,11 +13,11 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import ident
 from ...engine.values.text_loading import ColumnLoader
 from ...engine.waiting import Waiting
-from ..context import Context
-from ..runners import topics, writes
-from ..spread import publishing
-from ..spread.shares import spread
-from ..statement import Statement
+from ..cluster import publishing
+from ..cluster.shares import spread
+from ..dml import topic_writes, writes
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
 from ..text.classify import classify
 
 # The relation that an INSERT reads.
@@ -54,7 +54,7 @@ class Inserting:
     def __init__(
         self,
         session: Context,
-        statement: Statement,
+        statement: ParsedStatement,
         target: str,
         names: Sequence[str],
         loaders: Sequence[ColumnLoader],
@@ -71,7 +71,7 @@ class Inserting:
         # How many rows there are by now.
         self.count = 0
         self._judged = False
-        self._topic = topics.target(session, self._insert)
+        self._topic = topic_writes.target(session, self._insert)
         # Shares of other nodes are sent when the client has sent all.
         self._owners = None if self._topic is None or not own else spread(session, self._topic)
         self._collected: list[pa.Table] = []

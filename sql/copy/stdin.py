@@ -13,18 +13,18 @@ from ...engine.log import topic_rows
 from ...engine.quoting import folded_sql, ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
-from ..context import Context
-from ..names import Key
+from ..dml import topic_writes, writes
 from ..results.results import Result
-from ..runners import topics, writes
-from ..running import binding_cursor, bound
-from ..statement import Statement
+from ..session_state.context import Context
+from ..session_state.names import Key
+from ..session_state.run_text import binding_cursor, bound
+from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, CopyFacts
 from ..text.classify import classify
 from .arrow import ArrowCopyIn
 from .binary import BinaryRowReader
+from .copy_options import ARROW, BINARY, read_options
 from .inserting import Inserting, Refused
-from .options import ARROW, BINARY, read_options
 from .text import Row, RowReader
 
 # Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
@@ -75,7 +75,7 @@ def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
     return tuple(row[0] for row in rows)
 
 
-def begin(session: Context, statement: Statement, classified: Classified) -> Waiting[Result]:
+def begin(session: Context, statement: ParsedStatement, classified: Classified) -> Waiting[Result]:
     """Begin a COPY FROM STDIN; the rows come through `CopyIn`.
 
     Raises:
@@ -106,7 +106,7 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
     known = types if types is not None else ("VARCHAR",) * len(names)
     loaders = [column_loader(type_, timezone, binary=binary) for type_ in known]
     inserting = Inserting(session, statement, target_text(facts), names, loaders, own)
-    result.copy_in = CopyIn(session, table, reader, names, inserting, loaders, own)
+    result.copy_in = CopyFromStdin(session, table, reader, names, inserting, loaders, own)
     return result
 
 
@@ -114,9 +114,9 @@ def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[
     """The columns that are filled, and their types; None for a topic's, which takes values of any."""
     name = target_text(facts)
     insert = classify(f"INSERT INTO {name} {_bracketed(facts.columns)} SELECT NULL")
-    if topics.target(session, insert) is not None:
+    if topic_writes.target(session, insert) is not None:
         names = facts.columns or topic_rows.COLUMNS
-        topics.query_of(session, insert).named(names)
+        topic_writes.query_of(session, insert).named(names)
         return names, None
     names = columns_of(session, facts)
     listed = ",".join(map(ident, names))
@@ -142,7 +142,7 @@ def _unplaced(session: Context, text: str) -> tuple[str, ...]:
         raise
 
 
-class CopyIn:
+class CopyFromStdin:
     """One COPY FROM STDIN of texts or binary values under way.
 
     Args:

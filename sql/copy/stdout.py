@@ -10,17 +10,17 @@ from __future__ import annotations
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
-from ..context import Context, Runner
 from ..results.results import CopyOut, Result
-from ..statement import Statement
+from ..session_state.context import Context, Runner
+from ..session_state.statement import ParsedStatement
 from ..text.classified import CopyFacts, Kind
-from .options import ARROW, read_options
+from .copy_options import ARROW, read_options
 from .stdin import columns_of, target_text
 
 ANSWERING = (Kind.READ, Kind.DML)
 
 
-def begin(session: Context, statement: Statement, runners: dict[Kind, Runner]) -> Waiting[Result]:
+def begin(session: Context, statement: ParsedStatement, runners: dict[Kind, Runner]) -> Waiting[Result]:
     """Run what is copied; its result says in which form its rows go out.
 
     Raises:
@@ -54,7 +54,7 @@ def begin(session: Context, statement: Statement, runners: dict[Kind, Runner]) -
     return result
 
 
-def _as_arrow(inner: Statement) -> Statement:
+def _as_arrow(inner: ParsedStatement) -> ParsedStatement:
     """The query, to be answered in Arrow.
 
     Raises:
@@ -73,7 +73,7 @@ def _source(session: Context, facts: CopyFacts) -> str:
     return f"SELECT {listed or '*'} FROM {target_text(facts)}"
 
 
-def _run(session: Context, inner: Statement, runners: dict[Kind, Runner]) -> Waiting[Result]:
+def _run(session: Context, inner: ParsedStatement, runners: dict[Kind, Runner]) -> Waiting[Result]:
     classified = inner.classified
     if classified.error is not None:
         raise classified.error

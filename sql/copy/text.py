@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...engine.errors import BadCopyFileFormat, CharacterNotInRepertoire, ProgramLimitExceeded
-from .options import CSV, CopyOptions
+from .copy_options import CSV, CopyOptions
 
 # The longest row, as the longest message of the protocol: what has no end takes no more memory.
 ROW_BYTES_MAX = 64 << 20

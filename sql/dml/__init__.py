@@ -1,1 +1,1 @@
-"""The user's DML, cut by tokens into the pieces that capture takes."""
+"""INSERT, UPDATE, DELETE and MERGE: cut by tokens into what capture takes, and run."""

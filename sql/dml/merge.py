@@ -9,7 +9,7 @@ import duckdb
 from ...engine.capture.capture import Action, Dml, Match, Merge, MergeClause, Verb
 from ...engine.errors import NotSupported
 from ...engine.quoting import fold
-from ..text.classified import Reader
+from ..text.classified import TokenReader
 from .cut import ColumnsOf, Cut
 
 MERGE_ACTION = "merge_action"
@@ -70,7 +70,7 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     )
 
 
-def _row_count(reader: Reader, first: int) -> int | None:
+def _row_count(reader: TokenReader, first: int) -> int | None:
     """The rows of a source that is written out: VALUES in brackets, or SELECT without FROM."""
     reader.index = first
     if reader.peek() != "(":
@@ -108,7 +108,7 @@ def _join_at(cut: Cut, first: int, end: int) -> int:
 
 def _source_name(cut: Cut, first: int, end: int) -> tuple[str | None, int]:
     """What a source of one table, function or subquery is called, as SQL, and its alias's place."""
-    reader = Reader(cut.text, cut.tokens[:end], first)
+    reader = TokenReader(cut.text, cut.tokens[:end], first)
     if reader.peek(1) == ":":
         return reader.cut(first, first + 1), first
     name: int | None = None
@@ -187,7 +187,7 @@ def _updates(cut: Cut, end: int, clause: MergeClause) -> MergeClause:
     return replace(clause, star=_order(reader))
 
 
-def _order(reader: Reader) -> str:
+def _order(reader: TokenReader) -> str:
     """Take BY NAME or BY POSITION and a star; by position is what DuckDB takes without a word."""
     by_name = reader.accept("BY", "NAME")
     reader.accept("BY", "POSITION")

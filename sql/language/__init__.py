@@ -1,1 +1,1 @@
-"""The language that is ours: statements as values, the grammar, the dialect, and back to text."""
+"""The language: statements as values, their grammar, the sqlglot dialect, and statements as text again."""

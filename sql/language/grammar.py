@@ -15,9 +15,9 @@ from ...engine.errors import (
     SyntaxError_,
     UndefinedParameter,
 )
-from ..text.classified import Reader
+from ..text.classified import TokenReader
+from ..text.reserved_words import NOT_NAMES
 from ..text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token
-from ..text.words import NOT_NAMES
 from . import options as option_rules
 from .options import Option, Options, Raw
 from .position_text import check_after_text, check_position_text
@@ -32,7 +32,7 @@ _DIGITS_MAX = 40
 PARAMETERS_MAX = 65535
 
 
-class Grammar(Reader):
+class Grammar(TokenReader):
     """A reader that knows the values of the language."""
 
     def word_ahead(self, ahead: int = 0) -> Token | None:

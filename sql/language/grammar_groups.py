@@ -13,8 +13,10 @@ from .statements import (
     EARLIEST,
     CommitOffset,
     CommitOffsets,
+    CreateBookmark,
     CreateGroup,
     DescribeGroup,
+    DropBookmark,
     DropGroup,
     LeaveGroup,
     Name,
@@ -24,6 +26,7 @@ from .statements import (
     Release,
     SeekGroup,
     SetGroup,
+    ShowBookmarks,
     ShowGroups,
     ShowMembers,
     ShowOffsets,
@@ -32,7 +35,6 @@ from .statements import (
     Statement,
     Text,
 )
-from .statements_other import CreateBookmark, DropBookmark, ShowBookmarks
 
 GROUP = "consumer group"
 _PARTITION_MAX = (1 << 31) - 1

@@ -10,22 +10,26 @@ from ...engine.quoting import fold
 from ..text.tokens import PARAMETER, QUOTED
 from .grammar import NUMBER, STRING, Grammar
 from .options import Option
-from .statements import Fragment, Name, Number, Statement, Text
-from .statements_other import (
+from .statements import (
     PRIVILEGES,
     AlterUser,
     CreateUser,
     DropUser,
+    Fragment,
     Grant,
     InstallPlacement,
     Listen,
+    Name,
     Notify,
+    Number,
     Publish,
     ReportPipeline,
     Revoke,
     ShowCheckpoints,
     ShowNodes,
     ShowPlacement,
+    Statement,
+    Text,
     Unlisten,
 )
 

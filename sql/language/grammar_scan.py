@@ -144,7 +144,7 @@ def parse_scan(g: Grammar) -> Scan:
     start, prefix = _prefix_alias(g)
     opening = g.take()
     stream = g.full_name("the name of a stream")
-    clauses = _Clauses(g)
+    clauses = _ScanClauses(g)
     while (word := _clause_ahead(g)) is not None:
         clauses.take(word)
     position = g.position
@@ -176,7 +176,7 @@ def _prefix_alias(g: Grammar) -> tuple[int, str | None]:
     return g.tokens[g.index].start, None
 
 
-class _Clauses:
+class _ScanClauses:
     """The clauses of a scan, in any order, each once."""
 
     def __init__(self, g: Grammar) -> None:

@@ -27,9 +27,8 @@ from functools import lru_cache
 from sqlglot import exp
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
-from ..text.foreign import foreign_clause, foreign_opening
-from ..text.occurs import occurs
-from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
+from ..text.hints import foreign_clause, foreign_opening
+from ..text.tokens import NUMBER, PARAMETER, Token, closing, occurs, tokenize
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
 from .nodes import counts_transactions

@@ -1,1 +1,1 @@
-"""The other nodes as statements see them: part, links, frames and requests."""
+"""The wire between nodes as statements see it: links, requests and frames."""

@@ -17,9 +17,9 @@ from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ...engine.placement import membership
 from ...engine.placement.placement import Node
 from ...engine.waiting import Wait, Waiting
-from ..notices import Notices
+from ..results.notices import Notices
 from ..results.results import ResultColumn
-from ..variables import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
+from ..settings import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
 from .remote import Key, Link, Remote, Reply
 from .request import FAILED, FETCH, Request
 

@@ -1,9 +1,24 @@
-"""Who owns the partitions of a topic."""
+"""Who owns the partitions of a topic.
+
+How the events of a topic's reads were shared among its owners: what each is asked for at first.
+
+An answer of n events has them from several owners, and nobody knows beforehand how many from which. Asking
+each for all n costs as many times more than is given as there are owners. What comes next is mostly as what
+came last: owners fill evenly, or a long transaction of one of them is read through.
+
+At a topic's home: what members hold for reads and commits that other nodes do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...engine.groups.assigned import Coordinated
+from ...engine.groups.member import CommitRight, MemberHold
+from ...engine.placement.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +50,92 @@ class Owners:
     def single(self) -> bool:
         """Whether one node has them all: its LSNs rise over the whole topic."""
         return len(self.partitions) == 1
+
+
+# Asked for beyond the last share, in parts of it and in events: an even load varies by less.
+SPARE, SPARE_ROWS = 1.25, 16
+# In steps of so many: what is asked again in the same words is read once.
+STEP_ROWS = 32
+# Topics of which a session remembers it.
+TOPICS_MAX = 64
+
+
+@dataclass(slots=True)
+class Habit:
+    """Of one topic.
+
+    Args:
+        shares: node -> its part of the end of the last answer, 0 to 1.
+    """
+
+    shares: dict[str, float] = field(default_factory=dict)
+
+    def first(self, node: str, owners: int, limit: int) -> int:
+        """How many events an owner is asked for at first."""
+        share = self.shares.get(node, 1 / owners)
+        rows = int(limit * share * SPARE) + SPARE_ROWS
+        return min(limit, -(-rows // STEP_ROWS) * STEP_ROWS)
+
+    def gave(self, latest: dict[str, int], events: int, limit: int) -> None:
+        """How many of the last events of an answer were whose; and how many events it had."""
+        if events == limit:
+            every = sum(latest.values())
+            self.shares = {node: count / every for node, count in latest.items()}
+
+
+class Habits:
+    """What a session remembers of the topics that have several owners."""
+
+    def __init__(self) -> None:
+        self._habits: dict[int, Habit] = {}
+        self._placement: Placement | None = None
+        self._owners: dict[tuple[str, str, int], Owners] = {}
+
+    def under(self, placement: Placement) -> dict[tuple[str, str, int], Owners]:
+        """The owners of topics (schema, name and partitions) that were looked up in a placement."""
+        if self._placement is not placement or len(self._owners) >= TOPICS_MAX:
+            self._placement, self._owners = placement, {}
+        return self._owners
+
+    def of(self, stream_id: int) -> Habit:
+        """That of a topic."""
+        while len(self._habits) >= TOPICS_MAX and stream_id not in self._habits:
+            self._habits.pop(next(iter(self._habits)))
+        return self._habits.setdefault(stream_id, Habit())
+
+
+# Over all sessions and restarts: what an ended connection was given means nothing on the next one.
+_NUMBERS = itertools.count(secrets.randbits(48))
+
+
+class Holds:
+    """What is held by reads and commits of one session, by number; it ends with that."""
+
+    def __init__(self, members: Coordinated) -> None:
+        self._members = members
+        self._held: dict[int, tuple[MemberHold, CommitRight | None]] = {}
+
+    def __iter__(self) -> Iterator[MemberHold]:
+        """What is held now."""
+        return iter([hold for hold, _ in self._held.values()])
+
+    def add(self, hold: MemberHold, commit: CommitRight | None = None) -> int:
+        """A read or a commit begins: its number."""
+        number = next(_NUMBERS)
+        self._held[number] = hold, commit
+        return number
+
+    def get(self, number: int) -> tuple[MemberHold, CommitRight | None] | None:
+        """What was added; None where it has ended."""
+        return self._held.get(number)
+
+    def end(self, number: int) -> None:
+        """It is over."""
+        found = self._held.pop(number, None)
+        if found is not None:
+            self._members.end(found[0])
+
+    def close(self) -> None:
+        """All of them are."""
+        for number in list(self._held):
+            self.end(number)

@@ -1,1 +1,1 @@
-"""Results on their way to the client: batches, portals, cursors, spools."""
+"""Results on their way to the client: batches, cursors, spools and notices."""

@@ -23,7 +23,7 @@ from ...engine.log.log import EVENT_COLUMNS, EVENT_TYPES
 from ...engine.values import copy_rows, datarow
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
-from ..text.replacing import Piece, user_position
+from ..text.spans import Replacement, user_position
 
 # Rows that DuckDB gives at a time. They are encoded in two halves, each of the best size for that.
 BATCH_ROWS = 16_384
@@ -44,7 +44,7 @@ class ResultColumn:
 EVENT_RESULT = tuple(ResultColumn(name, type_) for name, type_ in EVENT_COLUMNS)
 
 
-class Batch(Protocol):
+class ResultBatch(Protocol):
     """Some rows of a result."""
 
     @property
@@ -55,19 +55,19 @@ class Batch(Protocol):
     def size(self) -> int:
         """Bytes that they hold."""
 
-    def cut(self, start: int, count: int | None) -> Batch:
+    def cut(self, start: int, count: int | None) -> ResultBatch:
         """Some of them: `count` from `start`, None for all from there."""
 
-    def turned(self) -> Batch:
+    def turned(self) -> ResultBatch:
         """The same rows from the last to the first."""
 
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow, in the result's columns."""
 
-    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
         """All that it is as Arrow, and what makes it of that again."""
 
-    def parts(self) -> Sequence[Batch]:
+    def parts(self) -> Sequence[ResultBatch]:
         """The rows in parts for threads that encode; none where a thread is not worth its while."""
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
@@ -93,11 +93,11 @@ class ArrowBatch:
         """Bytes that the rows hold."""
         return int(self.rows.nbytes)
 
-    def cut(self, start: int, count: int | None) -> Batch:
+    def cut(self, start: int, count: int | None) -> ResultBatch:
         """Some of the rows."""
         return ArrowBatch(self.rows.slice(start, count))
 
-    def turned(self) -> Batch:
+    def turned(self) -> ResultBatch:
         """The rows from the last to the first."""
         return ArrowBatch(turned_rows(self.rows))
 
@@ -105,11 +105,11 @@ class ArrowBatch:
         """The rows as Arrow."""
         return self.rows
 
-    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
         """The rows, and how a batch is made of them."""
         return self.rows, ArrowBatch
 
-    def parts(self) -> Sequence[Batch]:
+    def parts(self) -> Sequence[ResultBatch]:
         """Two where there are enough rows: what encodes them leaves Python's lock to others."""
         half = self.row_count // 2
         if half < PART_ROWS_MIN:
@@ -154,7 +154,7 @@ class EventBatch:
         """Bytes that the rows hold."""
         return sum(map(len, self.rows))
 
-    def cut(self, start: int, count: int | None) -> Batch:
+    def cut(self, start: int, count: int | None) -> ResultBatch:
         """Some of the rows."""
         end = len(self.rows) if count is None else min(start + count, len(self.rows))
         parted = self.parted
@@ -165,7 +165,7 @@ class EventBatch:
             self.rows[part], self.lsns[part], self.partitions[part], self.columns, self.types, parted
         )
 
-    def turned(self) -> Batch:
+    def turned(self) -> ResultBatch:
         """The rows from the last to the first; nobody follows a read that goes back."""
         rows, lsns, partitions = self.rows[::-1], self.lsns[::-1], self.partitions[::-1]
         return EventBatch(rows, lsns, partitions, self.columns, self.types)
@@ -182,7 +182,7 @@ class EventBatch:
         batch = event_batch(self.rows)
         return batch if self.columns is None else batch.select(list(self.columns))
 
-    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
         """The ready bytes with their places, and how a batch is made of them."""
         arrays = [
             pa.array(self.rows, pa.binary()),
@@ -191,13 +191,13 @@ class EventBatch:
         ]
         columns, types, parted = self.columns, self.types, self.parted
 
-        def made_again(stored: pa.RecordBatch) -> Batch:
+        def made_again(stored: pa.RecordBatch) -> ResultBatch:
             rows, lsns, partitions = (column.to_pylist() for column in stored.columns)
             return EventBatch(rows, lsns, partitions, columns, types, parted)
 
         return pa.RecordBatch.from_arrays(arrays, ["row", "lsn", "partition"]), made_again
 
-    def parts(self) -> Sequence[Batch]:
+    def parts(self) -> Sequence[ResultBatch]:
         """None: what is ready is only put together."""
         return ()
 
@@ -243,7 +243,7 @@ class CopyOut:
 class Source(Protocol):
     """Where a result's rows come from."""
 
-    def next(self, limit: int | None) -> Batch | None:
+    def next(self, limit: int | None) -> ResultBatch | None:
         """Up to `limit` more rows; None at the end."""
 
     def close(self) -> None:
@@ -253,17 +253,17 @@ class Source(Protocol):
 class Rest(Source, Protocol):
     """A place for the rest of a result, from which it is then taken."""
 
-    def fill(self, first: Batch | None, source: Source) -> None:
+    def fill(self, first: ResultBatch | None, source: Source) -> None:
         """Keep some rows, and all that a source has left; the source is closed then."""
 
 
-Guard = Callable[[Callable[[], "Batch | None"]], "Batch | None"]
+Guard = Callable[[Callable[[], "ResultBatch | None"]], "ResultBatch | None"]
 
 
 class NoRows:
     """The source of a statement that answers no rows."""
 
-    def next(self, limit: int | None) -> Batch | None:
+    def next(self, limit: int | None) -> ResultBatch | None:
         """None."""
         return None
 
@@ -285,9 +285,9 @@ class ArrowSource:
     def __init__(self, batches: Iterator[pa.RecordBatch], text: str | None = None) -> None:
         self._batches = batches
         self._text = text
-        self.pieces: Sequence[Piece] = ()
+        self.pieces: Sequence[Replacement] = ()
 
-    def next(self, limit: int | None) -> Batch | None:
+    def next(self, limit: int | None) -> ResultBatch | None:
         """The next batch, whatever the limit: the result cuts it."""
         try:
             for batch in self._batches:
@@ -310,10 +310,10 @@ class ReadySource:
 
     detached = inline = True
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[ResultBatch]) -> None:
         self._batches = list(reversed(batches))
 
-    def next(self, limit: int | None) -> Batch | None:
+    def next(self, limit: int | None) -> ResultBatch | None:
         """The next batch."""
         return self._batches.pop() if self._batches else None
 
@@ -341,7 +341,7 @@ class Result:
         source: Source,
         tag: Callable[[int], str],
         on_end: Callable[[bool], None] | None = None,
-        on_rows: Callable[[Batch], None] | None = None,
+        on_rows: Callable[[ResultBatch], None] | None = None,
         on_fail: Callable[[], None] | None = None,
         on_suspend: Callable[[], None] | None = None,
     ) -> None:
@@ -369,7 +369,7 @@ class Result:
         self._arrive: Callable[[int | None], Waiting[None]] | None = None
         # What is waited for once it has ended, before its client is told of the end.
         self._settle: Callable[[], Waiting[None]] | None = None
-        self._rest: Batch | None = None
+        self._rest: ResultBatch | None = None
         self._ended = False
         self._lost: DucktailError | None = None
 
@@ -428,7 +428,7 @@ class Result:
         if settle is not None:
             self._settle = lambda: run(settle)
 
-    def fetch(self, max_rows: int | None) -> Batch | None:
+    def fetch(self, max_rows: int | None) -> ResultBatch | None:
         """The next rows, at most `max_rows` (and at most a batch); None when there are no more.
 
         Raises:
@@ -442,7 +442,7 @@ class Result:
             return self._next(max_rows)
         return self._guard(lambda: self._next(max_rows))
 
-    def take(self, max_rows: int | None) -> Batch | None:
+    def take(self, max_rows: int | None) -> ResultBatch | None:
         """The same within a call of the session: it is guarded already."""
         if self._lost is not None:
             raise self._lost
@@ -454,7 +454,7 @@ class Result:
         if midway and self._on_suspend is not None:
             self._on_suspend()
 
-    def _next(self, max_rows: int | None) -> Batch | None:
+    def _next(self, max_rows: int | None) -> ResultBatch | None:
         batch, self._rest = self._rest, None
         if batch is None:
             batch = self.source.next(max_rows)

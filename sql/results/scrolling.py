@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from .results import Batch, Result, Source
+from .results import Result, ResultBatch, Source
 from .spool import Kept, Spool
 
 
@@ -37,7 +37,7 @@ class ScrollSource:
         """Whether DuckDB's cursor is free of it."""
         return self._ran_out or bool(getattr(self._inner, "detached", False))
 
-    def next(self, limit: int | None) -> Batch | None:
+    def next(self, limit: int | None) -> ResultBatch | None:
         """The next new rows, at most `limit`."""
         if self.given == self._count and not self._pull(limit if self._counts_asked else None):
             return None
@@ -45,7 +45,7 @@ class ScrollSource:
         self.given += batch.row_count
         return batch
 
-    def between(self, start: int, limit: int | None) -> Batch:
+    def between(self, start: int, limit: int | None) -> ResultBatch:
         """Rows from the one with number `start`, which is kept: at most `limit`, of one batch."""
         place = bisect_right(self._starts, start) - 1
         return self._spool.batch(self._kept[place]).cut(start - self._starts[place], limit)
@@ -54,7 +54,7 @@ class ScrollSource:
         """The number of the first row of the batch that has this one."""
         return self._starts[bisect_right(self._starts, row) - 1]
 
-    def fill(self, first: Batch | None, source: Source) -> None:
+    def fill(self, first: ResultBatch | None, source: Source) -> None:
         """Take all rows that are left from the query, so that DuckDB's cursor is free.
 
         Raises:
@@ -99,7 +99,7 @@ class Scroll:
         self._source = source
         self.position = 0
 
-    def rows(self, way: str, count: int | None) -> Iterator[Batch]:
+    def rows(self, way: str, count: int | None) -> Iterator[ResultBatch]:
         """The rows of one FETCH, in its order; the place moves as they are taken.
 
         Args:
@@ -128,7 +128,7 @@ class Scroll:
         self._see(None)
         return self._source.given
 
-    def _at(self, row: int) -> Iterator[Batch]:
+    def _at(self, row: int) -> Iterator[ResultBatch]:
         """Go to one row."""
         if row and self._see(row):
             self.position = row
@@ -136,7 +136,7 @@ class Scroll:
         else:
             self.position = self._source.given + 1 if row else 0
 
-    def _forward(self, count: int | None) -> Iterator[Batch]:
+    def _forward(self, count: int | None) -> Iterator[ResultBatch]:
         left = count
         while left is None or left:
             if self.position < self._source.given:
@@ -152,7 +152,7 @@ class Scroll:
             left = None if left is None else left - batch.row_count
             yield batch
 
-    def _backward(self, count: int) -> Iterator[Batch]:
+    def _backward(self, count: int) -> Iterator[ResultBatch]:
         left = count
         while left and self.position > 1:
             last = self.position - 1  # the number of the row before this one, from 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...engine.storage.spill import Extent, SpillFile, SpillSpace
-from .results import Batch, Source
+from .results import ResultBatch, Source
 
 
 @dataclass(slots=True, eq=False)
@@ -30,9 +30,9 @@ class Kept:
 
     row_count: int
     size: int
-    batch: Batch | None
+    batch: ResultBatch | None
     extent: Extent | None = None
-    made_again: Callable[[pa.RecordBatch], Batch] | None = None
+    made_again: Callable[[pa.RecordBatch], ResultBatch] | None = None
 
 
 class Spool:
@@ -47,7 +47,7 @@ class Spool:
         self._file = SpillFile(space)
         self._memory_max = memory_max
         self._memory = 0
-        self._last: tuple[Kept, Batch] | None = None
+        self._last: tuple[Kept, ResultBatch] | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -59,7 +59,7 @@ class Spool:
         """What it holds in its file."""
         return self._file.size
 
-    def keep(self, batch: Batch) -> Kept:
+    def keep(self, batch: ResultBatch) -> Kept:
         """Keep a batch.
 
         Raises:
@@ -76,7 +76,7 @@ class Spool:
         extent = self._file.write(memoryview(sink.getvalue()))
         return Kept(batch.row_count, 0, None, extent, made_again)
 
-    def batch(self, kept: Kept) -> Batch:
+    def batch(self, kept: Kept) -> ResultBatch:
         """A batch that is kept.
 
         Raises:
@@ -115,7 +115,7 @@ class KeptSource:
         self._kept: deque[Kept] = deque()
         self._taken = 0  # rows of the first batch
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ResultBatch) -> None:
         """Keep the next rows.
 
         Raises:
@@ -123,7 +123,7 @@ class KeptSource:
         """
         self._kept.append(self._spool.keep(batch))
 
-    def fill(self, first: Batch | None, source: Source) -> None:
+    def fill(self, first: ResultBatch | None, source: Source) -> None:
         """Keep some rows, and all that a source has left.
 
         Raises:
@@ -135,7 +135,7 @@ class KeptSource:
             self.add(batch)
         source.close()
 
-    def next(self, limit: int | None) -> Batch | None:
+    def next(self, limit: int | None) -> ResultBatch | None:
         """The next rows, at most `limit`: what is left of a batch stays where it is."""
         if not self._kept:
             return None

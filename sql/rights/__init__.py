@@ -1,1 +1,1 @@
-"""Who may do what: users and grants, and the look at each statement before it runs."""
+"""Rights: what a text reaches, and whether its session may."""

@@ -17,8 +17,8 @@ import duckdb
 from ...engine.duck.queries import ask
 from ...engine.errors import ProgramLimitExceeded
 from ...engine.quoting import fold
+from ..text.spans import without_lists
 from ..text.tokens import plain_spaces
-from ..text.without_lists import without_lists
 
 Path = tuple[str, ...]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...engine.catalog.rights import SEQUENCE, THE_DATABASE, Item, schema_item
 from ...engine.schema import LIVE_VIEWS
-from ..access import MAIN, OURS, TEMPORARY, Access
+from ..session_state.access import MAIN, OURS, TEMPORARY, Access
 from .functions import is_refused
 
 # Whoever made what nobody made: it owns everything, and nobody is let in by its name once there are users.

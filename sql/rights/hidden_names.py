@@ -4,6 +4,8 @@ Errors of the catalog name what is in the way: the table that depends on a seque
 schema holds, what a view reads. Such a name is left out unless the user wrote it in the statement, or is told
 of a thing of that name. Whether a hidden thing has the name is not asked: by leaving names out an error would
 else tell which there are. Source: docs/security.md, "What a user is told".
+
+What errors say, and to whom.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import duckdb
 
 from ...engine import errors as e
 from ...engine.database import Database
+from ...engine.errors import DucktailError, SyntaxError_
 from ...engine.quoting import fold, folded_sql
-from ...engine.schema import SCHEMA
-from ..access import Access
-from ..text.tokens import STRING, tokenize
-from ..variables import VARIABLES
+from ...engine.schema import LIVE_VIEWS, SCHEMA
+from ..session_state.access import Access
+from ..settings import VARIABLES
+from ..text.tokens import STRING, occurs, tokenize
 from .functions import FUNCTIONS
 
 # Errors about things of the catalog. Others hold values, which are the user's to see.
@@ -147,3 +150,50 @@ def _in_duckdb(access: Access, database: Database, names: set[str]) -> set[str]:
     except duckdb.Error:
         return set()  # The database has fallen, and tells nothing.
     return {name for schema, table, name in rows if access.sees((schema, table))}
+
+
+_PASSWORD = "syntax error in a statement that holds a password"
+_SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
+# Words of DuckDB's hints that go on with names of things.
+_NAMED = ' of the table "'
+_QUOTED = re.compile(r'"([^"]+)"')
+# Logs and what is kept of them, whole copies (engine/schema.py).
+_NUMBERED = re.compile(r"(?:log|topic|parked|parked_topic|copy)(?:_\d+){1,2}")
+_GUESSES = ("Did you mean", "Candidate", "candidate")
+
+
+def as_told(access: Access, error: DucktailError) -> DucktailError:
+    """An error as a session may hear it: DuckDB's guesses at what was meant name others' things.
+
+    So does its word of the table whose foreign key is in the way. Our own tables are nobody's guess.
+    """
+    if error.hint is not None and _names_ours(error.hint):
+        error.hint = None
+    guess = error.hint is not None and any(word in error.hint for word in _GUESSES)
+    named = error.message.find(_NAMED) if error.message.endswith('"') else -1
+    if access.account is None or not (guess or named >= 0):
+        return error
+    # Not `access.superuser`: of a user who has been dropped this is the error to tell.
+    user = access.rights.users.get(access.user)
+    if user is None or not user.superuser:
+        error.hint = None if guess else error.hint
+        error.message = error.message if named < 0 else error.message[:named]
+    return error
+
+
+def _names_ours(hint: str) -> bool:
+    """Whether a guess of DuckDB's names a table that only the engine reads."""
+    if not any(word in hint for word in _GUESSES):
+        return False
+    parted = [name.rpartition(".") for name in _QUOTED.findall(hint)]
+    return any(
+        _NUMBERED.fullmatch(name) is not None or (schema == SCHEMA and name not in LIVE_VIEWS)
+        for schema, _, name in parted
+    )
+
+
+def without_password(text: str, error: DucktailError) -> DucktailError:
+    """A syntax error that does not say the word at which it stands, where that may be a password."""
+    if isinstance(error, SyntaxError_) and occurs(_SECRET, text):
+        return SyntaxError_(_PASSWORD, hint=error.hint, position=error.position)
+    return error

@@ -28,22 +28,21 @@ from ...engine.errors import (
     UndefinedObject,
 )
 from ...engine.quoting import fold
-from .. import reserved_names
-from ..access import Key
-from ..context import Context
+from ..ddl import reserved_names
+from ..dml import topic_writes, writes
 from ..dml.dml import slice_dml
 from ..language import statements as st
-from ..language import statements_other as sto
+from ..language import statements as sto
 from ..language.parse import Query
-from ..runners import topics, writes
-from ..scans import scan_texts
-from ..statement import Statement
+from ..reading import scan_relation
+from ..session_state.access import Key
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
+from ..settings import VARIABLES
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
-from ..text.parts import query_span, variable_value
-from ..text.replacing import numbered, user_position
-from ..variables import VARIABLES
-from . import made
+from ..text.spans import defining_query_span, numbered, user_position, variable_value
+from . import ddl_permission
 from .analysis import (
     WRAPPED_AT,
     Named,
@@ -53,9 +52,9 @@ from .analysis import (
     named_in_expression,
     named_in_query,
 )
+from .hidden_names import as_told
 from .plan import may_compute, plan_tables, refuse_computed
 from .reach import TRUSTED, Reach, cannot_tell, no_table
-from .telling import as_told
 from .visible import tell
 
 Values = Sequence[object]
@@ -68,7 +67,7 @@ _PRAGMAS = frozenset({"version", "platform", "user_agent", "collations"})
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class CheckMode:
     """How far a look goes.
 
     Args:
@@ -80,7 +79,9 @@ class How:
     explains: bool = False
 
 
-def check(session: Context, statement: Statement, parameters: Values, how: How = How()) -> None:
+def check(
+    session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode = CheckMode()
+) -> None:
     """Refuse what the session may not do.
 
     Raises:
@@ -112,33 +113,33 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
     rule(session, statement, parameters, how)
 
 
-def _planned(session: Context, statement: Statement) -> str | None:
+def _planned(session: Context, statement: ParsedStatement) -> str | None:
     """What DuckDB makes a plan of when a statement runs: its text, or the query in it; None for nothing."""
     classified = statement.classified
     if isinstance(statement.node, Query):
-        classified = classify(scan_texts.bindable(session, statement.node))
+        classified = classify(scan_relation.bindable(session, statement.node))
     if classified.verb == "SET VARIABLE":
         start = variable_value(classified.tokens)
         return None if start is None else f"SELECT {classified.text[start:]}"
     if classified.kind is Kind.DDL:
-        span = query_span(classified)
+        span = defining_query_span(classified)
         return None if span is None else classified.text[span[0] : span[1]]
-    if topics.target(session, classified) is not None:
-        return topics.query_of(session, classified).query
+    if topic_writes.target(session, classified) is not None:
+        return topic_writes.query_of(session, classified).query
     return classified.text
 
 
 _SUPERUSERS = "Only superusers may."
 
 
-def _nothing(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _nothing(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     """It reaches nothing."""
 
 
 # Queries and DML.
 
 
-def _query(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _query(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     classified = statement.classified
     if classified.verb == "PRAGMA":
         if classified.name not in _PRAGMAS:
@@ -149,14 +150,14 @@ def _query(session: Context, statement: Statement, parameters: Values, how: How)
     _judged(session, statement, parameters, how, classified)
 
 
-def _dml(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _dml(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     if statement.published is not None:
         writes.refuse_target(session, statement)
     _judged(session, statement, parameters, how, statement.classified)
 
 
 def _judged(
-    session: Context, statement: Statement, parameters: Values, how: How, classified: Classified
+    session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode, classified: Classified
 ) -> None:
     """Judge a text that DuckDB runs, once for each state of catalog, rights and search path."""
     access = session.access
@@ -170,10 +171,10 @@ def _judged(
     if isinstance(kept, tuple) and kept[1] == state and all(map(is_, kept[0], same)):
         return
     text, reach = _reached(session, statement.node, classified)
-    topic = topics.target(session, classified)
+    topic = topic_writes.target(session, classified)
     if topic is not None:
         # What is published is a query to DuckDB.
-        text = topics.query_of(session, classify(text)).query
+        text = topic_writes.query_of(session, classify(text)).query
     # TRUNCATE has no plan, and names one table.
     if how.runs and classified.verb != "TRUNCATE":
         _hold_against_plan(session, text, parameters, reach, how)
@@ -184,7 +185,7 @@ def _reached(session: Context, node: object, classified: Classified) -> tuple[st
     """The text for the plan, and what its names reach."""
     text, query = classified.text, node if isinstance(node, Query) else None
     if query is not None:
-        text = scan_texts.bindable(session, query)
+        text = scan_relation.bindable(session, query)
     reach = Reach(session)
     try:
         if classified.verb == "MERGE":
@@ -195,7 +196,7 @@ def _reached(session: Context, node: object, classified: Classified) -> tuple[st
             reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
     except DucktailError as error:
         if query is not None and error.position is not None:
-            error.position = user_position(error.position, scan_texts.empty_scans(session, query))
+            error.position = user_position(error.position, scan_relation.empty_scans(session, query))
         raise
     return text, reach
 
@@ -240,7 +241,7 @@ def _expressions(cut: Dml) -> str:
     return ", ".join(listed if cut.returning is None else [*listed, cut.returning]) or "NULL"
 
 
-def _hold_against_plan(session: Context, text: str, parameters: Values, reach: Reach, how: How) -> None:
+def _hold_against_plan(session: Context, text: str, parameters: Values, reach: Reach, how: CheckMode) -> None:
     """What DuckDB will read must have been judged.
 
     Raises:
@@ -288,15 +289,15 @@ def _stream_right(session: Context, stream: Stream, privilege: str, position: in
 # Definitions.
 
 
-def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _ddl(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     classified = statement.classified
     facts = classified.ddl
     assert facts is not None
-    made.check(session, classified)
+    ddl_permission.check(session, classified)
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
-        classified = classify(scan_texts.bindable(session, statement.node))
-    span = query_span(classified)
+        classified = classify(scan_relation.bindable(session, statement.node))
+    span = defining_query_span(classified)
     if span is None:
         if how.explains:
             raise InsufficientPrivilege(f"permission denied to explain {classified.verb}", hint=_SUPERUSERS)
@@ -313,7 +314,7 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
         _hold_against_plan(session, text, parameters, reach, how)
 
 
-def _copy(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _copy(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     """COPY of a table; a query that is copied to the client is looked at on its own (copy/stdout.py)."""
     facts = statement.classified.copy
     assert facts is not None
@@ -327,7 +328,7 @@ def _copy(session: Context, statement: Statement, parameters: Values, how: How) 
 # Settings and utilities.
 
 
-def _setting(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _setting(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     classified = statement.classified
     facts = classified.setting
     assert facts is not None
@@ -352,13 +353,13 @@ def _see_schema(session: Context, name: str) -> None:
         raise InvalidSchemaName(f'schema "{name}" does not exist')
 
 
-def _utility(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _utility(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     classified = statement.classified
     if classified.verb != "USE":
         raise InsufficientPrivilege(f"permission denied for {classified.verb}", hint=_SUPERUSERS)
 
 
-def _prepare(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _prepare(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     """Types of parameters; what is prepared is looked at on its own."""
     facts = statement.classified.prepare
     assert facts is not None
@@ -375,7 +376,7 @@ def _look_at(session: Context, texts: Sequence[str]) -> None:
 # Statements of ours.
 
 
-def _ours(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+def _ours(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     node = statement.node
     rule = _OURS.get(type(node))
     if rule is None:
@@ -388,7 +389,7 @@ def _by_itself(session: Context, node: st.Statement) -> None:
     """It names streams and groups that are looked up for the session, or judges itself."""
 
 
-def judge(session: Context, asked: Statement | Classified | st.CreateStream) -> None:
+def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStream) -> None:
     """Ask once more, where a statement has had to wait before it could do what it was judged for.
 
     Raises:
@@ -399,7 +400,7 @@ def judge(session: Context, asked: Statement | Classified | st.CreateStream) -> 
     if isinstance(asked, st.CreateStream):
         _create_stream(session, asked)
     elif isinstance(asked, Classified):
-        made.check(session, asked)
+        ddl_permission.check(session, asked)
     else:
         check(session, asked, ())
 
@@ -417,7 +418,7 @@ def _create_stream(session: Context, node: st.CreateStream) -> None:
     schema, _ = session.names.made_key(node.name.parts)
     _see_schema(session, schema)
     if not access.may_create_in(schema):
-        raise made.no_create(schema)
+        raise ddl_permission.no_create(schema)
     if node.where is not None:
         where = node.where.text
         reach = Reach(session, definition=True)
@@ -428,7 +429,7 @@ def _create_topic(session: Context, node: st.CreateTopic) -> None:
     schema, _ = session.names.made_key(node.name.parts)
     _see_schema(session, schema)
     if not session.access.may_create_in(schema):
-        raise made.no_create(schema)
+        raise ddl_permission.no_create(schema)
 
 
 def _own_stream(
@@ -495,7 +496,7 @@ _OURS: dict[type, Callable[..., None]] = {
     sto.Revoke: _by_itself,
 }
 
-_RULES: dict[Kind, Callable[[Context, Statement, Values, How], None]] = {
+_RULES: dict[Kind, Callable[[Context, ParsedStatement, Values, CheckMode], None]] = {
     Kind.EMPTY: _nothing,
     Kind.TRANSACTION: _nothing,
     Kind.DEALLOCATE: _nothing,

@@ -17,7 +17,7 @@ from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege
 from ...engine.quoting import fold, folded_sql
 from ...engine.schema import SCHEMA, USERS
-from ..context import Context
+from ..session_state.context import Context
 from ..text.classified import Classified
 from ..text.tokens import Token, tokenize
 

@@ -23,8 +23,8 @@ from ...engine.errors import (
 )
 from ...engine.quoting import fold, folded_sql
 from ...engine.schema import LIVE_VIEWS
-from ..access import OURS, TEMPORARY, Key
-from ..context import Context
+from ..session_state.access import OURS, TEMPORARY, Key
+from ..session_state.context import Context
 from ..text.tokens import tokenize
 from .analysis import Named, NotAnalysed, Path, Table, named_in_query
 from .functions import no_function, refuse, refuse_in_from

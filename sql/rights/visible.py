@@ -23,7 +23,7 @@ from ...engine.catalog.rights import (
 )
 from ...engine.quoting import literal
 from ...engine.schema import ACCOUNT_VARIABLE
-from ..context import Context
+from ..session_state.context import Context
 
 # Parts a schema's name from a relation's: no name that a person types has it.
 SEPARATOR = "\x1f"

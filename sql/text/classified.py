@@ -225,7 +225,7 @@ class Classified:
     name: str | None = None
 
 
-class Reader:
+class TokenReader:
     """Walks over the tokens of one statement.
 
     Every method that takes something moves on only when it was there.
@@ -348,7 +348,7 @@ class Reader:
         return SyntaxError_(f'syntax error at or near "{token.text}"', position=token.start + 1)
 
 
-def refused(reader: Reader, error: DucktailError) -> Classified:
+def refused(reader: TokenReader, error: DucktailError) -> Classified:
     """The class of a statement that must not run."""
     tokens = tuple(reader.tokens)
     return Classified(Kind.REFUSED, reader.text, tokens, verb=tokens[0].kind, error=error)

@@ -4,6 +4,8 @@ Nothing is passed on to DuckDB because it was not recognised: a statement is of 
 it is refused. The look is at tokens only; what a kind then still allows (does it write a captured
 table, does the function behind it) is asked of DuckDB's own binder, so `may_write` errs on the side
 of yes. Source: docs/design/sql.md, "The allow-list".
+
+DECLARE, FETCH, MOVE and CLOSE: what a first look tells of statements about cursors.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ from dataclasses import replace
 
 from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
 from ...engine.quoting import fold
-from .classified import Classified, DmlFacts, Kind, Reader, refused
-from .classify_cursors import close, declare, fetch
+from .classified import Classified, CursorFacts, DmlFacts, Kind, TokenReader, refused
 from .classify_ddl import alter, comment, create, drop
 from .classify_session import (
     begin,
@@ -34,8 +35,8 @@ from .classify_session import (
     show,
     start,
 )
-from .foreign import foreign_opening
-from .tokens import PARAMETER, QUOTED, Token, tokenize
+from .hints import foreign_opening
+from .tokens import NUMBER, PARAMETER, QUOTED, Token, tokenize
 
 # Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
 _WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})
@@ -141,7 +142,7 @@ _READ_PRAGMAS = frozenset(
     }
 )
 
-Rule = Callable[[Reader], Classified]
+Rule = Callable[[TokenReader], Classified]
 
 
 def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
@@ -166,7 +167,7 @@ def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
     for token in tokens:
         if token.kind == ";":
             raise SyntaxError_('syntax error at or near ";"', position=token.start + 1)
-    reader = Reader(text, tokens)
+    reader = TokenReader(text, tokens)
     if _FORBIDDEN_FUNCTION in fold(text):
         error = NotSupported(f"{_FORBIDDEN_FUNCTION} is not supported", hint="Write the statement itself.")
         return refused(reader, error)
@@ -217,7 +218,7 @@ def _opening_of_ours(tokens: tuple[Token, ...]) -> str | None:
     return None
 
 
-def _unknown(reader: Reader) -> Classified:
+def _unknown(reader: TokenReader) -> Classified:
     first = reader.tokens[0]
     if first.kind in _NOT_ALLOWED:
         return refused(reader, InsufficientPrivilege(_NOT_ALLOWED[first.kind], hint=_OUTSIDE_HINT))
@@ -248,7 +249,7 @@ def _cte_writes(tokens: tuple[Token, ...]) -> bool:
     )
 
 
-def _read(reader: Reader) -> Classified:
+def _read(reader: TokenReader) -> Classified:
     tokens = tuple(reader.tokens)
     may_write = _may_write(tokens)
     verb = "SELECT" if tokens[0].kind in ("(", "FROM", "WITH") else tokens[0].kind
@@ -262,7 +263,7 @@ def _read(reader: Reader) -> Classified:
     )
 
 
-def take_cte_head(reader: Reader) -> tuple[str, int]:
+def take_cte_head(reader: TokenReader) -> tuple[str, int]:
     """Take a common table expression up to its query's bracket: its name, and how many columns it lists."""
     name, columns = reader.identifier(), 0
     if reader.peek() == "(":
@@ -276,7 +277,7 @@ def take_cte_head(reader: Reader) -> tuple[str, int]:
     return name, columns
 
 
-def _with(reader: Reader) -> Classified:
+def _with(reader: TokenReader) -> Classified:
     """WITH: the statement is what stands behind the last common table expression."""
     reader.take()
     reader.accept("RECURSIVE")
@@ -306,7 +307,7 @@ _NOT_AN_ALIAS = frozenset(
 )
 
 
-def _dml(reader: Reader) -> Classified:
+def _dml(reader: TokenReader) -> Classified:
     tokens = tuple(reader.tokens)
     main = reader.index
     verb = reader.take().kind
@@ -335,7 +336,7 @@ def _dml(reader: Reader) -> Classified:
     )
 
 
-def _alias(reader: Reader) -> str | None:
+def _alias(reader: TokenReader) -> str | None:
     if reader.accept("AS"):
         return reader.identifier()
     if reader.at_end or reader.peek() in _NOT_AN_ALIAS or not reader.tokens[reader.index].is_name:
@@ -346,7 +347,7 @@ def _alias(reader: Reader) -> str | None:
 def _writing(rule: Rule) -> Rule:
     """The same rule, with `may_write` from all the words: CTAS and COPY TO can run a DML."""
 
-    def ruled(reader: Reader) -> Classified:
+    def ruled(reader: TokenReader) -> Classified:
         found = rule(reader)
         tokens = found.tokens
         if found.kind is Kind.REFUSED or not _may_write(tokens):
@@ -356,7 +357,7 @@ def _writing(rule: Rule) -> Rule:
     return ruled
 
 
-def _utility(reader: Reader) -> Classified:
+def _utility(reader: TokenReader) -> Classified:
     first = reader.take().kind
     if first == "FORCE":
         if not reader.accept("CHECKPOINT"):
@@ -365,14 +366,14 @@ def _utility(reader: Reader) -> Classified:
     return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=first)
 
 
-def _use(reader: Reader) -> Classified:
+def _use(reader: TokenReader) -> Classified:
     reader.take()
     name = ".".join(reader.qualified())
     reader.expect_end()
     return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb="USE", name=name)
 
 
-def _pragma(reader: Reader) -> Classified:
+def _pragma(reader: TokenReader) -> Classified:
     reader.take()
     name = fold(reader.identifier())
     if name not in _READ_PRAGMAS or reader.peek() == "=":
@@ -381,11 +382,101 @@ def _pragma(reader: Reader) -> Classified:
     return Classified(Kind.READ, reader.text, tuple(reader.tokens), verb="PRAGMA", name=name)
 
 
-def _forward(reader: Reader) -> Classified:
+def _forward(reader: TokenReader) -> Classified:
     """FORWARD $1: what nodes of a cluster say to each other, and nothing else."""
     if [token.kind for token in reader.tokens[1:]] != [PARAMETER]:
         return _unknown(reader)
     return Classified(Kind.FORWARD, reader.text, tuple(reader.tokens), verb="FORWARD")
+
+
+ALL = None
+_WAYS = ("NEXT", "PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "FORWARD", "BACKWARD", "ALL")
+
+_SIMPLE_WAYS = {
+    "NEXT": ("FORWARD", 1),
+    "PRIOR": ("BACKWARD", 1),
+    "FIRST": ("ABSOLUTE", 1),
+    "LAST": ("ABSOLUTE", -1),
+    "ALL": ("FORWARD", ALL),
+}
+
+
+def _name(reader: TokenReader) -> str:
+    """A cursor's name: small letters unless it is quoted, as a driver's portal is called."""
+    quoted = reader.peek() == QUOTED
+    name = reader.identifier()
+    return name if quoted else fold(name)
+
+
+def _classified(reader: TokenReader, verb: str, facts: CursorFacts) -> Classified:
+    reader.expect_end()
+    return Classified(Kind.CURSOR, reader.text, tuple(reader.tokens), verb=verb, cursor=facts)
+
+
+def declare(reader: TokenReader) -> Classified:
+    """DECLARE name [BINARY] [INSENSITIVE] [[NO] SCROLL] CURSOR [WITH | WITHOUT HOLD] FOR query"""
+    reader.take()
+    name = _name(reader)
+    binary = scroll = False
+    while not reader.accept("CURSOR"):
+        if reader.accept("BINARY"):
+            binary = True
+        elif reader.accept("SCROLL"):
+            scroll = True
+        elif not reader.accept("NO", "SCROLL") and not reader.accept_one("INSENSITIVE", "ASENSITIVE"):
+            raise reader.unexpected()
+    hold = reader.accept("WITH", "HOLD")
+    if not hold:
+        reader.accept("WITHOUT", "HOLD")
+    if not reader.accept("FOR"):
+        raise reader.unexpected()
+    inner, offset = reader.rest()
+    facts = CursorFacts(name, inner=inner, offset=offset, binary=binary, scroll=scroll, hold=hold)
+    return _classified(reader, "DECLARE CURSOR", facts)
+
+
+def _number(reader: TokenReader) -> int | None:
+    sign = reader.accept_one("-", "+")
+    if reader.peek() != NUMBER or not reader.tokens[reader.index].text.isdigit():
+        if sign:
+            raise reader.unexpected()
+        return None
+    number = int(reader.take().text)
+    return -number if sign == "-" else number
+
+
+def _taken(reader: TokenReader) -> tuple[str, int | None]:
+    """The way a cursor goes and how far: ("FORWARD", None) is all that is left."""
+    number = _number(reader)
+    if number is not None:
+        return "FORWARD", number
+    # A cursor may be called as one of the words; then nothing stands behind it.
+    way = reader.accept_one(*_WAYS) if reader.peek(1) else None
+    if way is None:
+        return "FORWARD", 1
+    if way in ("ABSOLUTE", "RELATIVE"):
+        number = _number(reader)
+        if number is None:
+            raise reader.unexpected()
+        return way, number
+    if way in ("FORWARD", "BACKWARD"):
+        return way, ALL if reader.accept("ALL") else (1 if (given := _number(reader)) is None else given)
+    return _SIMPLE_WAYS[way]
+
+
+def fetch(reader: TokenReader) -> Classified:
+    """{ FETCH | MOVE } [way] [FROM | IN] name"""
+    verb = reader.take().kind
+    way, count = _taken(reader)
+    reader.accept_one("FROM", "IN")
+    return _classified(reader, verb, CursorFacts(_name(reader), way=way, count=count))
+
+
+def close(reader: TokenReader) -> Classified:
+    """CLOSE { name | ALL }"""
+    reader.take()
+    name = None if reader.accept("ALL") else _name(reader)
+    return _classified(reader, "CLOSE CURSOR", CursorFacts(name))
 
 
 _RULES: dict[str, Rule] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import fold
-from .classified import Classified, DdlFacts, Kind, Name, Reader, refused
+from .classified import Classified, DdlFacts, Kind, Name, TokenReader, refused
 
 # What DuckDB calls an object -> what we call it. Two words stand as one key.
 _OBJECTS = {
@@ -48,12 +48,12 @@ _TEMPORARY = ("TEMP", "TEMPORARY")
 _MODIFIERS = ("UNLOGGED", "UNIQUE", "RECURSIVE", "LOCAL", "GLOBAL", "PERSISTENT")
 
 
-def _ddl(reader: Reader, facts: DdlFacts) -> Classified:
+def _ddl(reader: TokenReader, facts: DdlFacts) -> Classified:
     verb = f"{facts.verb} {facts.object_type}"
     return Classified(Kind.DDL, reader.text, tuple(reader.tokens), verb=verb, ddl=facts)
 
 
-def _object(reader: Reader) -> str | Classified:
+def _object(reader: TokenReader) -> str | Classified:
     """Take the object's word; a class where the object is refused."""
     word = reader.peek()
     if word in _OBJECTS:
@@ -73,7 +73,7 @@ def _object(reader: Reader) -> str | Classified:
     return refused(reader, error)
 
 
-def create(reader: Reader) -> Classified:
+def create(reader: TokenReader) -> Classified:
     """CREATE [OR REPLACE] [TEMP] { TABLE | VIEW | INDEX | ... } [IF NOT EXISTS] name ..."""
     reader.take()
     or_replace = reader.accept("OR", "REPLACE")
@@ -124,7 +124,7 @@ def create(reader: Reader) -> Classified:
     return _ddl(reader, facts)
 
 
-def _query_offset(reader: Reader) -> int | None:
+def _query_offset(reader: TokenReader) -> int | None:
     """Where the query of CREATE TABLE ... AS begins."""
     if reader.peek() == "(" and not reader.at_end:
         reader.brackets()
@@ -133,7 +133,7 @@ def _query_offset(reader: Reader) -> int | None:
     return reader.rest()[1] if reader.accept("AS") else None
 
 
-def alter(reader: Reader) -> Classified:
+def alter(reader: TokenReader) -> Classified:
     """ALTER { TABLE | VIEW | ... } [IF EXISTS] name ..."""
     reader.take()
     object_type = _object(reader)
@@ -160,7 +160,7 @@ _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN")
 _OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"), ("DROP", "DEFAULT"))
 
 
-def _action(reader: Reader) -> tuple[str, str | None]:
+def _action(reader: TokenReader) -> tuple[str, str | None]:
     """What ALTER TABLE t, or ALTER VIEW v, does, and the new name."""
     if reader.accept("RENAME", "TO"):
         return "RENAME TO", None if reader.at_end else reader.qualified()[-1]
@@ -180,7 +180,7 @@ def _action(reader: Reader) -> tuple[str, str | None]:
     return next((" ".join(words) for words in _OF_COLUMN if reader.accept(*words)), ""), None
 
 
-def drop(reader: Reader) -> Classified:
+def drop(reader: TokenReader) -> Classified:
     """DROP { TABLE | VIEW | ... } [IF EXISTS] name [, ...] [CASCADE]"""
     reader.take()
     temporary = reader.accept_one(*_TEMPORARY) is not None
@@ -213,7 +213,7 @@ def drop(reader: Reader) -> Classified:
     return _ddl(reader, facts)
 
 
-def comment(reader: Reader) -> Classified:
+def comment(reader: TokenReader) -> Classified:
     """COMMENT ON { TABLE | COLUMN | VIEW | ... } name IS ..."""
     reader.take()
     if not reader.accept("ON"):

@@ -11,8 +11,8 @@ from .classified import (
     Kind,
     Name,
     PrepareFacts,
-    Reader,
     SettingFacts,
+    TokenReader,
     TransactionFacts,
     refused,
 )
@@ -24,13 +24,13 @@ _LEVELS = (("READ", "COMMITTED"), ("READ", "UNCOMMITTED"), ("REPEATABLE", "READ"
 _SHOW_CATALOG = frozenset({"TABLES", "DATABASES", "SCHEMAS", "VARIABLES", "COLUMNS", "INDEXES", "FUNCTIONS"})
 
 
-def _transaction(reader: Reader, verb: str, facts: TransactionFacts | None = None) -> Classified:
+def _transaction(reader: TokenReader, verb: str, facts: TransactionFacts | None = None) -> Classified:
     reader.expect_end()
     facts = facts or TransactionFacts()
     return Classified(Kind.TRANSACTION, reader.text, tuple(reader.tokens), verb=verb, transaction=facts)
 
 
-def _modes(reader: Reader) -> TransactionFacts:
+def _modes(reader: TokenReader) -> TransactionFacts:
     """Take the modes of BEGIN and SET TRANSACTION, parted by commas or not."""
     isolation: str | None = None
     read_only: bool | None = None
@@ -51,7 +51,7 @@ def _modes(reader: Reader) -> TransactionFacts:
     return TransactionFacts(isolation=isolation, read_only=read_only)
 
 
-def begin(reader: Reader) -> Classified:
+def begin(reader: TokenReader) -> Classified:
     """BEGIN [WORK | TRANSACTION] [modes]"""
     reader.take()
     reader.accept_one("WORK", "TRANSACTION")
@@ -59,7 +59,7 @@ def begin(reader: Reader) -> Classified:
     return _transaction(reader, "BEGIN", _modes(reader))
 
 
-def start(reader: Reader) -> Classified:
+def start(reader: TokenReader) -> Classified:
     """START TRANSACTION [modes]"""
     reader.take()
     if not reader.accept("TRANSACTION"):
@@ -67,13 +67,13 @@ def start(reader: Reader) -> Classified:
     return _transaction(reader, "BEGIN", _modes(reader))
 
 
-def _chain(reader: Reader) -> TransactionFacts:
+def _chain(reader: TokenReader) -> TransactionFacts:
     if reader.accept("AND", "NO", "CHAIN"):
         return TransactionFacts()
     return TransactionFacts(chain=reader.accept("AND", "CHAIN"))
 
 
-def commit(reader: Reader) -> Classified:
+def commit(reader: TokenReader) -> Classified:
     """{ COMMIT | END } [WORK | TRANSACTION] [AND [NO] CHAIN]"""
     reader.take()
     if reader.peek() == "PREPARED":
@@ -82,7 +82,7 @@ def commit(reader: Reader) -> Classified:
     return _transaction(reader, "COMMIT", _chain(reader))
 
 
-def rollback(reader: Reader) -> Classified:
+def rollback(reader: TokenReader) -> Classified:
     """{ ROLLBACK | ABORT } [WORK | TRANSACTION] [AND [NO] CHAIN | TO [SAVEPOINT] name]"""
     reader.take()
     if reader.peek() == "PREPARED":
@@ -94,13 +94,13 @@ def rollback(reader: Reader) -> Classified:
     return _transaction(reader, "ROLLBACK TO", TransactionFacts(savepoint=reader.identifier()))
 
 
-def savepoint(reader: Reader) -> Classified:
+def savepoint(reader: TokenReader) -> Classified:
     """SAVEPOINT name"""
     reader.take()
     return _transaction(reader, "SAVEPOINT", TransactionFacts(savepoint=reader.identifier()))
 
 
-def release(reader: Reader) -> Classified:
+def release(reader: TokenReader) -> Classified:
     """RELEASE [SAVEPOINT] name"""
     reader.take()
     reader.accept("SAVEPOINT")
@@ -111,16 +111,16 @@ def _two_phase() -> NotSupported:
     return NotSupported("two-phase commit is not supported", hint="COMMIT ends the transaction at once.")
 
 
-def _setting(reader: Reader, verb: str, facts: SettingFacts) -> Classified:
+def _setting(reader: TokenReader, verb: str, facts: SettingFacts) -> Classified:
     reader.expect_end()
     return Classified(Kind.SETTING, reader.text, tuple(reader.tokens), verb=verb, setting=facts)
 
 
-def _setting_name(reader: Reader) -> str:
+def _setting_name(reader: TokenReader) -> str:
     return ".".join(reader.qualified()).lower()
 
 
-def set_(reader: Reader) -> Classified:
+def set_(reader: TokenReader) -> Classified:
     """SET [scope] name { = | TO } value [, ...], and the forms that have words of their own."""
     reader.take()
     if reader.accept("TRANSACTION"):
@@ -151,7 +151,7 @@ def set_(reader: Reader) -> Classified:
     return _set_to(reader, scope, name)
 
 
-def _set_to(reader: Reader, scope: str | None, name: str) -> Classified:
+def _set_to(reader: TokenReader, scope: str | None, name: str) -> Classified:
     if reader.at_end:
         raise reader.unexpected()
     values: tuple[str, ...] | None = None
@@ -170,7 +170,7 @@ def _set_to(reader: Reader, scope: str | None, name: str) -> Classified:
     return _setting(reader, "SET", SettingFacts(scope, name, values))
 
 
-def reset(reader: Reader) -> Classified:
+def reset(reader: TokenReader) -> Classified:
     """RESET [scope] { name | ALL | SESSION AUTHORIZATION }"""
     reader.take()
     if reader.accept("SESSION", "AUTHORIZATION"):
@@ -190,7 +190,7 @@ _SHOW_WORDS = {
 }
 
 
-def show(reader: Reader) -> Classified:
+def show(reader: TokenReader) -> Classified:
     """SHOW of the catalog is a READ; of a single name it is a setting, or else a table."""
     reader.take()
     tokens = tuple(reader.tokens)
@@ -204,7 +204,7 @@ def show(reader: Reader) -> Classified:
     return _setting(reader, "SHOW", SettingFacts(None, _setting_name(reader), None))
 
 
-def discard(reader: Reader) -> Classified:
+def discard(reader: TokenReader) -> Classified:
     """DISCARD { ALL | PLANS | SEQUENCES | TEMP | TEMPORARY }"""
     reader.take()
     what = reader.accept_one("ALL", "PLANS", "SEQUENCES", "TEMP", "TEMPORARY")
@@ -213,7 +213,7 @@ def discard(reader: Reader) -> Classified:
     return _setting(reader, "DISCARD", SettingFacts(None, what.lower(), None))
 
 
-def explain(reader: Reader) -> Classified:
+def explain(reader: TokenReader) -> Classified:
     """EXPLAIN [ANALYZE] [(option [value], ...)] statement"""
     reader.take()
     options: dict[str, str] = {}
@@ -230,12 +230,12 @@ def explain(reader: Reader) -> Classified:
     return Classified(Kind.EXPLAIN, reader.text, tuple(reader.tokens), verb="EXPLAIN", explain=facts)
 
 
-def _are_options(reader: Reader) -> bool:
+def _are_options(reader: TokenReader) -> bool:
     """Whether the bracket holds EXPLAIN's options, and not a query."""
     return reader.peek(1) not in ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(", "PIVOT", "UNPIVOT")
 
 
-def prepare(reader: Reader) -> Classified:
+def prepare(reader: TokenReader) -> Classified:
     """PREPARE name [(type, ...)] AS statement"""
     reader.take()
     if reader.peek() == "TRANSACTION":
@@ -252,7 +252,7 @@ def prepare(reader: Reader) -> Classified:
     return Classified(Kind.PREPARE, reader.text, tuple(reader.tokens), verb="PREPARE", prepare=facts)
 
 
-def execute(reader: Reader) -> Classified:
+def execute(reader: TokenReader) -> Classified:
     """EXECUTE name [([parameter { := | => }] expression, ...)]"""
     reader.take()
     name = reader.identifier()
@@ -265,7 +265,7 @@ def execute(reader: Reader) -> Classified:
     return Classified(Kind.EXECUTE, reader.text, tuple(reader.tokens), verb="EXECUTE", execute=facts)
 
 
-def _argument(reader: Reader, first: int, end: int) -> tuple[str | None, str]:
+def _argument(reader: TokenReader, first: int, end: int) -> tuple[str | None, str]:
     """One of EXECUTE's: the parameter that it names, and its expression."""
     tokens = reader.tokens
     if end - first > 2 and tokens[first].is_name and tokens[first + 1].kind in (":=", "=>"):
@@ -273,7 +273,7 @@ def _argument(reader: Reader, first: int, end: int) -> tuple[str | None, str]:
     return None, reader.cut(first, end)
 
 
-def deallocate(reader: Reader) -> Classified:
+def deallocate(reader: TokenReader) -> Classified:
     """DEALLOCATE [PREPARE] { name | ALL }"""
     reader.take()
     if reader.peek(1):
@@ -283,7 +283,7 @@ def deallocate(reader: Reader) -> Classified:
     return Classified(Kind.DEALLOCATE, reader.text, tuple(reader.tokens), verb="DEALLOCATE", name=name)
 
 
-def copy(reader: Reader) -> Classified:
+def copy(reader: TokenReader) -> Classified:
     """COPY { table [(columns)] | (query) } { FROM { STDIN | file } | TO { STDOUT | file } } [options]"""
     reader.take()
     table: Name | None = None

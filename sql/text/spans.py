@@ -1,10 +1,30 @@
-"""Where in the text the query around a place begins and ends, by its tokens."""
+"""Where in the text the query around a place begins and ends, by its tokens.
+
+Spans of the user's text replaced by other text, and places told back in the user's own.
+
+The parts of a statement that are queries or expressions of their own, found by its tokens.
+
+The common table expressions of a statement that writes in some of them, found by tokens.
+
+DuckDB lets a common table expression write only at the top of a statement: behind brackets, CREATE
+TABLE ... AS, COPY ( and EXPLAIN at most. So this list is all that can write besides the statement
+itself. Places are characters of the text, from 0.
+
+Leaves out of a text the long lists of literals, which name nothing: its tree is as small as what it names.
+
+What is left out becomes spaces, so that every place stays where it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-from .tokens import Token, closing
+from ...engine.quoting import fold
+from .classified import Classified, Kind, TokenReader
+from .classify import classify, take_cte_head
+from .tokens import NUMBER, PARAMETER, STRING, Token, closing, tokenize
 
 _AFTER_ORDER = frozenset({"LIMIT", "OFFSET", "FETCH"})
 _QUERY = frozenset({"SELECT", "FROM", "WITH"})
@@ -107,3 +127,254 @@ def order_place(tokens: Sequence[Token], point: int) -> int:
         ):
             return before.end
     return end
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A span of the user's text and what stands there instead."""
+
+    start: int
+    end: int
+    text: str
+
+
+def cut(text: str, pieces: Sequence[Replacement]) -> str:
+    """The text with some spans replaced; insertions are spans without length."""
+    parts, last = [], 0
+    for piece in sorted(pieces, key=lambda p: (p.start, p.end)):
+        parts += [text[last : piece.start], piece.text]
+        last = piece.end
+    return "".join(parts) + text[last:]
+
+
+def user_position(position: int, pieces: Sequence[Replacement]) -> int:
+    """The place in the user's text of a place (from 1) in the text that `cut` made."""
+    shift = 0
+    for piece in sorted(pieces, key=lambda p: (p.start, p.end)):
+        begins = piece.start + shift
+        if position - 1 < begins:
+            break
+        if position - 1 < begins + len(piece.text):
+            return piece.start + 1
+        shift += len(piece.text) - (piece.end - piece.start)
+    return position - shift
+
+
+def numbered(text: str, parameters: Sequence[object]) -> tuple[str, list[object]]:
+    """The text with its parameters numbered from 1 without gaps, and their values.
+
+    A parameter of our own clauses is not in DuckDB's text any more, and DuckDB wants exactly those
+    that are.
+    """
+    if not parameters:
+        return text, []
+    order: dict[int, int] = {}
+    parts, last = [], 0
+    for token in tokenize(text):
+        if token.text.startswith("$") and token.text[1:].isdigit():
+            place = order.setdefault(int(token.text[1:]), len(order) + 1)
+            parts += [text[last : token.start], f"${place}"]
+            last = token.end
+    values = [parameters[index - 1] if index <= len(parameters) else None for index in order]
+    return "".join(parts) + text[last:], values
+
+
+def defining_query_span(classified: Classified) -> tuple[int, int] | None:
+    """Where the query of a definition begins and ends: CREATE TABLE ... AS, CREATE VIEW, ENUM (query)."""
+    facts, tokens = classified.ddl, classified.tokens
+    assert facts is not None
+    if facts.verb != "CREATE":
+        return None
+    if facts.object_type == "VIEW":
+        start = _query_of_view(tokens)
+        return None if start is None else (start, len(classified.text))
+    if facts.object_type == "TYPE":
+        return _query_of_enum(tokens)
+    return None if facts.query_offset is None else (facts.query_offset, len(classified.text))
+
+
+def _query_of_view(tokens: Sequence[Token]) -> int | None:
+    found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
+    at = next(found, None)
+    return None if at is None else tokens[at + 1].start
+
+
+def enum_of(tokens: Sequence[Token]) -> int | None:
+    """The index of ENUM in CREATE TYPE ... AS ENUM (...); the type and its schema may have that name too."""
+    found = (
+        at
+        for at, (word, after) in enumerate(pairwise(tokens))
+        if word.kind == "ENUM" and after.kind == "(" and not word.depth
+    )
+    return next(found, None)
+
+
+def _query_of_enum(tokens: Sequence[Token]) -> tuple[int, int] | None:
+    """The query of CREATE TYPE name AS ENUM (query)."""
+    at = enum_of(tokens)
+    if at is None:
+        return None
+    end = closing(tokens, at + 1)
+    labels = all(token.kind in (STRING, ",") for token in tokens[at + 2 : end])
+    return None if labels else (tokens[at + 2].start, tokens[end].start)
+
+
+def variable_value(tokens: Sequence[Token]) -> int | None:
+    """Where the value of SET VARIABLE name = value begins."""
+    at = next((i for i, t in enumerate(tokens) if t.kind in ("=", "TO")), None)
+    return None if at is None or at + 1 >= len(tokens) else tokens[at + 1].start
+
+
+@dataclass(frozen=True, slots=True)
+class CteDefinition:
+    """One common table expression.
+
+    Args:
+        name: as written, unquoted.
+        columns: how many names its column list has, 0 without one.
+        head: its text up to and with the opening bracket.
+        start, end: where what stands in its brackets begins and ends.
+        body: that text, classified.
+    """
+
+    name: str
+    columns: int
+    head: str
+    start: int
+    end: int
+    body: Classified
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is an INSERT, UPDATE, DELETE or TRUNCATE."""
+        return self.body.kind is Kind.DML
+
+
+def with_list(statement: Classified) -> tuple[CteDefinition, ...]:
+    """The common table expressions at the top of a statement, in order; () where it has none."""
+    reader = TokenReader(statement.text, statement.tokens, _begins(statement))
+    while reader.accept("("):
+        pass
+    if not reader.accept("WITH"):
+        return ()
+    reader.accept("RECURSIVE")
+    parts = []
+    while True:
+        first = reader.index
+        name, columns = take_cte_head(reader)
+        opening = reader.index
+        _, closing = reader.brackets()
+        start, end = reader.tokens[opening].end, reader.tokens[closing].start
+        head = reader.text[reader.tokens[first].start : start]
+        # What no statement may be (COPY to a file, say) is DuckDB's to judge: it writes no table.
+        body = classify(reader.text[start:end])
+        parts.append(CteDefinition(name, columns, head, start, end, body))
+        if not reader.accept(","):
+            return tuple(parts)
+
+
+def _begins(statement: Classified) -> int:
+    """Index of the token that the query begins with, brackets before it included."""
+    offset = 0
+    if statement.ddl is not None:
+        offset = statement.ddl.query_offset or 0
+    elif statement.copy is not None:
+        offset = statement.copy.query_offset or 0
+    return next((i for i, token in enumerate(statement.tokens) if token.start >= offset), 0)
+
+
+def words(text: str) -> frozenset[str]:
+    """Every name in a text, in small letters, wherever it stands."""
+    return frozenset(fold(token.name) for token in tokenize(text) if token.is_name)
+
+
+def needed(parts: Iterable[CteDefinition], named: Collection[str]) -> list[CteDefinition]:
+    """Which of the parts a text with these words needs, those that they need in turn included."""
+    wanted = set(named)
+    found = []
+    for part in reversed(tuple(parts)):
+        if fold(part.name) in wanted:
+            found.append(part)
+            wanted |= words(part.body.text)
+    return found[::-1]
+
+
+# Shorter texts are not worth the look.
+KEPT_CHARS = 10_000
+_PLAIN = frozenset({STRING, NUMBER, PARAMETER, "NULL", "TRUE", "FALSE", ",", "+", "-"})
+_CLOSING = {"(": ")", "[": "]"}
+
+
+def without_lists(text: str) -> str:
+    """The text without what follows the first literal of a list, and the first of a list of rows of literals.
+
+    >>> without_lists("SELECT 1 IN (" + ", ".join(["1"] * 10_000) + ")").split()
+    ['SELECT', '1', 'IN', '(1', ')']
+    """
+    if len(text) < KEPT_CHARS:
+        return text
+    tokens = tokenize(text)
+    parts: list[str] = []
+    place = at = 0
+    while at < len(tokens):
+        cut = _cut(tokens, at)
+        if cut is None:
+            at += 1
+            continue
+        first, at = cut
+        start, end = tokens[first].end, tokens[at].end
+        parts += [text[place:start], " " * (end - start)]
+        place = end
+        at += 1
+    return "".join([*parts, text[place:]])
+
+
+def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
+    """What can be left out from here on: behind the first of these tokens, up to the second."""
+    closing = _closing(tokens, at)
+    if closing is None:
+        return None
+    if tokens[at].kind == "[" or (at and tokens[at - 1].kind == "IN"):
+        # Its first element stays: no list becomes an empty one, nor a sign one without a number.
+        comma = next((i for i in range(at, closing) if tokens[i].kind == ","), None)
+        return None if comma is None else (comma - 1, closing - 1)
+    if not _is_values(tokens, at):
+        return None
+    last = closing
+    while last + 2 < len(tokens) and tokens[last + 1].kind == "," and tokens[last + 2].kind == "(":
+        following = _closing(tokens, last + 2)
+        if following is None:
+            break
+        last = following
+    return None if last == closing else (closing, last)
+
+
+def _is_values(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the bracket here is the first row of a VALUES that cannot be the alias of a table.
+
+    `FROM t values ('a'), ('b')` reads tables t and b: so it must begin the text or stand behind a bracket, or
+    behind the target of an INSERT and its columns.
+    """
+    at -= 1
+    if at < 0 or tokens[at].kind != "VALUES":
+        return False
+    if at == 0 or tokens[at - 1].kind == "(":
+        return True
+    at -= 1
+    if tokens[at].kind == ")":
+        opening = (i for i in range(at - 1, 0, -1) if tokens[i].kind == "(")
+        at = next((i for i in opening if tokens[i].depth == tokens[at].depth), 1) - 1
+    while at > 1 and tokens[at].is_name and tokens[at - 1].kind == ".":
+        at -= 2
+    return at > 0 and tokens[at].is_name and tokens[at - 1].kind == "INTO"
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int | None:
+    """Where the bracket that opens here is closed, if nothing but literals stands in it."""
+    kind = _CLOSING.get(tokens[opening].kind)
+    if kind is None:
+        return None
+    at = opening + 1
+    while at < len(tokens) and tokens[at].kind in _PLAIN:
+        at += 1
+    return at if at < len(tokens) and tokens[at].kind == kind and at > opening + 1 else None

@@ -5,6 +5,17 @@ DML is cut by tokens here rather than regenerated, so this scanner is our own. I
 less than DuckDB does: what it takes for a comment or a string DuckDB must take for one too. Tried
 against DuckDB 2.0.0: comments nest, `--` ends at a carriage return too, back-quotes and double
 quotes name identifiers, `$ 1` is a parameter, and only the spaces in `_SPACE` part tokens.
+
+A statement without its values, for logs: what stands between quotes and every number is `?`.
+
+Whoever reads a log is told what was slow, not what was in it: a literal may be a password, a name, a
+card's number, and drivers that put parameters into the text make each of them a literal.
+
+A first look at a text, whatever its length: whether a pattern occurs in it at all.
+
+A regular expression holds Python's lock from its beginning to its end, and of megabytes one with many words
+takes a second or more, in which no other thread goes on: not the event loop either. So a long text is
+searched window by window.
 """
 
 from __future__ import annotations
@@ -14,7 +25,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...engine.errors import ProgramLimitExceeded, SyntaxError_
-from .occurs import occurs
 
 # Kinds that are not the token's own upper-case text.
 STRING = "<string>"
@@ -260,14 +270,14 @@ def _unescape(found: re.Match[str]) -> str:
     return _ESCAPES.get(code, code)
 
 
-class Piece(NamedTuple):
+class StatementPiece(NamedTuple):
     """One statement of a longer text, and where it begins in it (in characters, from 0)."""
 
     text: str
     offset: int
 
 
-def split_pieces(text: str) -> list[Piece]:
+def split_pieces(text: str) -> list[StatementPiece]:
     """Split a text at its semicolons; what has no token (spaces, comments) is left out.
 
     A semicolon in brackets ends the statement too, as DuckDB's parser would fail there: so no
@@ -276,17 +286,17 @@ def split_pieces(text: str) -> list[Piece]:
     Raises:
         SyntaxError_: 42601, with the position in the whole text.
     """
-    pieces: list[Piece] = []
+    pieces: list[StatementPiece] = []
     first: Token | None = None
     last: Token | None = None
     for token in tokenize(text):
         if token.kind != ";":
             first, last = first or token, token
         elif first is not None and last is not None:
-            pieces.append(Piece(text[first.start : last.end], first.start))
+            pieces.append(StatementPiece(text[first.start : last.end], first.start))
             first = last = None
     if first is not None and last is not None:
-        pieces.append(Piece(text[first.start : last.end], first.start))
+        pieces.append(StatementPiece(text[first.start : last.end], first.start))
     return pieces
 
 
@@ -335,3 +345,54 @@ def closing(tokens: Sequence[Token], opening: int) -> int:
             return index
     token = tokens[opening]
     raise SyntaxError_(f'"{token.text}" is not closed', position=token.start + 1)
+
+
+MASK = "?"
+# As much of a statement as a line of a log has room for.
+SHOWN_CHARS_MAX = 1000
+
+
+def masked(text: str) -> str:
+    """The tokens of a statement, one space between them, without literals and comments; cut where it is long.
+
+    A text that has no tokens, because a quote in it is not closed, is not shown at all.
+    """
+    try:
+        tokens = tokenize(text)
+    except SyntaxError_:
+        return MASK
+    words: list[str] = []
+    size = 0
+    for token in tokens:
+        word = MASK if token.kind in (STRING, NUMBER) else token.text
+        if size + len(word) > SHOWN_CHARS_MAX:
+            words.append("...")
+            break
+        words.append(word)
+        size += len(word) + 1
+    return " ".join(words)
+
+
+# One search of a window takes some 50 ms for the slowest of the patterns.
+WINDOW_CHARS = 256 * 1024
+# What stands on the border of two windows is whole in one of them: the longest words, and blanks between.
+OVERLAP_CHARS = 64 * 1024
+
+
+def occurs(pattern: re.Pattern[str], text: str, words: Sequence[str] = ()) -> bool:
+    """Whether a pattern of bounded length, but for blanks, is found in a text.
+
+    Args:
+        words: in small letters, of which each match has one: to look for them takes a hundredth of the time.
+
+    At a window's end it may be found where more of the text would say no (`jsonb` in `jsonbx`): whoever
+    asks looks at the tokens next.
+    """
+    if words:
+        small = text.lower()
+        if not any(word in small for word in words):
+            return False
+    if len(text) <= WINDOW_CHARS:
+        return pattern.search(text) is not None
+    starts = range(0, len(text), WINDOW_CHARS)
+    return any(pattern.search(text, at, at + WINDOW_CHARS + OVERLAP_CHARS) is not None for at in starts)

@@ -14,7 +14,7 @@ from ducktail.engine.buffers.buffer import StreamBuffer
 from ducktail.engine.buffers.scan import Scan, ScanRange
 from ducktail.engine.catalog.streams import Stream
 from ducktail.engine.database import Database
-from ducktail.sql.scans import scans
+from ducktail.sql.reading import scans
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from ducktail.engine.buffers import copied_events
 from ducktail.engine.catalog.copies import CHUNK_ROWS, Copy
 from ducktail.engine.definitions import whole_copies
 from ducktail.engine.log.events import Event
-from ducktail.sql.dbapi.stream_manager import StreamManager
-from ducktail.sql.following.following import Following
+from ducktail.sql.python.follower import Following
+from ducktail.sql.python.stream_manager import StreamManager
 from ducktail.sql.session import Session
 
 pytestmark = pytest.mark.slow
@@ -610,8 +610,8 @@ def test_what_fails_leaves_nothing(
     # As a kill between the copy's rows and its group.
     with monkeypatch.context() as patch:
         patch.setattr(whole_copies, "discard", lambda *args: None)
-        patch.setattr("ducktail.sql.runners.whole_copies.discard", lambda *args: None)
-        patch.setattr("ducktail.sql.runners.whole_copies.present_stream", stopped)
+        patch.setattr("ducktail.sql.reading.whole_copies.discard", lambda *args: None)
+        patch.setattr("ducktail.sql.reading.whole_copies.present_stream", stopped)
         with pytest.raises(RuntimeError):
             client("create consumer group g on s start snapshot")
     assert copy_tables(client) == 1

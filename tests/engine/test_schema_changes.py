@@ -21,8 +21,8 @@ from ducktail.engine.catalog.rights import relation
 from ducktail.engine.storage.audit import audit
 from ducktail.engine.table_changes import table_versions
 from ducktail.engine.waiting import Waiting
-from ducktail.sql.context import Context
-from ducktail.sql.scans import opening
+from ducktail.sql.reading import open_scan
+from ducktail.sql.session_state.context import Context
 
 # Runs of random changes of a table's columns.
 SEEDS = int(os.environ.get("DUCKTAIL_SCHEMA_SEEDS", "1"))
@@ -322,17 +322,17 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """
 
     def armed(other: Client, *texts: str, behind: bool = False) -> None:
-        end_lsn = opening._end_lsn
+        end_lsn = open_scan._end_lsn
 
         def meeting(session: Context) -> Waiting[int]:
-            monkeypatch.setattr(opening, "_end_lsn", end_lsn)
+            monkeypatch.setattr(open_scan, "_end_lsn", end_lsn)
             if behind:
                 last_lsn = yield from end_lsn(session)
             for text in texts:
                 other(text)
             return last_lsn if behind else (yield from end_lsn(session))
 
-        monkeypatch.setattr(opening, "_end_lsn", meeting)
+        monkeypatch.setattr(open_scan, "_end_lsn", meeting)
 
     return armed
 

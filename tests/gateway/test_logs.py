@@ -14,7 +14,7 @@ import pytest
 from server_process import ServerProcess
 
 from ducktail.engine.server_log import JsonFormatter, TextFormatter, facts
-from ducktail.sql.text.masking import SHOWN_CHARS_MAX, masked
+from ducktail.sql.text.tokens import SHOWN_CHARS_MAX, masked
 
 Serve = Callable[..., ServerProcess]
 

@@ -13,7 +13,7 @@ from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting
-from ducktail.sql.names import Key
+from ducktail.sql.session_state.names import Key
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ducktail.engine.errors import DucktailError
 from ducktail.sql.copy import text as copy_text
-from ducktail.sql.copy.options import CopyOptions
+from ducktail.sql.copy.copy_options import CopyOptions
 from ducktail.sql.copy.text import RowReader
 
 COLUMNS = ("a", "b")

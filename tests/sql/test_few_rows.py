@@ -11,9 +11,9 @@ from local_client import Client
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.waiting import drive
-from ducktail.sql.few_rows import ROWS_MAX
-from ducktail.sql.results.plain_batch import PlainBatch
-from ducktail.sql.results.results import Batch
+from ducktail.sql.results.batches import PlainBatch
+from ducktail.sql.results.results import ResultBatch
+from ducktail.sql.session_state.short_results import ROWS_MAX
 
 # What is taken as Python values.
 PLAIN = [
@@ -56,7 +56,7 @@ def client(database: Database) -> Iterator[Client]:
     client.close()
 
 
-def answer(client: Client, text: str, *parameters: object) -> tuple[list[Batch], tuple[str, ...]]:
+def answer(client: Client, text: str, *parameters: object) -> tuple[list[ResultBatch], tuple[str, ...]]:
     """The batches of a statement's answer, and its columns' types."""
     result = drive(client.session.execute(drive(client.session.parse(text)), parameters))
     batches = list(iter(lambda: result.fetch(None), None))
@@ -64,7 +64,7 @@ def answer(client: Client, text: str, *parameters: object) -> tuple[list[Batch],
     return batches, tuple(column.type for column in result.columns or ())
 
 
-def values(batches: list[Batch]) -> list[str]:
+def values(batches: list[ResultBatch]) -> list[str]:
     """The rows, in an order of their own: some queries promise none."""
     return sorted(str(row) for batch in batches for row in batch.record_batch().to_pylist())
 

@@ -24,9 +24,8 @@ from ducktail.engine.errors import IoError
 from ducktail.engine.log.events import Event
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting
-from ducktail.sql.dbapi.stream_manager import StreamManager
-from ducktail.sql.following.follower import Bounds, Done, Follower
-from ducktail.sql.following.following import Following
+from ducktail.sql.python.follower import Bounds, DoneEvents, Follower, Following
+from ducktail.sql.python.stream_manager import StreamManager
 
 pytestmark = pytest.mark.slow
 
@@ -566,7 +565,7 @@ def test_what_cannot_be_stored_keeps_nothing_open(tmp_path: Path) -> None:
     for number, feed in enumerate(feeds):
         follower = Follower("s", feed, Bounds(), 0)
         follows.append(follower.batches())
-        follower._is_done(Done(1, next(follows[-1]).position, 1, 1))
+        follower._is_done(DoneEvents(1, next(follows[-1]).position, 1, 1))
         shared.following.enter((number, 0, "c"), "s")
         shared.following.began((number, 0, "c"), follower)
     with pytest.raises(ducktail.OperationalError):

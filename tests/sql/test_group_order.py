@@ -12,7 +12,7 @@ from local_client import Client, raises
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.sql.scans import order
+from ducktail.sql.reading import row_order
 
 EVENTS = 100_000
 # `x` is 0 to 39, so that every filter below keeps a part of the events.
@@ -229,17 +229,17 @@ def test_a_read_without_a_group_goes_on_where_it_ended(client: Client, wanted: l
 def test_a_limit_still_ends_the_scan_where_the_plan_keeps_the_order(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[order.Order] = []
-    real = order.order_of
+    seen: list[row_order.Order] = []
+    real = row_order.order_of
 
-    def noted(*arguments: object) -> order.Order:
+    def noted(*arguments: object) -> row_order.Order:
         seen.append(real(*arguments))  # type: ignore[arg-type]
         return seen[-1]
 
-    monkeypatch.setattr(order, "order_of", noted)
+    monkeypatch.setattr(row_order, "order_of", noted)
     for text, found in (
-        (f"larger({X}) = 3", [order.Order.KEPT]),
-        (f"list_contains([1, 2, 3, 4, 5], {X})", [order.Order.LOST]),
+        (f"larger({X}) = 3", [row_order.Order.KEPT]),
+        (f"list_contains([1, 2, 3, 4, 5], {X})", [row_order.Order.LOST]),
         (f"{X} = 3 AND op IN ('insert', 'update') OR key IS NULL", []),
     ):
         seen.clear()
@@ -270,7 +270,7 @@ def test_what_comes_out_of_order_is_an_error_and_moves_nothing(
     databases: dict[int, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were DuckDB to give rows in another order than its plan says, no event is passed over."""
-    monkeypatch.setattr(order, "order_of", lambda *arguments: order.Order.KEPT)
+    monkeypatch.setattr(row_order, "order_of", lambda *arguments: row_order.Order.KEPT)
     read = f"SELECT lsn FROM STREAM s CONSUMER GROUP g WHERE {FILTERS['values'](60)} LIMIT {LIMIT}"
     for client in grouped(databases[1]):
         for text in (read, f"CREATE TABLE taken AS {read}", f"INSERT INTO t SELECT -lsn, 1 FROM ({read}) q"):

@@ -11,7 +11,7 @@ from local_client import Client, state_of
 
 from ducktail.engine.database import Database
 from ducktail.engine.waiting import drive
-from ducktail.sql.results.large_rows import PART_BYTES_MAX, in_parts
+from ducktail.sql.results.batches import PART_BYTES_MAX, in_parts
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ducktail.sql.peers.frames import PassedBatch, batch_frame, batch_of
+from ducktail.sql.peers.peer_frames import PassedBatch, batch_frame, batch_of
 from ducktail.sql.results.results import EventBatch
 
 TEXTS = (0,) * 13

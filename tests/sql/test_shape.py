@@ -10,8 +10,8 @@ import pytest
 
 from ducktail.sql.language.parse import Query, parse
 from ducktail.sql.language.statements import Parameter, Scan
-from ducktail.sql.shape.pruning import chosen_partitions
-from ducktail.sql.shape.shape import HIDDEN_LSN, Edit, Kind, Shape, bound, shapes_of
+from ducktail.sql.read_shape.pruning import chosen_partitions
+from ducktail.sql.read_shape.shape import HIDDEN_LSN, Edit, Kind, Shape, bound, shapes_of
 from ducktail.sql.text.tokens import tokenize
 
 P = Parameter

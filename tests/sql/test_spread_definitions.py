@@ -22,7 +22,7 @@ from ducktail.engine.errors import (
     WrongState,
 )
 from ducktail.engine.placement.peer import Peer
-from ducktail.sql.forwarding import arriving
+from ducktail.sql.peer_requests import arriving
 
 pytestmark = pytest.mark.slow
 
@@ -267,7 +267,7 @@ def test_two_nodes_that_make_one_name_at_one_moment(cluster: Cluster, clients: d
 
 FORKING = """
 import os
-from ducktail.sql.spread.publishing import Lender
+from ducktail.sql.cluster.publishing import Lender
 lender, names = Lender(), os.pipe()
 with lender.lent("n1"):
     pass

@@ -19,9 +19,9 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.placement.peer import Peer
 from ducktail.engine.waiting import drive
+from ducktail.sql.cluster import membership
 from ducktail.sql.peers.part import Part
 from ducktail.sql.session import Session
-from ducktail.sql.spread import membership
 
 PARTITIONS, EVENTS = 6, 60
 _numbers = itertools.count()

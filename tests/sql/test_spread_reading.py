@@ -25,9 +25,9 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.waiting import Waiting
 from ducktail.sql import session as session_module
-from ducktail.sql.forwarding.arriving import arriving
+from ducktail.sql.cluster import gathering
+from ducktail.sql.peer_requests.arriving import arriving
 from ducktail.sql.session import Session
-from ducktail.sql.spread import gathering
 
 PARTITIONS = 12
 EVENTS = 120

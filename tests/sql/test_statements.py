@@ -17,13 +17,13 @@ from ducktail.engine.errors import (
     SyntaxError_,
     UndefinedParameter,
 )
+from ducktail.sql.language import statements as other
 from ducktail.sql.language import statements as st
-from ducktail.sql.language import statements_other as other
 from ducktail.sql.language.openings import OPENINGS
 from ducktail.sql.language.parse import Query, has_scan, parameter_types, parse
 from ducktail.sql.language.position_text import format_positions, parse_after, parse_positions
 from ducktail.sql.language.render import render_statement
-from ducktail.sql.shape.shape import shapes_of
+from ducktail.sql.read_shape.shape import shapes_of
 from ducktail.sql.text.units import BYTES_MAX, INTERVAL_MS_MAX, parse_bytes, parse_interval_ms
 
 

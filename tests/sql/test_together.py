@@ -11,7 +11,7 @@ from local_client import Client
 
 from ducktail.engine.database import Database
 from ducktail.engine.waiting import drive
-from ducktail.sql.together import agree, kinds
+from ducktail.sql.dml.batch_insert import agree, kinds
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ import duckdb
 import psycopg
 
 import ducktail
-from ducktail.sql.dbapi.dbapi import Connection
+from ducktail.sql.python.dbapi import Connection
 
 # Without a stream, with one on each table, with one on all tables of the schema.
 WAYS = ("plain", "each", "all")

@@ -19,7 +19,7 @@ from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting, drive
 from ducktail.sql.results.results import Result
 from ducktail.sql.session import Session
-from ducktail.sql.statement import Statement
+from ducktail.sql.session_state.statement import ParsedStatement
 
 Row = tuple[str | None, ...]
 UNPRINTABLE = re.compile(r"[\x00-\x1f\ufffd ]+")
@@ -303,7 +303,7 @@ def _words(error: DucktailError) -> Iterator[bytes]:
             yield part.encode(errors="replace")
 
 
-def _described(statement: Statement) -> list[bytes]:
+def _described(statement: ParsedStatement) -> list[bytes]:
     found = [type_.encode() for type_ in statement.parameter_types]
     for column in statement.columns or ():
         found += [column.name.encode(), column.type.encode()]

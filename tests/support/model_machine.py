@@ -21,7 +21,7 @@ from table_statements import Statement
 
 import ducktail
 from ducktail.engine.log.log import EVENT_NAMES
-from ducktail.sql.dbapi import opened
+from ducktail.sql.python import open_databases
 
 SESSIONS = 3
 LOOKS_BETWEEN = 5
@@ -60,7 +60,7 @@ class Machine(RuleBasedStateMachine):
 
     def open(self) -> None:
         allowed = [self.files]
-        self.opened = opened.join(self.path, opened.settings_named(BOUNDS, allowed))
+        self.opened = open_databases.join(self.path, open_databases.settings_named(BOUNDS, allowed))
         self.database = self.opened.database
         self.reader = Client(self.database, lock_timeout="1")
         for group in self.groups.values():
@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
         for session in self.sessions:
             session.client.close()
         self.reader.close()
-        opened.leave(self.opened)
+        open_databases.leave(self.opened)
 
     def kill(self) -> None:
         """Close it, and leave the files as SIGKILL would have left them."""

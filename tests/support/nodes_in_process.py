@@ -14,8 +14,8 @@ from ducktail.engine.placement.peer import Peer
 from ducktail.engine.placement.placement import Node, Placement
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting, drive
-from ducktail.sql.notices import Notice
-from ducktail.sql.results.results import Batch
+from ducktail.sql.results.notices import Notice
+from ducktail.sql.results.results import ResultBatch
 from ducktail.sql.session import Session
 
 NODES = tuple(Node(name, "127.0.0.1", place) for place, name in enumerate(("n1", "n2", "n3"), 1))
@@ -93,7 +93,7 @@ class OthersInProcess:
         node: str,
         text: str,
         parameters: Sequence[object] = (),
-        take: Callable[[Batch], None] | None = None,
+        take: Callable[[ResultBatch], None] | None = None,
         *,
         again: bool = False,
         changes: bool = False,

@@ -22,7 +22,7 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.waiting import Wait, Waiting
 from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need, Step
-from ducktail.sql.portals import Portals
+from ducktail.sql.session_state.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
 

@@ -1,0 +1,174 @@
+"""WAIT on a topic that other nodes have partitions of: its owners wait, and this node counts what they have.
+
+For one event the first owner that has one is enough. For n of them each owner waits for its part of those
+that are missing: once all are there, one owner at least has its part; then it is counted again.
+
+A member that waits asks its topic's home now and then, by which it is heard from and learns which partitions
+it has. Source: docs/sql.md, "WAIT".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from ...engine.catalog.streams import Stream
+from ...engine.errors import CannotConnect, ConnectionLost
+from ...engine.waiting import Wait, Waiting, all_of, first_true
+from ..language import statements as st
+from ..language.render import render_scan
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..session_state.context import Context
+from . import gathering
+from .membership import Home
+from .shares import ask_rows, own_share
+
+# How often a member that waits asks the home: a partition that comes to it or leaves it is known then.
+LOOK_MS = 1000
+
+
+@dataclass(slots=True, eq=False)
+class Beat:
+    """A member's scan in a statement that waits: the topic's home hears from it until it is read.
+
+    Args:
+        wanted: the partitions that the scan is of.
+        joined: it has been a member: where it is none any more, LEAVE may have taken it out.
+        left: it has been taken out of the group.
+    """
+
+    home: Home
+    member: str
+    wanted: Sequence[int]
+    joined: bool = False
+    left: bool = False
+
+    def look(self) -> Waiting[frozenset[int]]:
+        """Be heard from; the partitions that are the member's. One that was taken out is heard from no more.
+
+        Raises:
+            CannotConnect: 08001, ConnectionLost: 08006, the home is away.
+        """
+        if self.left:
+            return frozenset()
+        look = yield from self.home.look(self.member, self.wanted, joins=not self.joined)
+        self.joined, self.left = True, look.left
+        return look.partitions
+
+
+def look_s(beats: Sequence[Beat]) -> float:
+    """How often such members are heard from, in seconds."""
+    return min(LOOK_MS, *(beat.home.group.session_timeout_ms / 3 for beat in beats)) / 1000
+
+
+def heard(beats: Sequence[Beat]) -> Waiting[bool]:
+    """Let homes hear from members, beside a wait that asks no other node; it does not end by itself."""
+    while True:
+        for beat in beats:
+            yield from beat.look()
+        never: Future[None] = Future()
+        yield Wait(never, look_s(beats))
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What is waited for.
+
+    Args:
+        scan: the whole of it; its values stand in it as they are.
+        after: partition -> LSN, where it does not begin at the group's committed ones.
+        events: how many end the wait.
+        here: waits so many milliseconds for so many events of this node's own share, and counts them.
+    """
+
+    session: Context
+    stream: Stream
+    owners: Owners
+    scan: st.Scan
+    after: Mapping[int, int] | None
+    events: int
+    here: Callable[[st.Scan, int, int], Waiting[int]]
+
+    def wait(self, partitions: Sequence[int], ends_s: float) -> Waiting[bool]:
+        """Wait until enough events are there, or the time is up; whether they are.
+
+        Raises:
+            CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
+        """
+        own, clock = gathering.by_owner(self.owners, partitions), self.session.database.clock
+        if not own:
+            return False
+        counts = dict.fromkeys(own, 0)
+        while True:
+            if self.events > 1:
+                works = [self._count(node, some, 0, self.events) for node, some in own.items()]
+                found = yield from all_of(works, clock.monotonic_s)
+                for node, count in zip(own, found, strict=True):
+                    if isinstance(count, Exception):
+                        raise count
+                    counts[node] = count
+            missing = self.events - sum(counts.values())
+            left_ms = round((ends_s - clock.monotonic_s()) * 1000)
+            if missing <= 0 or left_ms <= 0:
+                return missing <= 0
+            each = -(-missing // len(own))
+            has = [self._has(node, some, left_ms, counts[node] + each) for node, some in own.items()]
+            if not (yield from first_true(has, clock.monotonic_s)):
+                return False
+            if self.events == 1:
+                return True
+
+    def wait_as(self, beat: Beat, ends_s: float, others: Sequence[Beat]) -> Waiting[None]:
+        """The same for a member, of the partitions that it has; what is taken from it ends the wait.
+
+        Args:
+            others: members that are to be heard from meanwhile.
+        """
+        clock, owned = self.session.database.clock, frozenset[int]()
+        while (left_s := ends_s - clock.monotonic_s()) > 0 and not beat.left:
+            for other in others:
+                yield from other.look()
+            partitions = yield from beat.look()
+            if beat.left or not owned <= partitions:
+                return
+            owned = partitions
+            slice_s = min(left_s, look_s([beat, *others]))
+            if owned:
+                if (yield from self.wait(sorted(owned), clock.monotonic_s() + slice_s)):
+                    return
+            else:
+                never: Future[None] = Future()
+                yield Wait(never, slice_s)
+
+    def wait_beside(self, partitions: Sequence[int], ends_s: float, others: Sequence[Beat]) -> Waiting[None]:
+        """`wait`, while members of other scans are heard from."""
+        clock = self.session.database.clock
+        # An owner that waits may be the home of one: it takes its questions one after the other.
+        while (left_s := ends_s - clock.monotonic_s()) > 0:
+            for other in others:
+                yield from other.look()
+            slice_s = min(left_s, look_s(others)) if others else left_s
+            if (yield from self.wait(partitions, clock.monotonic_s() + slice_s)) or not partitions:
+                return
+
+    def _has(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[bool]:
+        """Wait at an owner for so many events; whether they have come."""
+        return (yield from self._count(node, partitions, ms, events)) >= events
+
+    def _count(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[int]:
+        """Wait at an owner, 0 ms where it is only to count; how many events it has, up to as many."""
+        share = gathering.share_of(self.scan, partitions, self.after)
+        part = Part(self.owners.epoch)
+        if node == self.owners.local:
+            with own_share(self.session, part):
+                return (yield from self.here(share, ms, events))
+        if ms:
+            share = replace(share, wait=f"{ms} ms", wait_for=events)
+        sql = f"SELECT count(*) FROM (SELECT lsn FROM {render_scan(share)} LIMIT {events})"
+        try:
+            rows = yield from ask_rows(self.session, node, part.text(sql), again=True)
+        except (CannotConnect, ConnectionLost) as error:
+            raise gathering.away(self.stream.name, node, partitions, error) from error
+        return int(str(rows[0][0]))

@@ -1,0 +1,618 @@
+"""CREATE, ALTER and DROP of topics and of their groups: the same on every node of the cluster.
+
+First all nodes are asked what they have: one that is away is told before anything is changed. Then the
+topic's home does it, and then all the others at once, each in a transaction of its own. What was done on
+some nodes only stands there, and the error says where: the same statement again does the rest, for it gives
+a node that lacks a definition the one that the others have. Source: docs/design/cluster.md, "Definitions".
+
+A stream on a table wants a name that no other node has: CREATE STREAM, ALTER STREAM ... RENAME TO.
+
+There is no lock over nodes. Who makes a name says so on its own node (`Membership.making`) before it asks
+the others, and until the name is there: so of two that make one name at the same moment at least one is told
+of the other, and never do both make it. That one of them does, and not none, their order sees to: the node
+of the later name gives up at once, the other waits for that.
+Source: docs/design/cluster.md, "Lists".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from ...engine.catalog.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream, key_of
+from ...engine.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DependentObjects,
+    DucktailError,
+    DuplicateObject,
+    InvalidParameterValue,
+    LockNotAvailable,
+    NotSupported,
+    UndefinedObject,
+    WrongObjectType,
+    WrongState,
+)
+from ...engine.quoting import fold
+from ...engine.waiting import Wait, Waiting
+from ..language import statements as st
+from ..language.options import Option, Options
+from ..language.render import render_statement
+from ..peers.part import Part
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.run_text import Values, text, value_of
+from .listing import warn
+from .shares import ask_all, first_failure, listed, named, other_nodes, own_share, owners_of, rows_of
+
+Plain = Callable[[Context, st.Statement, Values], Waiting[Result]]
+Facts = dict[str, str | None]
+
+# What two nodes must say alike of a topic, and of a group.
+TOPIC_FACTS = ("identity", "partitions", "retention", "retention_bytes", "buffer_bytes")
+GROUP_FACTS = ("identity", "start", "on_gap", "on_park", "session_timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionKind:
+    """What is defined.
+
+    Args:
+        word: what it is called.
+        facts: of its DESCRIBE, those that make the definition.
+    """
+
+    word: str
+    facts: tuple[str, ...]
+
+
+TOPIC, GROUP = DefinitionKind("topic", TOPIC_FACTS), DefinitionKind("consumer group", GROUP_FACTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A topic or a group by its name.
+
+    Args:
+        describe: the statement that tells its definition, and what runs it here.
+        home: the node that has it first.
+        place: schema and name of the topic.
+    """
+
+    kind: DefinitionKind
+    name: str
+    describe: st.Statement
+    plain: Plain
+    home: str
+    place: tuple[str, str]
+
+
+def _refuse_block(session: Context, what: str) -> None:
+    if session.block.begun:
+        raise NotSupported(
+            f"{what} in a transaction block is not supported in a cluster",
+            detail="Each node does it in a transaction of its own.",
+            hint="Run it by itself, in autocommit.",
+        )
+
+
+def _look(
+    session: Context, thing: Thing, *, makes: bool = False, silent: dict[str, DucktailError] | None = None
+) -> Waiting[dict[str, Facts | None]]:
+    """Node -> the definition that it has; None where it has none.
+
+    Args:
+        makes: it is to be made, and not there.
+        silent: takes the nodes that are away, but for the home, which are not in the answer then.
+
+    Raises:
+        WrongObjectType: 42809 (DuplicateObject, 42710, where it is to be made), the name is that of a stream
+            on a table. DucktailError: a node cannot be asked; nothing has been changed.
+    """
+    part = Part(session.database.cluster.placement.epoch, makes=makes)
+    nodes = other_nodes(session)
+    sql = part.text(render_statement(thing.describe))
+    outcomes = yield from ask_all(session, dict.fromkeys(nodes, (sql, ())), again=True)
+    local = session.database.cluster.placement.local.name
+    try:
+        with own_share(session, part):
+            outcomes[local] = rows_of((yield from thing.plain(session, thing.describe, ())))
+    except DucktailError as error:
+        outcomes[local] = error
+    found: dict[str, Facts | None] = {}
+    for node in sorted(outcomes):
+        outcome = outcomes[node]
+        if isinstance(outcome, UndefinedObject):
+            found[node] = None
+        elif (
+            silent is not None and node != thing.home and isinstance(outcome, CannotConnect | ConnectionLost)
+        ):
+            silent[node] = outcome
+        elif isinstance(outcome, Exception):
+            message = f'{thing.kind.word} "{thing.name}" is unchanged: {outcome}'
+            raise named(outcome, message, "The definition stands on all nodes: all of them must be there.")
+        else:
+            found[node] = {str(name): None if v is None else str(v) for name, v in outcome}
+    for node, facts in found.items():
+        # Of groups only those of topics are told with an identity.
+        if facts is not None and (facts.get("table_name") is not None or "identity" not in facts):
+            raise _on_a_table(thing, node, makes=makes)
+    return found
+
+
+def _on_a_table(thing: Thing, node: str, *, makes: bool) -> DucktailError:
+    name = thing.place[1]
+    detail = f'It is a stream on a table of node "{node}".'
+    if makes:
+        hint = "A topic is on all nodes: it wants a name that no node has."
+        return DuplicateObject(f'stream "{name}" already exists', detail=detail, hint=hint)
+    return WrongObjectType(f'"{name}" is not a topic', detail=detail)
+
+
+def _agreed(thing: Thing, found: Mapping[str, Facts | None]) -> Facts | None:
+    """The definition that all nodes that have one agree on.
+
+    Raises:
+        WrongState: 55000, two do not.
+    """
+    there = [(node, facts) for node, facts in found.items() if facts is not None]
+    for node, facts in there[1:]:
+        first, known = there[0]
+        for name in thing.kind.facts:
+            if facts.get(name) != known.get(name):
+                raise WrongState(
+                    f'nodes "{first}" and "{node}" disagree about {thing.kind.word} "{thing.name}"',
+                    detail=f"Its {name} is {known.get(name)} on the one and {facts.get(name)} on the other.",
+                    hint=f"They are two of one name: DROP {thing.kind.word.upper()} ... CASCADE drops both."
+                    if name == "identity"
+                    else f"ALTER {thing.kind.word.upper()} ... SET makes them alike.",
+                )
+    return there[0][1] if there else None
+
+
+def _do(
+    session: Context,
+    thing: Thing,
+    statement: st.Statement,
+    parts: Part,
+    nodes: Sequence[str],
+    plain: Plain,
+) -> Waiting[Result | None]:
+    """Do a statement on these nodes, the home first; this node's own answer, if it is one of them.
+
+    Raises:
+        DucktailError: a node's; it says where it is done.
+    """
+    local = session.database.cluster.placement.local.name
+    sql = parts.text(render_statement(statement))
+    done: list[str] = []
+    answer: Result | None = None
+    first = [node for node in nodes if node == thing.home]
+    for stage in (first, [node for node in nodes if node != thing.home]):
+        outcomes: dict[str, object] = {}
+        if local in stage:
+            # Here before elsewhere: what is wrong with it is told before another node has done it.
+            try:
+                with own_share(session, parts):
+                    answer = yield from plain(session, statement, ())
+                done.append(local)
+            except DucktailError as error:
+                outcomes[local] = error
+        others = {node: (sql, ()) for node in stage if node != local}
+        if others and local not in outcomes:
+            outcomes |= yield from ask_all(session, others, told=True)
+        failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
+        done += [node for node in others if node not in failed and node in outcomes]
+        if failed:
+            node, first_error = first_failure(failed)
+            if not done:
+                raise first_error
+            left = [name for name in nodes if name not in done]
+            raise named(
+                first_error,
+                f'{thing.kind.word} "{thing.name}": node "{node}": {first_error}',
+                f"It is done on {listed(done)} and not on {listed(left)}.",
+                "What is done stands: run the statement again for the other nodes.",
+            ) from first_error
+    return answer
+
+
+# Topics.
+
+
+def _topic(session: Context, parts: tuple[str, ...], plain: Plain) -> tuple[Thing, st.Name]:
+    schema, name = session.names.new_name(parts)
+    whole = st.Name((schema, name))
+    home = session.database.cluster.placement.home(schema, name).name
+    return Thing(TOPIC, name, st.DescribeStream(whole), plain, home, (schema, name)), whole
+
+
+def _topic_here(session: Context, name: st.Name, look: Plain) -> Waiting[Stream]:
+    """The topic that this node has under a name.
+
+    Raises:
+        UndefinedObject: 42704, no node has it. WrongObjectType: 42809, it is a stream on a table of another
+            one. WrongState: 55000, others have it.
+    """
+    if session.names.find_stream(name.parts) is None:
+        thing, _ = _topic(session, name.parts, look)
+        found = yield from _look(session, thing)
+        _check_everywhere(thing, found)
+    return session.names.stream(name.parts, name.position, "topic")
+
+
+def create_topic(
+    session: Context, made: st.CreateTopic, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """CREATE TOPIC."""
+    _refuse_block(session, "CREATE TOPIC")
+    thing, whole = _topic(session, made.name.parts, look)
+    # A partition without an owner is told before anything is made.
+    partitions = made.options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY
+    owners_of(session, *thing.place, partitions)
+    statement = replace(made, name=whole)
+    silent: dict[str, DucktailError] = {}
+    found = yield from _look(session, thing, makes=True, silent=silent)
+    nodes = _missing(session, thing, found, made.if_not_exists)
+    if nodes:
+        known = _agreed(thing, found)
+        if known is not None:
+            statement = replace(statement, options=_as_there(made, thing, known))
+        uid = str(uuid.uuid4()) if known is None else known["identity"]
+        epoch = session.database.cluster.placement.epoch
+        part = Part(epoch, uid=uid, fresh=known is None, without=tuple(silent))
+        for node, error in silent.items():
+            session.notices.add(
+                f'topic "{made.name.parts[-1]}" is not on node "{node}" yet, which is away',
+                severity="WARNING",
+                sqlstate=error.sqlstate,
+                detail=f"It asks for it when it is back. {error.message[:1].upper()}{error.message[1:]}.",
+            )
+        yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes, plain)
+    return Result.command("CREATE TOPIC")
+
+
+def _missing(
+    session: Context, thing: Thing, found: Mapping[str, Facts | None], if_not_exists: bool
+) -> list[str]:
+    """The nodes that lack a definition.
+
+    Raises:
+        DuplicateObject: 42710, none does. WrongState: 55000, two disagree.
+    """
+    _agreed(thing, found)
+    missing = [node for node, facts in found.items() if facts is None]
+    if not missing:
+        if not if_not_exists:
+            raise DuplicateObject(f'{thing.kind.word} "{thing.name}" already exists')
+        session.notices.add(f'{thing.kind.word} "{thing.name}" already exists, skipping', sqlstate="42710")
+    return missing
+
+
+def _as_there(made: st.CreateTopic, thing: Thing, known: Facts) -> Options:
+    """The options of a topic that other nodes have.
+
+    Raises:
+        DuplicateObject: 42710, the statement asks for another one.
+    """
+    asked = made.options.integer("partitions")
+    if asked is not None and str(asked) != known["partitions"] and not made.if_not_exists:
+        raise DuplicateObject(
+            f'topic "{thing.name}" already exists',
+            detail=f"It has {known['partitions']} partitions, and not {asked}.",
+        )
+    return topic_options(known)
+
+
+def topic_options(known: Facts) -> Options:
+    """The options by which a topic is made as another node has it."""
+    given = [Option(name, int(known[name] or 0)) for name in ("partitions", "buffer_bytes")]
+    given.append(Option("retention", _retention_ms(known)))
+    if known["retention_bytes"] is not None:
+        given.append(Option("retention_bytes", int(known["retention_bytes"])))
+    return Options(tuple(given))
+
+
+def _retention_ms(known: Facts) -> int | None:
+    us = known["retention_us"]
+    return None if us is None else int(us) // 1000
+
+
+def set_topic(
+    session: Context, asked: st.SetStream, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """ALTER TOPIC ... SET."""
+    _refuse_block(session, "ALTER TOPIC")
+    stream = yield from _topic_here(session, asked.name, look)
+    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    yield from _change(session, thing, replace(asked, name=whole), plain)
+    return Result.command("ALTER TOPIC")
+
+
+def comment_on_topic(
+    session: Context, asked: st.CommentOnStream, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """COMMENT ON TOPIC."""
+    if session.block.begun:
+        return (yield from plain(session, asked, parameters))  # Which refuses it, as it does anywhere.
+    stream = yield from _topic_here(session, asked.name, look)
+    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    yield from _change(session, thing, replace(asked, name=whole), plain)
+    return Result.command("COMMENT")
+
+
+def _change(session: Context, thing: Thing, statement: st.Statement, plain: Plain) -> Waiting[None]:
+    """Change a definition on every node; all of them have it.
+
+    Raises:
+        WrongState: 55000, they do not, or not the same one.
+    """
+    found = yield from _look(session, thing)
+    _check_everywhere(thing, found)
+    part = Part(session.database.cluster.placement.epoch)
+    yield from _do(session, thing, statement, part, list(found), plain)
+
+
+def _check_everywhere(thing: Thing, found: Mapping[str, Facts | None]) -> None:
+    """Refuse to change what some nodes have not, or have another one of.
+
+    Raises:
+        WrongState: 55000.
+    """
+    identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
+    if len(set(identities.values())) > 1:
+        _agreed(thing, found)
+    missing = [node for node in found if node not in identities]
+    if missing and identities:
+        raise WrongState(
+            f'node "{missing[0]}" does not have {thing.kind.word} "{thing.name}", '
+            f'which node "{next(iter(identities))}" has',
+            hint=f"CREATE {thing.kind.word.upper()} IF NOT EXISTS gives it to the nodes that lack it.",
+        )
+
+
+def rename_topic(
+    session: Context, asked: st.RenameStream, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """ALTER TOPIC ... RENAME TO: where the placement gives the new name the same owners."""
+    _refuse_block(session, "ALTER TOPIC")
+    stream = yield from _topic_here(session, asked.name, look)
+    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    before = owners_of(session, stream.schema, stream.name, stream.partitions)
+    after = owners_of(session, stream.schema, asked.new, stream.partitions)
+    if before != after:
+        raise NotSupported(
+            f'topic "{stream.name}" cannot be called "{asked.new}": that name has other owners',
+            hint="Events do not move with a name: write the new name into cluster.toml with the same owners.",
+        )
+    yield from _change(session, thing, replace(asked, name=whole), plain)
+    return Result.command("ALTER TOPIC")
+
+
+def drop_topic(
+    session: Context, dropped: st.DropStream, parameters: Values, plain: Plain, look: Plain, show: Plain
+) -> Waiting[Result]:
+    """DROP TOPIC: on all nodes that have it, whosever it is."""
+    _refuse_block(session, "DROP TOPIC")
+    thing, whole = _topic(session, dropped.name.parts, look)
+    found = yield from _look(session, thing)
+    nodes = [node for node, facts in found.items() if facts is not None]
+    if not nodes:
+        return (yield from plain(session, dropped, parameters))
+    if not dropped.cascade:
+        yield from _check_all_read(session, thing, whole, nodes, show)
+    part = Part(session.database.cluster.placement.epoch)
+    # Each node looks once more as it drops its own, under its writer lock: what is published meanwhile stays.
+    statement = replace(dropped, name=whole, if_exists=True)
+    yield from _do(session, thing, statement, part, nodes, plain)
+    return Result.command("DROP TOPIC")
+
+
+def _check_all_read(
+    session: Context, thing: Thing, whole: st.Name, nodes: Sequence[str], show: Plain
+) -> Waiting[None]:
+    """Refuse to drop a topic of which a group has unread events on some node.
+
+    Raises:
+        DependentObjects: 2BP01.
+    """
+    part = Part(session.database.cluster.placement.epoch)
+    asked = st.ShowGroups(whole)
+    local = session.database.cluster.placement.local.name
+    sql = part.text(render_statement(asked))
+    outcomes = yield from ask_all(session, {node: (sql, ()) for node in nodes if node != local})
+    if local in nodes:
+        with own_share(session, part):
+            outcomes[local] = rows_of((yield from show(session, asked, ())))
+    for node, rows in outcomes.items():
+        if isinstance(rows, Exception):
+            raise rows
+        for row in rows:
+            if int(str(row[7])):
+                raise DependentObjects(
+                    f'cannot drop topic "{thing.name}" because consumer group "{row[2]}" has {row[7]} '
+                    f'unread events on node "{node}"',
+                    hint="DROP TOPIC ... CASCADE drops the groups with their offsets as well.",
+                )
+
+
+# Groups.
+
+
+def _group(session: Context, stream: st.Name, name: str, plain: Plain) -> tuple[Thing, st.Name] | None:
+    """A group of a topic; None where it is a group of a stream on a table."""
+    found = session.names.stream(stream.parts, stream.position)
+    if not found.topic:
+        return None
+    whole = st.Name((found.schema, found.name))
+    home = session.database.cluster.placement.home(found.schema, found.name).name
+    place = found.schema, found.name
+    return Thing(GROUP, name, st.DescribeGroup(name, whole), plain, home, place), whole
+
+
+def create_group(
+    session: Context, made: st.CreateGroup, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """CREATE CONSUMER GROUP on a topic: each owner works out where it starts in its own partitions."""
+    group = _group(session, made.stream, name := text(made.group, parameters), look)
+    if group is None:
+        return (yield from plain(session, made, parameters))
+    thing, whole = group
+    _refuse_block(session, "CREATE CONSUMER GROUP on a topic")
+    start = made.start
+    if start.kind == "after":
+        raise InvalidParameterValue(
+            f'START AFTER has no meaning on topic "{whole.last}": its partitions have LSNs of their own',
+            hint="Make the group, and SEEK it TO AFTER a map of LSNs by partition.",
+        )
+    if start.kind == "timestamp":
+        assert start.value is not None
+        start = st.Place("timestamp", str(value_of(start.value, parameters)))
+    found = yield from _look(session, thing)
+    nodes = _missing(session, thing, found, made.if_not_exists)
+    if nodes:
+        known = _agreed(thing, found)
+        uid = str(uuid.uuid4()) if known is None else known["identity"]
+        part = Part(session.database.cluster.placement.epoch, uid=uid)
+        statement = replace(made, stream=whole, group=name, start=start, if_not_exists=False)
+        if known is not None:
+            statement = replace(statement, start=_start_there(known, start), options=group_options(known))
+        yield from _do(session, thing, statement, part, nodes, plain)
+    return Result.command("CREATE CONSUMER GROUP")
+
+
+def _start_there(known: Facts, asked: st.Place) -> st.Place:
+    """The start of a group that other nodes have; one at a time is that of the statement."""
+    kind = str(known["start"])
+    return st.Place(kind) if kind in ("earliest", "latest") else asked
+
+
+def group_options(known: Facts) -> Options:
+    """The options by which a group is made as another node has it."""
+    timeout = Option("session_timeout", int(known["session_timeout_ms"] or 0))
+    return Options((*(Option(name, known[name]) for name in ("on_gap", "on_park")), timeout))
+
+
+def set_group(
+    session: Context, asked: st.SetGroup, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... SET."""
+    group = _group(session, asked.stream, name := text(asked.group, parameters), look)
+    if group is None:
+        return (yield from plain(session, asked, parameters))
+    thing, whole = group
+    _refuse_block(session, "ALTER CONSUMER GROUP on a topic")
+    yield from _change(session, thing, replace(asked, stream=whole, group=name), plain)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def drop_group(
+    session: Context, dropped: st.DropGroup, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """DROP CONSUMER GROUP."""
+    group = _group(session, dropped.stream, name := text(dropped.group, parameters), look)
+    if group is None:
+        return (yield from plain(session, dropped, parameters))
+    thing, whole = group
+    _refuse_block(session, "DROP CONSUMER GROUP on a topic")
+    found = yield from _look(session, thing)
+    nodes = [node for node, facts in found.items() if facts is not None]
+    if not nodes:
+        return (yield from plain(session, dropped, parameters))
+    part = Part(session.database.cluster.placement.epoch)
+    statement = replace(dropped, stream=whole, group=name, if_exists=True)
+    yield from _do(session, thing, statement, part, nodes, plain)
+    return Result.command("DROP CONSUMER GROUP")
+
+
+PlainNaming = Callable[..., Waiting[Result]]
+# How often a node is asked again that makes the same name.
+AGAIN_S = 0.05
+
+
+def create_stream(
+    session: Context, made: st.CreateStream, parameters: tuple[object, ...], plain: PlainNaming
+) -> Waiting[Result]:
+    """CREATE STREAM."""
+    if session.block.begun or session.names.find_stream(made.name.parts) is not None:
+        return (yield from plain(session, made, parameters))
+    place = session.names.new_name(made.name.parts)
+    return (yield from named_anew(session, *place, lambda: plain(session, made, parameters)))
+
+
+def rename_stream(
+    session: Context, asked: st.RenameStream, parameters: tuple[object, ...], plain: PlainNaming
+) -> Waiting[Result]:
+    """ALTER STREAM ... RENAME TO."""
+    stream = session.names.find_stream(asked.name.parts)
+    if session.block.begun or stream is None or fold(stream.name) == fold(asked.new):
+        return (yield from plain(session, asked, parameters))
+    return (
+        yield from named_anew(session, stream.schema, asked.new, lambda: plain(session, asked, parameters))
+    )
+
+
+def named_anew(
+    session: Context, schema: str, name: str, work: Callable[[], Waiting[Result]]
+) -> Waiting[Result]:
+    """Do what gives a stream this name, if no other node has it.
+
+    Raises:
+        DuplicateObject: 42710, one has it, or makes it. LockNotAvailable: 55P03, one makes it for longer than
+            `lock_timeout`.
+    """
+    cluster, clock = session.database.cluster, session.database.clock
+    ends_s = clock.monotonic_s() + session.block.lock_timeout_ms / 1000
+    with cluster.making(key_of(schema, name)):
+        while busy := (yield from _others_making(session, schema, name)):
+            if min(busy) < cluster.placement.local.name:
+                raise DuplicateObject(f'stream "{name}" is being made on node "{min(busy)}"', hint=_HINT)
+            if clock.monotonic_s() > ends_s:
+                raise LockNotAvailable(f'stream "{name}" is being made on node "{min(busy)}"')
+            yield Wait(Future(), AGAIN_S)
+        return (yield from work())
+
+
+_HINT = "A stream is known to all nodes by its name."
+
+
+def _others_making(session: Context, schema: str, name: str) -> Waiting[list[str]]:
+    """The nodes that make this name as well; no other one has it.
+
+    Raises:
+        DuplicateObject: 42710. A node that cannot be asked is a WARNING: tables here are not to wait for it.
+    """
+    part = Part(session.database.cluster.placement.epoch, makes=True)
+    sql = part.text(render_statement(st.DescribeStream(st.Name((schema, name)))))
+    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
+    found = []
+    for node, outcome in outcomes.items():
+        if isinstance(outcome, UndefinedObject):
+            continue
+        if isinstance(outcome, LockNotAvailable):
+            found.append(node)
+        elif isinstance(outcome, DucktailError):
+            message = f'cannot tell whether node "{node}" has a stream "{name}" as well: {outcome}'
+            warn(session, message, outcome, "A name that two nodes have is 55000 when a third one uses it.")
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            raise DuplicateObject(
+                f'stream "{name}" already exists', detail=f'It is on node "{node}".', hint=_HINT
+            )
+    return found
+
+
+def check_not_making(session: Context, name: st.Name) -> None:
+    """Of a name that another node is to make: this one is not at it.
+
+    Raises:
+        LockNotAvailable: 55P03.
+    """
+    if session.part is None or not session.part.makes or len(name.parts) != 2:
+        return
+    cluster = session.database.cluster
+    if session.names.find_stream(name.parts) is None and cluster.is_making(key_of(*name.parts)):
+        raise LockNotAvailable(f'stream "{name}" is being made on node "{cluster.placement.local.name}"')

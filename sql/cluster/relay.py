@@ -1,0 +1,493 @@
+"""The entry node's end: a statement that runs on another node, answered here as if it ran here.
+
+The answer is the owner's own: columns, rows, tag, notices, errors and what it does to read positions. Its
+rows come a reply at a time, the next one when the client has taken the last. In a transaction block a
+stream of another node can be read, as of the moment of that read: it is in no snapshot of this node's; what
+would have to be atomic with the block's own writes is refused. Source: docs/design/cluster.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...engine.errors import (
+    CachedPlanChanged,
+    CannotConnect,
+    ConnectionLost,
+    DucktailError,
+    DuplicateObject,
+    NotSupported,
+    UndefinedObject,
+    UndefinedTable,
+    WrongState,
+)
+from ...engine.placement.membership import ROUTED
+from ...engine.placement.placement import Node
+from ...engine.quoting import fold, literal
+from ...engine.values.pgtypes import pg_type
+from ...engine.waiting import Waiting
+from ...engine.waiting import drive as run_blocking
+from ..language import statements as st
+from ..language import statements as sto
+from ..language.parse import Query
+from ..peers.links import Links
+from ..peers.peer_frames import batch_of, head_of, tail_of
+from ..peers.request import CLOSE, FAILED, FETCH, Request
+from ..read_shape.shape import shapes_of
+from ..results.results import ReadySource, Result, ResultBatch, ResultColumn
+from ..session_state.context import Context
+from ..session_state.run_text import text
+from ..session_state.statement import Description, ParsedStatement
+from ..text.classified import Classified, Kind
+from ..text.classify import classify
+from . import routing
+from .definitions import named_anew
+
+# Statements of ours that change nothing at the owner: sent again after a broken connection, and allowed in
+# a transaction block.
+_READING = (
+    st.ShowPartitions,
+    st.ShowGroups,
+    st.ShowOffsets,
+    st.ShowMembers,
+    st.ShowParked,
+    st.ShowReadPosition,
+    st.DescribeStream,
+    st.DescribeGroup,
+    st.ShowCreateStream,
+    sto.ShowBookmarks,
+    sto.ShowCheckpoints,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """That a statement runs on another node.
+
+    Args:
+        streams: those that it names, as they are written.
+        catalog: the version of this node's catalog that does not have them.
+    """
+
+    node: Node
+    streams: tuple[str, ...]
+    catalog: int
+
+
+def placed(session: Context, classified: Classified, node: object) -> tuple[Away | None, object]:
+    """Where a statement runs, if that is another node; and the statement, with the scans that are fetched.
+
+    Raises:
+        routing.Ask, routing.Describe: other nodes must be asked first. NotSupported: 0A000, it is about
+            several nodes.
+    """
+    place = routing.placed(session, classified, node)
+    if place.scans:
+        assert isinstance(node, Query)
+        return None, routing.marked(session, node, place.scans)
+    if place.home is None:
+        return None, node
+    names = tuple(str(name) for name in routing.names(session, classified, node))
+    return Away(place.home, names, session.database.catalog.version), node
+
+
+def is_apart(session: Context, statement: ParsedStatement) -> bool:
+    """Whether it runs on another node, or reads what is there, or may do so by now."""
+    if session.links is None:
+        return False
+    if statement.away is not None or statement.lacks:
+        return True
+    if statement.epoch != session.database.cluster.placement.epoch:
+        return True  # A topic may be another node's now, or no longer be one node's alone.
+    return any(there is not None for there, _ in _scans_away(statement))
+
+
+def as_now(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatement]:
+    """A prepared statement with its streams where they are now: here since, on another node, or nowhere.
+
+    Raises:
+        CachedPlanChanged: 0A000, its rows are of other types than its client was told.
+        UndefinedObject: 42704, a stream is nowhere any more.
+    """
+    away, epoch = statement.away, session.database.cluster.placement.epoch
+    known = isinstance(away, Away) and away.catalog == session.database.catalog.version
+    if known and statement.epoch == epoch:
+        return statement
+    oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
+    again = yield from session.parse(statement.text, oids, told=False)
+    if again.away is not None:
+        if again.told_there and statement.described is not None:
+            again.tell(statement.description)
+        return again.as_arrow() if statement.arrow else again
+    if away is None and _scans_away(again) == _scans_away(statement):
+        statement.epoch = epoch
+        return statement
+    if statement.described is not None and _oids(statement.described) != _oids(again.columns):
+        statement.forget()
+        raise CachedPlanChanged
+    return again.as_arrow() if statement.arrow else again
+
+
+def _scans_away(statement: ParsedStatement) -> list[tuple[str | None, tuple[tuple[str, str], ...]]]:
+    """Of each scan the other node that has its stream, and the columns that are known of it."""
+    node = statement.node
+    return [(scan.away, scan.typed) for scan in node.scans] if isinstance(node, Query) else []
+
+
+def is_told_there(statement: ParsedStatement) -> bool:
+    """Whether another node says what a statement's columns are, or those of a scan in it."""
+    if statement.away is not None:
+        return not describes_itself(statement)
+    return any(typed for there, typed in _scans_away(statement) if there is not None)
+
+
+def describes_itself(statement: ParsedStatement) -> bool:
+    """Whether what a client is told of it before it runs is the same on every node."""
+    node = statement.node
+    if isinstance(node, Query):
+        plain = len(node.scans) == 1 and node.scans[0].envelope == "json" and node.transactions is None
+        return plain and shapes_of(node)[0].plain is not None
+    return statement.classified.kind is Kind.OURS and not isinstance(node, sto.Publish)
+
+
+def execute(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a statement where its streams are.
+
+    Raises:
+        NotSupported: 0A000, it writes there, in a transaction block.
+        CannotConnect: 08001. ConnectionLost: 08006. DucktailError: the owner's.
+    """
+    away = statement.away
+    assert isinstance(away, Away)
+    reads = _reads(statement)
+    if session.block.begun and not reads:
+        raise NotSupported(
+            f"{statement.classified.verb} on node {away.node.name} cannot be part of a transaction here",
+            detail=f"{_streams(away)} on another node, and two nodes cannot commit as one.",
+            hint="Run it outside of a transaction block, or on that node.",
+        )
+    if isinstance(statement.node, st.RenameStream):
+        # That node asks no other: whether one has the name is asked from here.
+        known = _links(session).remote.known
+        keys = routing.keys_of_name(session, statement.node.name)
+        schema = next((key[0] for key in keys if known(key) == away.node), session.names.path[0])
+        if session.names.find_stream((schema, statement.node.new)) is not None:
+            raise DuplicateObject(f'stream "{statement.node.new}" already exists')
+        return (
+            yield from named_anew(
+                session, schema, statement.node.new, lambda: _executed(session, statement, parameters)
+            )
+        )
+    return (yield from _executed(session, statement, parameters))
+
+
+def _executed(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """The same, where nothing is in its way."""
+    source = yield from _source(session, statement, parameters, session.first_rows)
+    if source.columns is None:
+        assert source.tag is not None, "a statement without rows is answered whole"
+        return Result.command(source.tag)
+    # Nearly all answers come in one reply: nothing of theirs is waited for, or can fail, any more.
+    result = Result(source.columns, source.ready() or source, source.tag_of, on_fail=source.failed)
+    result.arrow_schema = source.schema
+    _check_types(statement, result)
+    return result
+
+
+def read_apart(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[RowSource]:
+    """Run a query where its streams are, for a statement of this node's own; its rows come as Arrow.
+
+    What it reads becomes a read position when `RowSource.counts` says so.
+
+    Raises:
+        CannotConnect: 08001. ConnectionLost: 08006. DucktailError: the owner's.
+    """
+    return (yield from _source(session, statement.as_arrow(), parameters, None, apart=True))
+
+
+def _source(
+    session: Context,
+    statement: ParsedStatement,
+    parameters: tuple[object, ...],
+    rows: int | None,
+    *,
+    apart: bool = False,
+) -> Waiting[RowSource]:
+    """What a statement answers there, as it begins."""
+    away = statement.away
+    assert isinstance(away, Away)
+    reads = _reads(statement)
+    request = Request(
+        "execute",
+        statement.text,
+        statement.parameter_types_given,
+        parameters,
+        rows=rows,
+        portal=_links(session).number(),
+        arrow=statement.arrow,
+        apart=apart,
+    )
+    node = away.node
+    _check_sure(session, statement, parameters)
+    session.database.cluster.count(ROUTED)
+    try:
+        source = yield from _begun(session, away, node, request, again=reads)
+    except ConnectionLost:
+        if reads and not apart:
+            _links(session).unsure |= _members(statement, parameters)
+        raise
+    except (UndefinedObject, UndefinedTable) as error:
+        moved = yield from _moved(session, statement, away)
+        if moved is None:
+            raise _told(session, statement, away, error) from error
+        node = moved
+        source = yield from _begun(session, away, node, request, again=reads)
+    if reads and not apart and (members := _members(statement, parameters)):
+        _links(session).unsure -= members
+        source.members = members
+    if session.block.begun:
+        _links(session).has_read(node)
+    return source
+
+
+def _members(statement: ParsedStatement, parameters: tuple[object, ...]) -> frozenset[tuple[str, str]]:
+    """Group and member, as whom a statement reads or whose read position it commits."""
+    node = statement.node
+    found: list[tuple[st.Text | None, st.Text | None]] = []
+    if isinstance(node, Query):
+        found = [(scan.group, scan.member) for scan in node.scans]
+    elif isinstance(node, st.CommitOffsets) and node.at is None:
+        found = [(node.group, node.member)]
+    return frozenset(
+        (fold(text(group, parameters)), text(member, parameters))
+        for group, member in found
+        if group is not None and member is not None
+    )
+
+
+def _check_sure(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> None:
+    """A member's read position is not committed where the answer of its latest read was lost.
+
+    Raises:
+        WrongState: 55000.
+    """
+    unsure = _links(session).unsure
+    if unsure and isinstance(statement.node, st.CommitOffsets):
+        for group, member in unsure & _members(statement, parameters):
+            raise WrongState(
+                f'the answer to the latest read of group "{group}" by member {literal(member)} is lost',
+                detail="Nothing was committed.",
+                hint="Read again: what was not committed comes again.",
+            )
+
+
+def _check_types(statement: ParsedStatement, result: Result) -> None:
+    """What a client has been told of an answer's types holds: the owner may have made a table anew.
+
+    Raises:
+        CachedPlanChanged: 0A000.
+    """
+    if statement.described is not None and _oids(statement.described) != _oids(result.columns):
+        result.fail()
+        statement.forget()
+        raise CachedPlanChanged
+
+
+def _oids(columns: Sequence[ResultColumn] | None) -> list[int] | None:
+    return None if columns is None else [pg_type(column.type).oid for column in columns]
+
+
+def describe(session: Context, statement: ParsedStatement) -> Waiting[Description]:
+    """What a client is told of a statement before it runs, as the owner says it."""
+    away = statement.away
+    assert isinstance(away, Away)
+    request = Request("describe", statement.text, statement.parameter_types_given)
+    try:
+        reply = yield from _links(session).ask(session, away.node, request, again=True)
+    except (CannotConnect, ConnectionLost) as error:
+        raise _where(away, error) from error
+    except (UndefinedObject, UndefinedTable) as error:
+        moved = yield from _moved(session, statement, away)
+        if moved is None:
+            raise _told(session, statement, away, error) from error
+        reply = yield from _links(session).ask(session, moved, request, again=True)
+    head = head_of(reply.frames[0])
+    return Description(head.parameters, head.columns)
+
+
+def columns_of(session: Context, node: Node, text: str) -> Waiting[tuple[ResultColumn, ...]]:
+    """The columns of a query, as a node says them."""
+    reply = yield from _links(session).ask(session, node, Request("describe", text), again=True)
+    return head_of(reply.frames[0]).columns or ()
+
+
+def describe_now(session: Context, statement: ParsedStatement) -> Description:
+    """The same for a statement inside another; blocks the worker thread."""
+    return run_blocking(session.within_call(statement.text, lambda: describe(session, statement)))
+
+
+def _links(session: Context) -> Links:
+    links = session.links
+    assert links is not None, "what runs on another node was found through links"
+    return links
+
+
+def _reads(statement: ParsedStatement) -> bool:
+    """Whether it changes nothing at the owner but what its session there has read."""
+    classified, node = statement.classified, statement.node
+    if classified.kind is Kind.EXPLAIN and classified.explain is not None:
+        return classify(classified.explain.inner).kind is Kind.READ
+    if isinstance(node, Query):
+        return classified.kind is Kind.READ and not classified.cte_writes
+    return isinstance(node, _READING)
+
+
+def _streams(away: Away) -> str:
+    names = ", ".join(f'"{name}"' for name in away.streams)
+    return f"Stream{'s' * (len(away.streams) > 1)} {names} {'are' if len(away.streams) > 1 else 'is'}"
+
+
+def _begun(session: Context, away: Away, node: Node, request: Request, *, again: bool) -> Waiting[RowSource]:
+    try:
+        reply = yield from _links(session).ask(session, node, request, again=again)
+    except (CannotConnect, ConnectionLost) as error:
+        raise _where(away, error) from error
+    return RowSource(session, away, node, request, reply.frames)
+
+
+def _where(away: Away, error: DucktailError) -> DucktailError:
+    """An error of a connection, with what was wanted there."""
+    streams = f"{_streams(away)} there."
+    error.detail = streams if error.detail is None else f"{streams} {error.detail}"
+    return error
+
+
+def _moved(session: Context, statement: ParsedStatement, away: Away) -> Waiting[Node | None]:
+    """Another node that has the streams of a statement, where the directory was wrong; None: it was right."""
+    links = _links(session)
+    keys = routing.keys_of(session, statement.classified, statement.node)
+    for key in keys:
+        links.remote.forget(key)
+    found = yield from links.look_up(keys)
+    others = {node.name: node for node in found.values()}
+    if len(others) != 1:
+        return None
+    (node,) = others.values()
+    return None if node.name == away.node.name else node
+
+
+def _told(session: Context, statement: ParsedStatement, away: Away, error: DucktailError) -> DucktailError:
+    """An error of the owner's about a name, with a hint where that name is one of this node's tables."""
+    if isinstance(error, UndefinedTable):
+        error.detail = error.detail or f"The statement runs on node {away.node.name}. {_streams(away)} there."
+        error.hint = "None of its tables is on this node, so it sees those of the stream's own node."
+    return error
+
+
+class RowSource:
+    """The rows of an answer, a reply at a time.
+
+    Attributes:
+        columns: None where it has none.
+        tag: the command tag, once all rows are there.
+        members: group and member, as whom it reads.
+    """
+
+    detached = True  # Other statements of the session leave it alone.
+    counts_asked = True  # The rows that are asked for are those that its owner takes for read.
+
+    def __init__(
+        self, session: Context, away: Away, node: Node, asked: Request, frames: tuple[bytes, ...]
+    ) -> None:
+        head = head_of(frames[0])
+        self.columns, self.schema = head.columns, head.schema
+        self.tag: str | None = None
+        self._session = session
+        self._away = away
+        self._node = node
+        self._portal, self._apart = asked.portal, asked.apart
+        self._waiting: deque[bytes] = deque()
+        self._more = True
+        self.members: frozenset[tuple[str, str]] = frozenset()
+        _links(session).goes_on(node, asked.portal)
+        self._take(frames[1:])
+
+    def _take(self, frames: tuple[bytes, ...]) -> None:
+        tail = tail_of(frames[-1])
+        self.tag, self._more = tail.tag, tail.more
+        self._waiting.extend(frames[:-1])
+        if not self._more:
+            _links(self._session).ended(self._node, self._portal)
+
+    def tag_of(self, rows: int) -> str:
+        """The owner's tag."""
+        assert self.tag is not None, "an answer that is complete has its tag"
+        return self.tag
+
+    def ready(self) -> ReadySource | None:
+        """All rows, where they are here."""
+        return None if self._more else ReadySource([batch_of(frame) for frame in self._waiting])
+
+    @property
+    def inline(self) -> bool:
+        """Whether the next rows are here, or there are none."""
+        return bool(self._waiting) or not self._more
+
+    def arrive(self, limit: int | None) -> Waiting[None]:
+        """Wait for the next rows, at most `limit`.
+
+        Raises:
+            ConnectionLost: 08006, their node is lost. DucktailError: the statement failed there.
+        """
+        if self.inline:
+            return
+        links = _links(self._session)
+        request = Request(FETCH, rows=limit, portal=self._portal, apart=self._apart)
+        try:
+            reply = yield from links.ask(self._session, self._node, request)
+        except (CannotConnect, ConnectionLost) as error:
+            self._more = False
+            links.ended(self._node, self._portal)
+            links.unsure |= self.members
+            raise _where(self._away, error) from error
+        self._take(reply.frames)
+
+    def next(self, limit: int | None) -> ResultBatch | None:
+        """The next rows; blocks where they have not been waited for."""
+        if not self.inline:
+            run_blocking(self.arrive(limit))
+        return batch_of(self._waiting.popleft()) if self._waiting else None
+
+    def counts(self, *, through: int | None = None, reason: str | None = None, member: bool = False) -> None:
+        """What has been read apart becomes the read position there.
+
+        Args:
+            through: the LSN up to which it counts; None: all of it.
+            reason: why it leaves none instead.
+            member: other connections may go on from there: the owner knows before the client does.
+        """
+        if self._session.links is not None:
+            more = {"through": through, "reason": reason}
+            told = Request("counts", portal=self._portal, more=more)
+            if (future := self._session.links.later(self._node, told)) is not None and member:
+                self._session.told.append(future)
+
+    def failed(self) -> None:
+        """The client gets no more of it: what its owner has given does not count."""
+        if self._session.links is not None:
+            self._session.links.later(self._node, Request(FAILED, portal=self._portal))
+            self._session.links.ended(self._node, self._portal)
+
+    def close(self) -> None:
+        """Give the rest up."""
+        if self._more and self._session.links is not None:
+            self._session.links.later(self._node, Request(CLOSE, portal=self._portal))
+            self._session.links.ended(self._node, self._portal)
+        self._more = False
+        self._waiting.clear()

@@ -1,1 +1,0 @@
-"""Python's DB-API (PEP 249) over a session, without the wire."""

@@ -1,0 +1,655 @@
+"""CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
+
+A captured table changes only in ways that its streams can tell (`engine/table_changes/alter_table.py`), a
+stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it: a
+CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+
+import duckdb
+
+from ...engine.catalog.captured_tables import Captured
+from ...engine.catalog.filters import types_in
+from ...engine.catalog.triggers import read_triggers
+from ...engine.definitions import drop, stream_spec
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TABLE, TEMPORARY, read_objects
+from ...engine.duck.queries import ask
+from ...engine.duck.table_shape import RESERVED_PREFIX
+from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
+from ...engine.quoting import fold, folded_sql, ident
+from ...engine.table_changes import alter_table, renames, schema_tables
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.names import OURS, Key
+from ..session_state.queries import refuse_captured
+from ..session_state.run_text import count_of
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Classified, DdlFacts, Name
+from . import replace_table, reserved_names
+
+# What ALTER TABLE may do to a table with streams (`classify_ddl`).
+ALTERED = frozenset(
+    {
+        *("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "ALTER TYPE", "RENAME TO"),
+        *("SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"),
+    }
+)
+# What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
+BUILT_IN = {
+    "MACRO": ("function", f"system.main.duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
+    "TYPE": ("type", f"system.main.duckdb_types() WHERE internal AND {folded_sql('type_name')}"),
+}
+
+
+def run_ddl(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a DDL statement that reads no stream."""
+    return (yield from define(session, statement.classified, parameters))
+
+
+def define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a DDL text: the user's own, or the same with its stream scans replaced."""
+    facts = classified.ddl
+    assert facts is not None
+    reserved_names.refuse_schema(session, facts)
+    _guard_names(facts)
+    captured = _captured_to_drop(session, facts)
+    if captured is not None:
+        return (yield from _drop_captured(session, classified, captured))
+    given_up = _captured_to_give_up(session, facts)
+    if given_up is not None:
+        return (yield from _give_up_captured(session, classified, given_up))
+    altered = _captured_to_alter(session, facts)
+    if altered is not None:
+        return (yield from _alter_captured(session, classified, altered))
+    replaced = replaced_captured(session, facts)
+    if replaced is not None:
+        if classified.cte_writes:
+            refuse_captured(session, classified.text)
+        session.names.refuse_hidden(replaced.key)
+        return (yield from replace_table.replace(session, classified, parameters, replaced))
+    if facts.object_type == "TRIGGER":
+        return (yield from _define_trigger(session, classified))
+    indexed = _captured_to_index(session, facts)
+    if indexed is not None:
+        return (yield from _index_captured(session, classified, indexed))
+    keys = _guard(session, facts)
+    if classified.may_write:
+        keys += refuse_captured(session, classified.text) if classified.cte_writes else []
+    if facts.verb == "CREATE":
+        _guard_built_in(session, facts)
+    made = _made_in_captured_schema(session, facts)
+    if made is not None:
+        return (yield from _make_captured(session, classified, parameters, made, keys))
+    if session.block.begun:
+        session.block.touched()
+    transactions = session.database.transactions
+    if facts.renamed is not None and session.block.transaction is not None:
+        within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
+        for key in keys:
+            yield from renames.claim_table(session.database, within, key, facts.renamed, timeout_ms)
+    keys += _schema_of_tables(session, facts)
+    drops = facts.verb == "DROP" and facts.object_type == "TABLE"
+    gone = [session.names.table_key(name) for name in facts.names] if drops else []
+    try:
+        for key in keys:
+            free = yield from session.block.enter_plain(key, drops=facts.verb == "DROP")
+            if not free and not _harmless(facts):
+                raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        if _made_in_captured_schema(session, facts) is not None:
+            raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
+        # What a block changes others see when it commits.
+        changing = nullcontext() if session.block.begun else session.database.catalog.changes.changing()
+        try:
+            with changing:
+                if facts.verb == "DROP" and facts.cascade:
+                    rows = _drop_cascade(session, classified, facts)
+                else:
+                    rows = count_of(session, classified.text, parameters)
+            schema_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
+        except duckdb.Error as error:
+            raise translated(error, classified.text) from error
+    finally:
+        if not session.block.begun:
+            transactions.gate.leave(session.id)
+    session.block.defined()
+    if facts.object_type == "INDEX":
+        _note_index(session)
+    if session.database.catalog.triggers.all and (facts.verb == "DROP" or facts.or_replace):
+        _note_triggers(session)
+    _note_temporary(session, facts)
+    if facts.as_select:
+        return Result.command(f"SELECT {rows}")
+    return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
+    """The table that a CREATE TABLE makes, or that gets its name by an ALTER TABLE, where streams are over
+    all tables of its schema: it is none of theirs yet."""
+    if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
+        return None
+    if facts.verb == "CREATE":
+        key = session.names.made_key(facts.table)
+    elif facts.verb == "ALTER" and facts.renamed is not None:
+        schema, _ = session.names.table_key(facts.table)
+        key = (schema, fold(facts.renamed))
+    else:
+        return None
+    if key in session.block.tables or not session.database.catalog.over_schema(key[0]):
+        return None
+    if facts.if_not_exists and session.names.kind_of(key) is not None:
+        return None  # It makes none.
+    return key
+
+
+def _schema_of_tables(session: Context, facts: DdlFacts) -> list[Key]:
+    """Under which the gate is told that tables of a schema are made, renamed or dropped."""
+    if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
+        return []
+    schema = _key(session, facts, facts.table)[0]
+    return [] if schema in (TEMPORARY, OURS) else [stream_spec.all_of(schema)]
+
+
+def _make_captured(
+    session: Context,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    made: Key,
+    changed: list[Key],
+) -> Waiting[Result]:
+    """CREATE TABLE where streams are over all tables of the schema: all of its rows are events.
+
+    Args:
+        made: the name that a table gets.
+        changed: the tables that the statement changes.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    session.names.refuse_hidden(made)
+
+    def work(transaction: Transaction) -> Waiting[int]:
+        timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        transaction.ddl = True
+        yield from schema_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
+        for key in changed:
+            free = yield from session.block.enter_plain(key)
+            # Another transaction may have made it meanwhile: to CREATE TABLE DuckDB says that it is there.
+            if not free and (facts.verb != "CREATE" or facts.or_replace):
+                raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        try:
+            rows = count_of(session, classified.text, parameters)
+            if facts.verb == "ALTER":
+                schema_tables.forget_aside(session.database, session.cursor, changed, transaction)
+        except duckdb.Error as error:
+            raise translated(error, classified.text) from error
+        return rows
+
+    rows = yield from session.block.unit(work)
+    session.block.defined()
+    return Result.command(f"SELECT {rows}" if facts.as_select else f"{facts.verb} TABLE")
+
+
+def drops_captured(session: Context, facts: DdlFacts) -> bool:
+    """Whether it is the DROP TABLE ... CASCADE of a captured table: a transaction of its own."""
+    return _captured_to_drop(session, facts) is not None
+
+
+def alters_captured(session: Context, facts: DdlFacts) -> bool:
+    """Whether it is an ALTER TABLE that makes a captured table's next version."""
+    return _captured_to_alter(session, facts) is not None
+
+
+def _captured_to_alter(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table that an ALTER TABLE changes in a way that its streams can tell."""
+    if facts.verb != "ALTER" or facts.action not in ALTERED or facts.table is None:
+        return None
+    key = session.names.table_key(facts.table)
+    return key if key in session.block.tables else None
+
+
+def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
+    facts = classified.ddl
+    assert facts is not None
+    for stream in session.block.tables[key].streams:
+        session.names.refuse_hidden_of(stream)
+    retypes = facts.action == "ALTER TYPE"
+    rewrites = retypes and any(token.kind == "USING" for token in classified.tokens)
+    annotation = session.variables.annotation
+    asked = alter_table.Alteration(classified.text, facts.renamed, annotation, retypes, rewrites)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        timeout_ms = session.block.lock_timeout_ms
+        yield from _enter_judged(session, transaction, key, classified)
+        yield from alter_table.alter_table(session.database, transaction, key, asked, timeout_ms)
+
+    yield from session.block.unit(work)
+    session.block.defined()
+    return Result.command("ALTER TABLE")
+
+
+def _enter_judged(
+    session: Context, transaction: Transaction, key: Key, classified: Classified
+) -> Waiting[Captured]:
+    """Enter a captured table, and ask once more: while this waited another may have got its name.
+
+    Raises:
+        DucktailError: it may not, or the table is not captured any more.
+    """
+    timeout_ms, transactions = session.block.lock_timeout_ms, session.database.transactions
+    captured = yield from transactions.enter_still_captured(transaction, key, timeout_ms)
+    transaction.ddl = True
+    session.judge(classified)
+    return captured
+
+
+def _captured_to_index(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table that a CREATE INDEX is on."""
+    if facts.verb != "CREATE" or facts.object_type != "INDEX" or facts.table is None:
+        return None
+    key = session.names.table_key(facts.table)
+    return key if key in session.block.tables else None
+
+
+def _index_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """Make an index of a table with streams, under the writer lock.
+
+    DuckDB lets a table be renamed or dropped beside it, in a transaction that does not see the index. What is
+    left of that is an index of no table, with which no table can be written any more.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    _guard_names(facts)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _enter_judged(session, transaction, key, classified)
+        _run_by_duckdb(session, classified)
+
+    yield from session.block.unit(work)
+    session.block.defined()
+    _note_index(session)
+    return Result.command("CREATE INDEX")
+
+
+def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]:
+    """CREATE or DROP TRIGGER, under the writer lock: nobody makes a stream on what it writes meanwhile.
+
+    Raises:
+        NotSupported: 0A000, it would write what is captured unseen, or is on a table with streams.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    transactions = session.database.transactions
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        transaction.ddl = True
+        _run_by_duckdb(session, classified)
+        tables = transactions.tables(transaction)
+        there = read_triggers(transaction.cursor)
+        if facts.verb == "CREATE" and any(there.on(key) for key in tables):
+            raise NotSupported(
+                "a table with streams cannot have a trigger",
+                hint="A stream gives its changes: a program that reads them can write others.",
+            )
+        ours = [one.key for one in session.names.objects() if one.kind == TABLE and one.key[0] == OURS]
+        if facts.verb == "CREATE" and any(there.that_write([*tables, *ours])):
+            raise NotSupported(
+                "a trigger cannot write a table with streams",
+                detail="What a trigger writes is not captured. A table that it names without its schema may "
+                "be one of that name in any schema.",
+                hint="Write the schema before the table's name, or drop the streams.",
+            )
+
+    yield from session.block.unit(work)
+    session.block.defined()
+    _note_triggers(session)
+    return Result.command(f"{facts.verb} TRIGGER")
+
+
+def _note_triggers(session: Context) -> None:
+    """Triggers have come, or may have gone with a table: the engine looks again, once that is committed."""
+    transactions = session.database.transactions
+    if session.block.begun:
+        session.block.opened().after_commit.append(transactions.look_for_triggers)
+    else:
+        transactions.look_for_triggers()
+
+
+def _run_by_duckdb(session: Context, classified: Classified) -> None:
+    """The user's own text, in the transaction that has the table's lock.
+
+    Raises:
+        DucktailError: what DuckDB said.
+    """
+    try:
+        count_of(session, classified.text, ())
+    except duckdb.Error as error:
+        raise translated(error, classified.text) from error
+
+
+def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table whose place another one may take until COMMIT.
+
+    That of a DROP TABLE inside a transaction, or of one whose streams go on without it, and of a
+    CREATE OR REPLACE TABLE with a list of columns.
+    """
+    if facts.object_type != "TABLE" or facts.table is None or len(facts.names) > 1 or facts.temporary:
+        return None
+    if facts.verb == "DROP":
+        key = session.names.table_key(facts.table)
+        captured = session.block.tables.get(key)
+        if captured is not None and captured.may_go:
+            return key
+        if not session.block.begun or facts.cascade:
+            return None
+    elif facts.verb == "CREATE" and facts.or_replace and not facts.as_select:
+        key = session.names.made_key(facts.table)
+    else:
+        return None
+    return key if key in session.block.tables else None
+
+
+def _give_up_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """Drop a table with streams, or make it anew: which table they follow is seen at COMMIT."""
+    facts = classified.ddl
+    assert facts is not None
+    for stream in session.block.tables[key].streams:
+        session.names.refuse_hidden_of(stream)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        yield from _enter_judged(session, transaction, key, classified)
+        yield from renames.drop(session.database, transaction, key, annotation, timeout_ms)
+        if facts.verb == "CREATE":
+            _run_by_duckdb(session, classified)
+
+    yield from session.block.unit(work)
+    session.block.defined()
+    return Result.command(f"{facts.verb} TABLE")
+
+
+def replaced_captured(session: Context, facts: DdlFacts) -> Captured | None:
+    """The captured table whose rows a CREATE OR REPLACE TABLE ... AS replaces; the table itself stays."""
+    if facts.verb != "CREATE" or facts.object_type != "TABLE" or facts.table is None:
+        return None
+    if facts.temporary or not (facts.or_replace and facts.as_select):
+        return None
+    return session.block.tables.get(session.names.made_key(facts.table))
+
+
+def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
+    """The captured table that a DROP TABLE ... CASCADE names.
+
+    Raises:
+        NotSupported: 0A000, it names others beside it.
+    """
+    if facts.verb != "DROP" or facts.object_type != "TABLE" or not facts.cascade:
+        return None
+    keys = [session.names.table_key(name) for name in facts.names]
+    tables = session.block.tables
+    found = next((tables[key] for key in keys if key in tables), None)
+    if found is not None and len(keys) > 1:
+        raise NotSupported(
+            f'DROP TABLE of several tables is not supported where one has streams: "{found.shape.name}"',
+            hint="DROP TABLE it by itself.",
+        )
+    if found is None or found.may_go:
+        return None  # Its streams go on without it.
+    if any(stream.of_schema is not None for stream in found.streams):
+        raise _streams_beside(found)
+    return found
+
+
+def _streams_beside(captured: Captured) -> DependentObjects:
+    return DependentObjects(
+        f'cannot drop table "{captured.shape.name}" because it has streams beside one on all tables',
+        hint="DROP STREAM those that are on it by name, and then the table: that one goes on.",
+    )
+
+
+def _drop_captured(session: Context, classified: Classified, captured: Captured) -> Waiting[Result]:
+    """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not.
+
+    Raises:
+        ActiveTransaction: 25001, as DROP STREAM.
+    """
+    session.block.refuse_within("DROP TABLE of a table with streams")
+    for stream in captured.streams:
+        session.names.refuse_hidden_of(stream)
+    told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
+    dropped = yield from drop.drop_table(
+        session.database,
+        session.id,
+        session.cursor,
+        captured.key,
+        session.block.lock_timeout_ms,
+        lambda: session.judge(classified),
+    )
+    for stream in dropped:
+        if stream.stream_id in told:
+            session.notices.add(f'drop cascades to stream "{stream.name}"')
+    return Result.command("DROP TABLE")
+
+
+def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
+    """DROP ... CASCADE: DuckDB drops tables by it that the statement does not name.
+
+    Raises:
+        DependentObjects: 2BP01, a captured table would be among them.
+    """
+    outside = not session.block.begun
+    if outside:
+        session.cursor.execute("BEGIN")
+    try:
+        before = read_objects(session.cursor, session.database.catalog_name)
+        rows = count_of(session, classified.text, ())
+        there = read_objects(session.cursor, session.database.catalog_name)
+        if any(one.key[0] == OURS and there.identity(one) != one.oid for one in before):
+            raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+        gone = [key for key in session.block.tables if there.get(TABLE, *key) is None]
+        if gone:
+            raise DependentObjects(
+                f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams, '
+                "depends on it",
+                hint="DROP STREAM first.",
+            )
+    except BaseException:
+        if outside:
+            with suppress(duckdb.Error):
+                session.cursor.execute("ROLLBACK")
+        raise
+    if outside:
+        session.cursor.execute("COMMIT")
+    return rows
+
+
+def _tables(session: Context) -> list[Key]:
+    """All tables of the database but ours."""
+    return [one.key for one in session.names.objects() if one.kind == TABLE and one.key[0] != OURS]
+
+
+def _guard_built_in(session: Context, facts: DdlFacts) -> None:
+    """A macro or a type under a built-in one's name (json, say) would change what our own SQL means.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    asked = BUILT_IN.get(facts.object_type)
+    if asked is None:
+        return
+    what, there = asked
+    for name in facts.names:
+        (count,) = ask(session.meta, f"SELECT count(*) FROM {there} = $1", [fold(name[-1])])
+        if count:
+            made = facts.object_type.lower()
+            raise NotSupported(
+                f'"{name[-1]}" is a built-in {what}, and a {made} cannot take its name',
+                hint=f"Give the {made} a name of its own.",
+            )
+
+
+def _harmless(facts: DdlFacts) -> bool:
+    """Whether it leaves a captured table's columns and rows as they are."""
+    return facts.verb == "COMMENT"
+
+
+def _guard(session: Context, facts: DdlFacts) -> list[Key]:
+    """Refuse what would break a stream; the tables that the statement changes."""
+    if facts.verb == "CREATE" and facts.temporary:
+        return []  # It hides a table of its name from this session, and changes none.
+    if facts.object_type == "SCHEMA":
+        for name in facts.names:
+            _guard_schema(session, facts, fold(name[-1]))
+    if facts.object_type in ("SCHEMA", "TYPE") and (facts.verb == "DROP" or facts.or_replace):
+        _guard_types(session, facts)
+    if facts.verb == "DROP" and facts.cascade:
+        # Any table may go with it: a CREATE STREAM beside it has to wait.
+        return [key for key in _tables(session) if key not in session.block.tables]
+    if facts.object_type == "SCHEMA":
+        return []
+    for name in facts.names:
+        if len(name) > 1 and fold(name[-2]) == OURS and facts.object_type != "COLUMN":
+            raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if facts.object_type in ("TABLE", "VIEW"):
+        for name in facts.names:
+            _guard_relation(session, facts, name)
+    elif facts.object_type == "COLUMN" and facts.table is not None:
+        _guard_relation(session, facts, facts.table)
+    if facts.table is None:
+        return []
+    key = _key(session, facts, facts.table)
+    if key[0] == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if key in session.block.tables:
+        if not _harmless(facts):
+            _refuse_captured_ddl(facts, session.block.tables[key])
+        return []
+    return [key] if key[0] != TEMPORARY else []
+
+
+def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
+    """The table or view of a name: what is made goes into the search path's first schema."""
+    if facts.verb == "CREATE" and facts.object_type != "INDEX":
+        return session.names.made_key(name)
+    return session.names.table_key(name)
+
+
+def _guard_names(facts: DdlFacts) -> None:
+    """Refuse names of ours, of what is made or named, and of what a table is to be called."""
+    for name in (*facts.names, *([] if facts.renamed is None else [(facts.renamed,)])):
+        if any(fold(part).startswith(RESERVED_PREFIX) for part in name):
+            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
+
+
+def _guard_types(session: Context, facts: DdlFacts) -> None:
+    """Refuse to take away, or to make another one of, a type that a stream's filter names.
+
+    Raises:
+        DependentObjects: 2BP01.
+    """
+    filters = [s.filter for s in list(session.database.catalog.streams.values()) if s.filter is not None]
+    types = {found for text in filters for found in types_in(session.meta, text)}
+    for name in facts.names:
+        called, within = fold(name[-1]), fold(name[-2]) if len(name) > 1 else None
+        if facts.object_type == "SCHEMA":
+            hit = any(schema == called for schema, _ in types)
+        else:
+            hit = any(one == called and within in (None, schema) for schema, one in types)
+        if hit:
+            what = f'{facts.verb.lower()} {facts.object_type.lower()} "{name[-1]}"'
+            raise DependentObjects(
+                f"cannot {what} because a stream depends on it",
+                detail="A stream's filter names the type, or one in the schema.",
+                hint="SHOW STREAMS lists them. DROP STREAM first.",
+            )
+
+
+def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
+    if schema == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return
+    catalog = session.database.catalog
+    inside = [key for key in (*catalog.streams, *catalog.tables) if key[0] == schema]
+    inside += [stream.key for stream in catalog.over_schema(schema)]
+    if inside and facts.verb != "COMMENT":
+        raise DependentObjects(
+            f'schema "{schema}" holds streams, topics or tables with streams: "{inside[0][1]}"',
+            hint="Drop them first: SHOW STREAMS and SHOW TOPICS list them.",
+        )
+
+
+def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
+    key = _key(session, facts, name)
+    stream = session.database.catalog.stream_of_view(key)
+    if stream is None:
+        return
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return  # DuckDB says that the name is taken.
+    what = f"is a {stream.kind}" if key == stream.key else f'is a view of stream "{stream.name}"'
+    if facts.verb == "COMMENT":
+        # The views are made anew with each change of the stream's columns or name.
+        raise NotSupported(
+            f'"{name[-1]}" {what}',
+            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on that.",
+        )
+    raise NotSupported(
+        f'"{name[-1]}" {what}',
+        hint=f"DROP {stream.kind.upper()} {ident(stream.name)} drops it with its views.",
+    )
+
+
+def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return  # DuckDB says that the table is there.
+    name = captured.shape.name
+    if facts.verb == "DROP" and captured.may_go:
+        raise NotSupported(
+            f'DROP TABLE of several tables is not supported: "{name}" has a stream',
+            hint="DROP TABLE it by itself: its streams go on.",
+        )
+    if facts.verb == "DROP" and any(stream.of_schema is not None for stream in captured.streams):
+        raise _streams_beside(captured)
+    if facts.verb == "DROP":
+        raise DependentObjects(
+            f'cannot drop table "{name}" because it has streams',
+            hint="DROP TABLE ... CASCADE drops them with it; SHOW STREAMS lists them.",
+        )
+    if facts.verb == "ALTER":
+        raise alter_table.not_supported(name)
+    raise NotSupported(
+        f'{facts.verb} TABLE of table "{name}" is not supported while it has a stream',
+        hint="DROP STREAM first, change the table, and make the stream again.",
+    )
+
+
+def _note_index(session: Context) -> None:
+    """What is unique may have changed: the engine looks again, here and once this is committed."""
+    database = session.database
+
+    def changed() -> None:
+        database.transactions.indexes_changed = True
+
+    if session.block.begun:
+        session.block.opened().indexes_changed = True
+        session.block.opened().on_commit.append(changed)
+    else:
+        changed()
+
+
+def _note_temporary(session: Context, facts: DdlFacts) -> None:
+    """Remember temporary tables: they hide others of the same name from here on."""
+    known = session.names.temporary
+    session.names.changed()
+    if facts.renamed is not None and fold(facts.names[0][-1]) in known:
+        known.add(fold(facts.renamed))
+    for name in facts.names:
+        temporary = facts.temporary or (len(name) > 1 and fold(name[0]) == TEMPORARY)
+        if facts.verb == "CREATE" and temporary:
+            known.add(fold(name[-1]))

@@ -1,0 +1,111 @@
+"""Names that mean something else to DuckDB, or to us, than what a user would make under them.
+
+A schema called `temp` or like the database itself is taken for the catalog of that name, by DuckDB in some
+statements and by rights in others. DuckDB's own SQL reads views such as `duckdb_tables` by their bare name:
+a table of that name would answer in their place. Source: docs/security.md, "Reserved names".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...engine.duck.queries import ask_maybe
+from ...engine.errors import NotSupported, ReservedName
+from ...engine.quoting import fold, folded_sql
+from ...engine.schema import SCHEMA
+from ..language import statements as st
+from ..session_state.context import Context
+from ..text.classified import DdlFacts
+from ..text.tokens import Token
+
+# Catalogs and schemas of DuckDB, and ours; beside them what begins with PREFIX, and the database's own name.
+SCHEMAS = frozenset({"temp", "system", "pg_temp", "pg_catalog", "information_schema", SCHEMA})
+PREFIX = "__ducktail"
+
+_RELATIONS = frozenset({"TABLE", "VIEW"})
+
+
+def is_reserved_schema(session: Context, name: str) -> bool:
+    """Whether no schema can be made under this name."""
+    small = fold(name)
+    own = fold(session.database.catalog_name)
+    return small in SCHEMAS or small == own or small.startswith(PREFIX)
+
+
+def refuse_schema(session: Context, facts: DdlFacts) -> None:
+    """Refuse CREATE SCHEMA and ALTER SCHEMA ... RENAME TO under a reserved name, to everybody.
+
+    Raises:
+        ReservedName: 42939.
+    """
+    if facts.object_type != "SCHEMA":
+        return
+    made = [name[-1] for name in facts.names] if facts.verb == "CREATE" else []
+    for name in [*made, *([] if facts.renamed is None else [facts.renamed])]:
+        # IF NOT EXISTS of one that is there makes nothing.
+        if is_reserved_schema(session, name) and not (facts.if_not_exists and session.names.has_schema(name)):
+            raise ReservedName(
+                f'unacceptable schema name "{name}"',
+                detail="It is reserved for DuckDB, ducktail or the database itself.",
+            )
+
+
+def refuse_relations(session: Context, facts: DdlFacts) -> None:
+    """Refuse a table or view, temporary or not, under the name of one of DuckDB's own views.
+
+    Raises:
+        ReservedName: 42939.
+    """
+    if facts.object_type in _RELATIONS:
+        made = [name[-1] for name in facts.names] if facts.verb == "CREATE" else []
+        _refuse(session, [*made, *([] if facts.renamed is None else [facts.renamed])])
+
+
+def refuse_stream(session: Context, node: object) -> None:
+    """Refuse a stream or topic under such a name: its view would have it.
+
+    Raises:
+        ReservedName: 42939.
+    """
+    if isinstance(node, st.CreateStream | st.CreateTopic):
+        _refuse(session, [node.name.last])
+    elif isinstance(node, st.RenameStream):
+        _refuse(session, [node.new])
+
+
+def _refuse(session: Context, names: Iterable[str]) -> None:
+    sql = (
+        "SELECT 1 FROM system.main.duckdb_views() WHERE internal AND database_name = 'system' "
+        f"AND schema_name = 'main' AND {folded_sql('view_name')} = $1 LIMIT 1"
+    )
+    for name in names:
+        if ask_maybe(session.meta, sql, [fold(name)]) is not None:
+            raise ReservedName(
+                f'unacceptable name "{name}"', detail="It is reserved for a view of DuckDB's own."
+            )
+
+
+def refuse_inside(session: Context, tokens: Sequence[Token]) -> None:
+    """Refuse a text that may reach into a schema which has a reserved name all the same.
+
+    Such a schema was made past ducktail, or by an earlier version. Superusers are not asked: they drop it.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    found = _present(session)
+    if not found:
+        return
+    named = {fold(token.name) for token in tokens if token.is_name}
+    hit = next(iter(sorted(found & (named | {fold(schema) for schema in session.names.path}))), None)
+    if hit is not None:
+        raise NotSupported(
+            f'schema "{hit}" is not supported: its name is reserved',
+            hint="A superuser can move what it holds into another schema, and drop it.",
+        )
+
+
+def _present(session: Context) -> frozenset[str]:
+    """The schemas of the database that have reserved names."""
+    schemas = session.names.objects().schemas
+    return frozenset(name for name in schemas if name != SCHEMA and is_reserved_schema(session, name))

@@ -1,0 +1,426 @@
+"""INSERT into a topic, and PUBLISH, which is one: the query's rows become events.
+
+The query is DuckDB's to run, in the session's own transaction; how a value of its type becomes a payload, a
+key or headers is in the INSERT that is made around it (engine/log/topic_rows.py). Source: docs/topics.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.catalog.captured_tables import TopicLog
+from ...engine.catalog.streams import Stream
+from ...engine.duck.binding import bind, type_text
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.queries import arrow_table, ask
+from ...engine.errors import (
+    DucktailError,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    ProgramLimitExceeded,
+)
+from ...engine.log.topic_rows import Publication, Rows, Single, check_error, publication, single
+from ...engine.topics import PLACE_COLUMNS, Named, Published
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..cluster import publishing
+from ..cluster.publishing import PublishedShare
+from ..cluster.shares import check_owned, owners_of, spread
+from ..language import statements as st
+from ..results.results import ResultColumn
+from ..session_state.context import Context
+from ..session_state.queries import cte_targets
+from ..session_state.run_text import (
+    UNTOLD,
+    bound_with_types,
+    lossless,
+    number,
+    placed,
+    rows_of,
+    value_of,
+    with_casts,
+)
+from ..session_state.statement import NUMERIC, Description, ParsedStatement
+from ..text.classified import Classified
+from ..text.spans import numbered, user_position
+from .topic_insert import TopicInsert, cut_insert
+
+Values = tuple[object, ...]
+T = TypeVar("T")
+
+# As of the option written out (`language/options.py`).
+SEQUENCE_MAX = 10**18 - 1
+# A producer's name stands in each of its events.
+PRODUCER_CHARS_MAX = 255
+# What RETURNING may name.
+RETURNED = "lsn, partition, payload, key, headers"
+# Under which a statement keeps its plan, and its text in pieces.
+_PLAN = "publication"
+_CUT = "topic_insert"
+# The events of an INSERT that several nodes have stored, while RETURNING is worked out.
+_STORED = "__ducktail_stored"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An INSERT into a topic, ready for its numbers; parameters are those of the user's text."""
+
+    made: Publication
+    insert: TopicInsert
+
+
+def target(session: Context, classified: Classified) -> Stream | None:
+    """The topic that an INSERT goes to; None for another statement."""
+    if classified.dml is None or classified.verb != "INSERT":
+        return None
+    stream = session.database.catalog.streams.get(session.names.table_key(classified.dml.target))
+    return stream if stream is not None and stream.topic else None
+
+
+def refuse_in_with(session: Context, text: str) -> None:
+    """Refuse a text whose common table expressions publish.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    for name in cte_targets(text):
+        stream = session.database.catalog.streams.get(session.names.table_key(name))
+        if stream is not None and stream.topic and session.names.sees(stream.key):
+            raise NotSupported(
+                f'a common table expression cannot publish to topic "{stream.name}"',
+                hint="Publish in a statement of its own, in the same transaction.",
+            )
+
+
+def query_of(session: Context, classified: Classified) -> TopicInsert:
+    """The query of an INSERT into a topic.
+
+    Raises:
+        NotSupported: 0A000, a form that an append cannot have.
+    """
+    return cut_insert(classified, session.names.schema)
+
+
+def describe(
+    session: Context, statement: ParsedStatement, classified: Classified, topic: Stream
+) -> Description:
+    """What a client is told of it before it runs.
+
+    Args:
+        classified: the text for DuckDB's binder, each stream scan an empty relation.
+    """
+    insert = query_of(session, classified)
+    published = statement.published
+    given = statement.parameter_types_given
+    own: dict[int, str] = {}
+    if published is not None:
+        for scalar, type_ in ((published.producer, "VARCHAR"), (published.sequence, "BIGINT")):
+            if isinstance(scalar, st.Parameter):
+                own[scalar.index] = type_
+    found, _ = _at_place(insert, lambda: bound_with_types(session, insert.query, given))
+    if found.names != UNTOLD:
+        insert.named(found.names)
+    types = {**own, **{int(name): type_ for name, type_ in found.parameters.items()}}
+    for place, type_ in enumerate(given, 1):
+        if type_:
+            types[place] = type_
+    count = max([*types, len(given)], default=0)
+    columns: tuple[ResultColumn, ...] | None = None
+    if published is not None:
+        columns = tuple(ResultColumn(*column) for column in PLACE_COLUMNS)
+    elif insert.returning is not None:
+        returned = bind(session.meta, _returning_sql(topic, insert, 0, 0))
+        columns = tuple(map(ResultColumn, returned.names, returned.types))
+    return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns)
+
+
+def write_topic(
+    session: Context, statement: ParsedStatement, classified: Classified, parameters: Values, topic: Stream
+) -> Waiting[PublishedShare]:
+    """Publish what the statement's query gives.
+
+    Args:
+        classified: the text that DuckDB is to run: the statement's own, or the same with its stream
+            scans replaced.
+    """
+    told = statement.published is not None
+    part = session.part
+    if part is not None and part.events:
+        return (yield from publishing.store_share(session, part, topic, parameters))
+    named = _named(statement, parameters)
+    owners = spread(session, topic)
+    if owners is None and named is not None and session.database.catalog.segments.of(topic.stream_id):
+        # Whether it was published before is told by partition, where some have come from other nodes.
+        owners = owners_of(session, topic.schema, topic.name, topic.partitions)
+    if owners is not None:
+        rows = partial(_rows, session, statement, classified, parameters)
+        returning = classified.dml is not None and classified.dml.has_returning
+        if not returning or told:
+            return (yield from publishing.publish(session, topic, owners, rows, named, told=told))
+        events: list[pa.Table] = []
+
+        def kept(topic: Stream, transaction: Transaction) -> pa.Table:
+            events.append(rows(topic, transaction))
+            return events[0]
+
+        insert = query_of(session, classified)
+        done = yield from publishing.publish(session, topic, owners, kept, named, told=True)
+        return _returned_of_all(session, topic, insert, events[0], done)
+    check_owned(session, topic)
+
+    def work(transaction: Transaction) -> Waiting[PublishedShare]:
+        topics = session.database.topics
+        present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
+        # A placement may have come into force before the lock was this transaction's.
+        check_owned(session, topic)
+        transaction.annotate(session.variables.annotation)
+        types = _types(session, statement, parameters)
+        insert, alone = _alone(session, statement, classified, parameters, present, types)
+        made: Publication | Single | None = alone
+        values: list[object] = []
+        if made is None:
+            plan = _planned(session, statement, classified, parameters, types, present, transaction)
+            sql, values = numbered(plan.made.body, parameters)
+            made = Publication(plan.made.topic, sql)
+        before = transaction.next_lsn
+        try:
+            published = topics.publish(transaction, made, values, named, told=told)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        if published.repeated:
+            publishing.tell_repeated(session, present, published, named)
+        if told:
+            return _places(published)
+        if insert.returning is None:
+            return PublishedShare(published.events)
+        return _returned(session, present, insert, before, transaction.next_lsn, published)
+
+    again = classified.text == statement.text and not session.frames.registered
+    return (yield from session.block.unit_with_memory(work, again=again))
+
+
+def _rows(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    parameters: Values,
+    topic: Stream,
+    transaction: Transaction,
+) -> pa.Table:
+    """The events of an INSERT into a topic that other nodes have a share of: partition hash and texts."""
+    types = _types(session, statement, parameters)
+    _, alone = _alone(session, statement, classified, parameters, topic, types)
+    if alone is not None:
+        return alone.table()
+    plan = _planned(session, statement, classified, parameters, types, topic, transaction)
+    sql, values = numbered(plan.made.body, parameters)
+    try:
+        return arrow_table(transaction.cursor.execute(publishing.ROWS_SQL.format(sql), values or None))
+    except duckdb.Error as error:
+        raise (check_error(str(error)) or translated(error)) from error
+
+
+def _places(published: Published) -> PublishedShare:
+    names, types = zip(*PLACE_COLUMNS, strict=True)
+    return PublishedShare(published.events, names, types, published.places)
+
+
+def _returned(
+    session: Context, topic: Stream, insert: TopicInsert, after: int, through: int, published: Published
+) -> PublishedShare:
+    return _selected(session, _returning_sql(topic, insert, after, through), published.events)
+
+
+def _returned_of_all(
+    session: Context, topic: Stream, insert: TopicInsert, events: pa.Table, done: PublishedShare
+) -> PublishedShare:
+    """What RETURNING says of events that several nodes have stored, in the order of the rows."""
+    assert done.table is not None and done.table.num_rows == events.num_rows, "each event has its place"
+    places = {name: done.table.column(name) for name in ("lsn", "partition")}
+    texts = {name: events.column(name) for name in ("payload", "key", "headers")}
+    session.cursor.register(_STORED, pa.table({**places, **texts}))
+    # Of the types that the log's columns have.
+    rows = f"SELECT lsn, partition, {', '.join(f'{name}::JSON AS {name}' for name in texts)} FROM {_STORED}"
+    try:
+        return _selected(session, f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}", done.count)
+    except (DucktailError, duckdb.Error) as error:
+        told = translated(error)
+        told.detail = " ".join(["All events are stored.", *([told.detail] if told.detail else [])])
+        raise told from error
+    finally:
+        session.cursor.unregister(_STORED)
+
+
+def _selected(session: Context, sql: str, events: int) -> PublishedShare:
+    types = bind(session.cursor, sql).types
+    try:
+        with lossless(session, types):
+            columns, table = rows_of(session, sql, ())
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return PublishedShare(
+        events, tuple(column.name for column in columns), tuple(c.type for c in columns), table
+    )
+
+
+def _returning_sql(topic: Stream, insert: TopicInsert, after: int, through: int) -> str:
+    log = TopicLog(topic).log
+    rows = f"SELECT {RETURNED} FROM {log} WHERE lsn > {after} AND lsn <= {through} ORDER BY lsn"
+    return f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}"
+
+
+def _alone(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    parameters: Values,
+    topic: Stream,
+    types: tuple[str, ...],
+) -> tuple[TopicInsert, Single | None]:
+    """The INSERT, and its event where it is one of plain values that need no query."""
+    kept = statement.plans.get(_CUT)
+    if classified.text == statement.text and isinstance(kept, TopicInsert):
+        insert = kept
+    else:
+        insert = query_of(session, classified)
+        if classified.text == statement.text:
+            statement.plans[_CUT] = insert
+    row = insert.row
+    if row is None:
+        return insert, None
+    columns = insert.named(("",) * len(row))
+    values: dict[str, object] = {}
+    of: dict[str, str] = {}
+    for name, item in zip(columns, row, strict=True):
+        assert name is not None
+        if isinstance(item, int):
+            if item > len(parameters):
+                return insert, None
+            values[name], of[name] = parameters[item - 1], types[item - 1]
+        else:
+            values[name], of[name] = item, "VARCHAR"
+    return insert, single(topic, values, of)
+
+
+def _planned(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    parameters: Values,
+    types: tuple[str, ...],
+    topic: Stream,
+    transaction: Transaction,
+) -> _Plan:
+    """The plan for parameters of these types, kept with the statement; names are as the snapshot has them."""
+    division = session.variables.integer_division
+    key = (topic, transaction.catalog_version, session.names.path, division, types)
+    kept = statement.plans.get(_PLAN)
+    own = classified.text == statement.text and not session.block.ddl
+    if own and isinstance(kept, tuple) and kept[0] == key:
+        plan: _Plan = kept[1]
+        return plan
+    insert = query_of(session, classified)
+    query, names, column_types = _at_place(insert, lambda: _bound(session, insert, types))
+    untold = names == UNTOLD
+    if untold:
+        # They hang on a parameter's value, as those of `range($1)` do.
+        text, values = numbered(query, parameters)
+        relation = session.cursor.sql(text, params=values or None)
+        names, column_types = tuple(relation.columns), tuple(map(type_text, relation.types))
+    columns = list(zip(insert.named(names), column_types, strict=True))
+    plan = _Plan(publication(topic, Rows(query, columns)), insert)
+    if own and not untold:
+        statement.plans[_PLAN] = (key, plan)
+    return plan
+
+
+def _bound(
+    session: Context, insert: TopicInsert, types: tuple[str, ...]
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The query with its parameters cast to what they are, and its columns' names and types."""
+    try:
+        found = bind(session.cursor, insert.query).parameters if "" in types else {}
+        # What is NULL, and nobody says what it would be, is taken for text.
+        known = {str(n): type_ or found.get(str(n), "VARCHAR") for n, type_ in enumerate(types, 1)}
+        query = with_casts(insert.query, known)
+        told = bind(session.cursor, query)
+        return query, told.names, told.types
+    except duckdb.Error as error:
+        raise placed(session, error, insert.query) from error
+
+
+# DuckDB's types of Python's values; what is not here is asked of DuckDB.
+_TYPES: dict[type, str] = {
+    type(None): "",
+    str: "VARCHAR",
+    bytes: "BLOB",
+    bytearray: "BLOB",
+    memoryview: "BLOB",
+    bool: "BOOLEAN",
+    float: "DOUBLE",
+    datetime.date: "DATE",
+}
+
+
+def _types(session: Context, statement: ParsedStatement, parameters: Values) -> tuple[str, ...]:
+    """The type of each parameter: as the client has declared it, else as its value is; "" for a NULL's."""
+    given = statement.parameter_types_given
+    found = []
+    for place, value in enumerate(parameters):
+        declared = given[place] if place < len(given) and given[place] != NUMERIC else ""
+        known = declared or _TYPES.get(type(value))
+        if type(value) is int and -(2**63) <= value < 2**63:
+            known = declared or "BIGINT"
+        if known is None:
+            known = type_text(ask(session.meta, "SELECT typeof($1)", [value])[0])
+        found.append(known)
+    return tuple(found)
+
+
+def _named(statement: ParsedStatement, parameters: Values) -> Named | None:
+    """Producer and sequence of a PUBLISH.
+
+    Raises:
+        InvalidParameterValue: 22023, InvalidTextRepresentation: 22P02, a parameter that is none.
+    """
+    published = statement.published
+    if published is None or published.producer is None:
+        return None
+    assert published.sequence is not None
+    producer = str(value_of(published.producer, parameters))
+    sequence = number(published.sequence, parameters, "sequence")
+    if not producer:
+        raise InvalidParameterValue("the producer has no name")
+    if len(producer) > PRODUCER_CHARS_MAX:
+        raise ProgramLimitExceeded(f"the producer's name is longer than {PRODUCER_CHARS_MAX} characters")
+    if "\0" in producer:
+        raise InvalidTextRepresentation("the producer's name holds the character 0")
+    if sequence > SEQUENCE_MAX:
+        raise InvalidParameterValue(f"sequence must not be greater than {SEQUENCE_MAX}: {sequence}")
+    return Named(producer, sequence)
+
+
+def _at_place(insert: TopicInsert, work: Callable[[], T]) -> T:
+    """Do `work`; its error is told with its place in the statement's text."""
+    try:
+        return work()
+    except DucktailError as error:
+        if error.position is not None:
+            error.position = user_position(error.position, insert.pieces)
+        raise
+
+
+def refuse_explained(topic: Stream) -> NotSupported:
+    """EXPLAIN ANALYZE would publish."""
+    return NotSupported(
+        f'EXPLAIN ANALYZE cannot publish to topic "{topic.name}"',
+        hint="EXPLAIN shows the plan of what would be published.",
+    )

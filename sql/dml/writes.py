@@ -1,0 +1,386 @@
+"""INSERT, UPDATE, DELETE and TRUNCATE: captured where the table has a stream, plain where not.
+
+A captured statement runs in an explicit transaction, under the writer lock, in the shape that the
+engine chooses; a plain one is DuckDB's own, after a look at the gate (a CREATE STREAM on the table
+may be under way). Source: docs/design/sql.md, "Writing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.capture import capture
+from ...engine.capture.capture import read_macros, read_views
+from ...engine.capture.plan import USER_PARAMETERS_MAX
+from ...engine.catalog.captured_tables import Captured
+from ...engine.duck.binding import Bound, Parsed, bind
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TEMPORARY
+from ...engine.duck.queries import ask
+from ...engine.duck.table_shape import is_plain_table
+from ...engine.errors import (
+    InsufficientPrivilege,
+    NotSupported,
+    UndefinedObject,
+    UndefinedParameter,
+    WrongObjectType,
+)
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.names import OURS, Key
+from ..session_state.queries import refuse_captured
+from ..session_state.run_text import (
+    UNTOLD,
+    bound,
+    count_of,
+    lossless,
+    placed,
+    result_columns,
+    rows_of,
+    rows_result,
+    undone,
+    with_nulls,
+)
+from ..session_state.statement import ParsedStatement, check_columns
+from ..text.classified import Classified
+from . import topic_writes
+from .dml import slice_dml
+
+# Within, rows of these types come whole from the session's cursor.
+Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMode:
+    """How a DML text is run.
+
+    Args:
+        keeping: how the rows of RETURNING are taken from DuckDB.
+        explain: the words of EXPLAIN ANALYZE, whose plan is then all that is answered.
+    """
+
+    keeping: Keeping = lossless
+    explain: str | None = None
+
+
+TAGS: dict[str, Callable[[int], str]] = {
+    "INSERT": "INSERT 0 {}".format,
+    "UPDATE": "UPDATE {}".format,
+    "DELETE": "DELETE {}".format,
+    "MERGE": "MERGE {}".format,
+    "PUBLISH": "PUBLISH {}".format,
+    "TRUNCATE": lambda _: "TRUNCATE TABLE",
+}
+
+# Under which a statement keeps its parsed text for a table without a stream.
+_PLAIN = "plain"
+# The verbs that a topic takes.
+APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a DML text did: its row count, and the rows of RETURNING (None where it has none)."""
+
+    count: int
+    names: tuple[str, ...] = ()
+    types: tuple[object, ...] = ()
+    table: pa.Table | None = None
+
+
+def write(
+    session: Context, statement: ParsedStatement, classified: Classified, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """Run a DML text.
+
+    Args:
+        statement: whose plans are kept.
+        classified: the text that DuckDB is to run: the statement's own, or the same with its
+            stream scans replaced.
+    """
+    rows = yield from write_rows(session, statement, classified, parameters)
+    tag = TAGS[_verb(statement, classified)]
+    if rows.table is None:
+        return Result.command(tag(rows.count))
+    return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
+
+
+def write_rows(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    how: WriteMode = WriteMode(),
+) -> Waiting[Rows]:
+    """Run a DML text and keep its rows.
+
+    Args:
+        statement, classified: as `write` takes them.
+        how: how they are taken, and whether it is explained instead.
+    """
+    facts = classified.dml
+    assert facts is not None
+    key = session.names.table_key(facts.target)
+    refuse_ours(session, _verb(statement, classified), key, facts.target_position)
+    topic = topic_writes.target(session, classified)
+    if topic is not None:
+        if not session.access.may("insert", topic.key):  # It may have got this name since it was judged.
+            raise InsufficientPrivilege(f'permission denied for topic "{topic.name}"')
+        if how.explain is not None:
+            raise topic_writes.refuse_explained(topic)
+        done = yield from topic_writes.write_topic(session, statement, classified, parameters, topic)
+        return Rows(done.count, done.names, done.types, done.table)
+    if classified.cte_writes:
+        refuse_captured(session, classified.text)
+    while True:
+        if key not in session.block.tables:
+            rows = yield from _plain(session, statement, classified, parameters, key, how)
+        else:
+            session.names.refuse_hidden(key)
+            rows = yield from _captured(session, statement, classified, parameters, key, how)
+        if rows is not None:
+            return rows
+
+
+def refuse_target(session: Context, statement: ParsedStatement) -> None:
+    """Refuse to write what is ours, before DuckDB says so in its own words.
+
+    Raises:
+        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        WrongObjectType: 42809, PUBLISH to what is no topic.
+    """
+    facts = statement.classified.dml
+    assert facts is not None
+    verb = _verb(statement, statement.classified)
+    refuse_ours(session, verb, session.names.table_key(facts.target), facts.target_position)
+
+
+def _verb(statement: ParsedStatement, classified: Classified) -> str:
+    """What the user calls it."""
+    return classified.verb if statement.published is None else "PUBLISH"
+
+
+def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
+    """Refuse to write what is ours.
+
+    Args:
+        verb: INSERT, PUBLISH, COPY and so on.
+        start: where the name stands, from 0.
+
+    Raises:
+        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        WrongObjectType: 42809, PUBLISH to what is no topic.
+    """
+    position = start + 1
+    if key[0] == OURS:
+        raise InsufficientPrivilege(
+            f'schema "{OURS}" cannot be written',
+            hint="Streams, groups and offsets are changed by their own statements.",
+            position=position,
+        )
+    stream = session.database.catalog.stream_of_view(key)
+    if stream is None or not session.names.sees(key):
+        if verb == "PUBLISH":
+            raise _no_topic(session, key, position)
+        return
+    if stream.topic:
+        if verb not in APPENDING:
+            raise NotSupported(
+                f'{verb} on topic "{stream.name}" is not supported',
+                hint="What is published stays as it is: publish another event with the same key.",
+                position=position,
+            )
+        return
+    view = "" if key == stream.key else f'view "{key[-1]}" of '
+    raise NotSupported(
+        f'{view}stream "{stream.name}" cannot be written',
+        hint="Write its table: each change becomes an event.",
+        position=position,
+    )
+
+
+def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | WrongObjectType:
+    """What PUBLISH to something that is no topic is answered."""
+    there_is = key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key))
+    catalog = session.database.catalog
+    if there_is:
+        # It may be the view of a topic that was not there yet when this statement began.
+        catalog.changes.settle()
+    if there_is and catalog.stream_of_view(key) is None:
+        return WrongObjectType(
+            f'"{key[-1]}" is not a topic',
+            hint="INSERT writes a table; a stream on it has an event for each row.",
+            position=position,
+        )
+    return UndefinedObject(
+        f'topic "{key[-1]}" does not exist', hint="SHOW TOPICS lists them.", position=position
+    )
+
+
+def _plain(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    key: Key,
+    how: WriteMode,
+) -> Waiting[Rows | None]:
+    """A write of a table without a stream; None where it has just got one."""
+    facts = classified.dml
+    assert facts is not None
+    if session.block.begun:
+        session.block.touched()
+    transactions = session.database.transactions
+    try:
+        free = yield from session.block.enter_plain_write(key)
+        if not free:
+            return None
+        text = classified.text
+        try:
+            if how.explain is not None:
+                columns, table = rows_of(session, f"{how.explain} {text}", parameters)
+                return Rows(0, table=table)
+            if not facts.has_returning:
+                return Rows(count_of(session, _parsed(session, statement, text), parameters))
+            shape = bound(session, text)
+            if shape.names == UNTOLD:
+                shape = _shape_with(session, text, parameters)
+            _check_returned(statement, classified, shape)
+            with how.keeping(session, shape.types), undone(session, shape.types):
+                columns, table = rows_of(session, text, parameters)
+            names, types = zip(*((column.name, column.type) for column in columns), strict=True)
+            return Rows(table.num_rows, names, types, table)
+        except duckdb.Error as error:
+            raise placed(session, error, text) from error
+    finally:
+        if not session.block.begun:
+            transactions.gate.leave(session.id)
+
+
+def _check_returned(statement: ParsedStatement, classified: Classified, shape: Bound) -> None:
+    """Before anything is written: the client knows the columns of what RETURNING gives.
+
+    Args:
+        classified: the write; of a part of the statement the client knows nothing.
+
+    Raises:
+        CachedPlanChanged: 0A000, they are others by now.
+    """
+    if classified.text == statement.text:
+        check_columns(statement, result_columns(shape.names, shape.types))
+
+
+def _shape_with(session: Context, text: str, parameters: tuple[object, ...]) -> Bound:
+    """The columns of a query, or of RETURNING, where they hang on the parameters: with these values.
+
+    Raises:
+        duckdb.Error: the binder's own.
+    """
+    names = [str(place) for place, _ in enumerate(parameters, 1)]
+    asked = ", ".join(f"typeof(${name})" for name in names)
+    types = dict(zip(names, ask(session.meta, f"SELECT {asked}", parameters), strict=True))
+    return bind(session.cursor, with_nulls(text, types))
+
+
+def _parsed(session: Context, statement: ParsedStatement, text: str) -> Parsed:
+    """A text of a statement's that DuckDB parses once, as long as it parses `/` alike."""
+    division = session.variables.integer_division
+    kept = statement.plans.get(_PLAIN)
+    if not isinstance(kept, tuple) or kept[0].text != text or kept[1] is not division:
+        kept = statement.plans[_PLAIN] = (Parsed(text), division)
+    parsed: Parsed = kept[0]
+    return parsed
+
+
+def _captured(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    key: Key,
+    how: WriteMode,
+) -> Waiting[Rows | None]:
+    """A write of a captured table; None where its last stream has just been dropped."""
+
+    transactions = session.database.transactions
+
+    def work(transaction: Transaction) -> Waiting[Rows | None]:
+        captured = yield from transactions.enter_captured(transaction, key, session.block.lock_timeout_ms)
+        if captured is None:
+            return None
+        transaction.annotate(session.variables.annotation)
+        division = session.variables.integer_division
+        version = (transaction.catalog_version, session.names.path, division)
+        plan, shape = _plan(session, statement, classified, captured, version, parameters)
+        if classified.dml is not None and classified.dml.has_returning:
+            if shape.names == UNTOLD:
+                shape = _shape_with(session, classified.text, parameters)
+            _check_returned(statement, classified, shape)
+        try:
+            with how.keeping(session, shape.types):
+                outcome = transactions.write_captured(transaction, captured, plan, parameters, how.explain)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        if outcome.returning is None:
+            return Rows(outcome.rows)
+        return Rows(outcome.rows, shape.names, shape.types, outcome.returning)
+
+    # What reads a stream, or a frame of this process, may have read it to its end.
+    again = classified.text == statement.text and not session.frames.registered
+    return (yield from session.block.unit_with_memory(work, again=again))
+
+
+def _plan(
+    session: Context,
+    statement: ParsedStatement,
+    classified: Classified,
+    captured: Captured,
+    version: tuple[int, tuple[str, ...], bool],
+    parameters: tuple[object, ...],
+) -> tuple[capture.Plan, Bound]:
+    """The statement's plan for the table as it is, kept with the statement.
+
+    Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then, the search path,
+    and how `/` is parsed. A plan for others may take a view for a table: so none is kept behind DDL of the
+    block itself.
+
+    The user's own text is bound first, on the session's cursor: a wrong name is told with its place
+    in what the user wrote.
+    """
+    kept = statement.plans.get(classified.text) if not session.block.ddl else None
+    if isinstance(kept, tuple) and kept[0] is captured.table and kept[1] == version:
+        return kept[2], kept[3]
+    try:
+        shape = bind(session.cursor, classified.text)
+    except duckdb.Error as error:
+        raise placed(session, error, classified.text) from error
+    last = max((int(name) for name in shape.parameters if name.isdecimal()), default=0)
+    if last > USER_PARAMETERS_MAX:
+        raise UndefinedParameter(f"there is no parameter ${last}")
+
+    def names_of(query: str) -> tuple[str, ...]:
+        found = bind(session.cursor, query)
+        return (_shape_with(session, query, parameters) if found.names == UNTOLD else found).names
+
+    dml = slice_dml(classified, captured.shape.schema, names_of)
+    if dml.query_from and _is_plain_table(session, dml.query_from):
+        dml = replace(dml, repeatable=True)
+    plan = capture.plan(
+        dml, captured.table, lambda: read_macros(session.cursor), lambda: read_views(session.cursor)
+    )
+    if classified.text == statement.text and not session.block.ddl:
+        statement.plans[classified.text] = (captured.table, version, plan, shape)
+    return plan, shape
+
+
+def _is_plain_table(session: Context, name: tuple[str, ...]) -> bool:
+    """Whether a name is a table of the database whose rows are the same when they are read twice."""
+    schema, table = session.names.table_key(name)
+    return schema not in (OURS, TEMPORARY) and is_plain_table(session.cursor, schema, table)

@@ -1,1 +1,0 @@
-"""Following a stream in process: batches of events, their buffer, and how far a consumer is."""

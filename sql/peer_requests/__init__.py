@@ -1,0 +1,1 @@
+"""Answers to the requests of other nodes: forwarded statements, definitions, partitions that move."""

@@ -1,0 +1,119 @@
+"""A node that has joined, or was away, gets the definitions of topics and groups that the others have.
+
+A definition stands on every node, but a node makes it only while it is there: so one that comes later asks
+the others what they have, and makes here what it lacks, as the same thing: with its identity, its options and
+its owner. Of several that have it the topic's home is asked. What is here and nowhere else stays: it may be
+this node that was there first. Source: docs/design/cluster.md, "Definitions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...engine.catalog.streams import key_of
+from ...engine.errors import DucktailError
+from ...engine.quoting import fold
+from ...engine.waiting import Wait, Waiting
+from ..cluster.definitions import Facts, group_options, topic_options
+from ..cluster.shares import ask_all, ask_rows, other_nodes, own_share
+from ..language import statements as st
+from ..language.render import render_statement
+from ..peers.learned import Learned, Path
+from ..peers.part import Part
+from ..results.results import Result
+from ..session_state.context import Context
+from ..statements.groups import create_group
+from ..statements.streams import comment_on_stream, create_topic
+
+# Before all events.
+BEGINNING = "1970-01-01 00:00:00+00"
+
+
+def learn(session: Context) -> Waiting[Learned]:
+    """Make here what other nodes have; in a session of a superuser, outside of a transaction."""
+    cluster = session.database.cluster
+    placement = cluster.placement
+    learned = Learned()
+    topics = yield from _shown(session, st.ShowStreams(topics=True), learned)
+    groups = yield from _shown(session, st.ShowGroups(), learned)
+    known = session.database.catalog
+    missing = {path: nodes for path, nodes in topics.items() if key_of(*path) not in known.streams}
+    yield from _make(session, missing, learned)
+    lacking: dict[Path, list[str]] = {}
+    for path, nodes in groups.items():
+        stream = known.streams.get(key_of(*path[:2]))
+        # A group of a stream on a table is that node's alone.
+        there = path[:2] in topics and stream is not None and stream.topic
+        if there and stream is not None and (stream.stream_id, fold(path[2])) not in known.groups:
+            lacking[path] = nodes
+    yield from _make(session, lacking, learned)
+    cluster.learnt(placement.epoch, tuple(learned.told()))
+    return learned
+
+
+def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[dict[Path, list[str]]]:
+    """What a SHOW lists on the other nodes: its path, and who has it."""
+    text = Part(session.database.cluster.placement.epoch).text(render_statement(asked))
+    asked_of = [node for node in other_nodes(session) if node not in learned.away]
+    outcomes = yield from ask_all(session, dict.fromkeys(asked_of, (text, ())), again=True)
+    found: dict[Path, list[str]] = {}
+    for node, outcome in outcomes.items():
+        if isinstance(outcome, DucktailError):
+            learned.away[node] = outcome
+            continue
+        if isinstance(outcome, Exception):
+            raise outcome
+        for row in outcome:
+            path = tuple(str(value) for value in row[: 2 if isinstance(asked, st.ShowStreams) else 3])
+            found.setdefault(path, []).append(node)
+    return found
+
+
+def _make(session: Context, missing: Mapping[Path, list[str]], learned: Learned) -> Waiting[None]:
+    """Make definitions here as others have them."""
+    placement = session.database.cluster.placement
+    part = Part(placement.epoch)
+    for path, nodes in sorted(missing.items()):
+        try:
+            home = placement.home(*path[:2]).name
+            node = home if home in nodes else nodes[0]
+            asked = render_statement(_described(path))
+            rows = yield from ask_rows(session, node, part.text(asked), again=True)
+            facts = {str(name): None if value is None else str(value) for name, value in rows}
+            uid, owner = facts["identity"], facts.get("owner")
+            if owner is not None and owner.lower() not in session.database.rights.users:
+                owner = None
+            with own_share(session, replace(part, uid=uid, owner=owner)):
+                yield from _made(session, path, facts)
+            learned.made += 1
+        except DucktailError as error:
+            learned.failed[path] = error
+
+
+def _described(path: Path) -> st.Statement:
+    topic = st.Name(path[:2])
+    return st.DescribeStream(topic) if len(path) == 2 else st.DescribeGroup(path[2], topic)
+
+
+def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
+    topic = st.Name(path[:2])
+    if len(path) == 2:
+        made = yield from create_topic(session, st.CreateTopic(topic, topic_options(facts)), ())
+        if (comment := facts["comment"]) is not None:
+            yield from comment_on_stream(session, st.CommentOnStream(topic, comment, topic=True), ())
+        return made
+    kind = str(facts["start"])
+    # At which time is not known: before all that may be here, so that nothing is passed over.
+    start = st.Place(kind, BEGINNING) if kind == "timestamp" else st.Place(kind)
+    return (yield from create_group(session, st.CreateGroup(path[2], topic, start, group_options(facts)), ()))
+
+
+def made_good(session: Context) -> Waiting[None]:
+    """A statement names what was not here: learn, where this node has not learned yet.
+
+    Where it has, that may have been this very moment: in any case the statement looks once more.
+    """
+    if session.learner is not None and session.database.cluster.lacks:
+        yield Wait(learning := session.learner.learn())
+        learning.result()

@@ -1,0 +1,287 @@
+"""The owner's end: `FORWARD $1`, the one statement that nodes send each other.
+
+Its parameter is a request (request.py), its answer frames (frames.py), a row each. What it runs is judged,
+run and told as if the session's user had sent it; but the session never asks a further node. An answer that
+does not fit one reply, or of which fewer rows were asked for, stays open as a portal, from which the next
+request takes: so a read position is what the entry node's client has been sent.
+Source: docs/design/cluster.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+
+from ...engine.errors import (
+    ActiveTransaction,
+    NotSupported,
+    ProtocolViolation,
+    UndefinedObject,
+    UndefinedTable,
+)
+from ...engine.values.pgtypes import pg_type
+from ...engine.waiting import Waiting
+from ..cluster.shares import own_share
+from ..language.publish import Published
+from ..peers.learned import still_missing
+from ..peers.part import split
+from ..peers.peer_frames import FrameBatch, Head, Tail, batch_frame, facts_frame
+from ..peers.request import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request
+from ..results.results import ReadySource, Result, ResultColumn
+from ..session_state.context import Context, Runner
+from ..session_state.portals import Portal
+from ..session_state.statement import ParsedStatement
+from ..statements.set_and_show import carried, set_variable
+from ..text.classified import Kind
+from . import moving
+from .arriving import arriving
+from .learning import made_good
+
+AS_IT_IS = nullcontext()
+FRAME = (ResultColumn("frame", "BLOB"),)
+# A reply takes no more rows once it has so many bytes: much against a round trip, little to be held twice.
+REPLY_BYTES = 1024 * 1024
+# Requests that are kept as they were read: of the sessions that are at it now, and short.
+KEPT_MAX, KEPT_BYTES_MAX = 64, 4096
+# What may be sent to another node; the rest is about the session itself.
+_SENT = frozenset({Kind.READ, Kind.DML, Kind.OURS, Kind.EXPLAIN})
+
+Told = Callable[[Published | None], AbstractContextManager[None]]
+Operation = Callable[[Context, Request], Waiting[list[bytes]]]
+
+
+def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
+    """The runner of FORWARD, with the runners of what is sent.
+
+    Args:
+        told_at: within, errors are told with their place in the user's text.
+    """
+
+    def statement_of(session: Context, request: Request) -> Waiting[ParsedStatement]:
+        inner = yield from session.parse(request.text, oids_of(request))
+        if inner.classified.error is not None:
+            raise inner.classified.error
+        if inner.classified.kind not in _SENT:
+            raise NotSupported(f"{inner.classified.verb} cannot be sent to another node")
+        return inner.as_arrow() if request.arrow else inner
+
+    def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
+        """Run a statement, and give what it answers at first."""
+        with session.positions.answering(request.portal, apart=request.apart):
+            return (yield from executed_at_last(session, request))
+
+    def executed_at_last(session: Context, request: Request) -> Waiting[list[bytes]]:
+        """The same, where this node may lack what the others have."""
+        try:
+            return (yield from executed(session, request))
+        except (UndefinedObject, UndefinedTable):
+            part, _ = split(request.text)
+            if part is None:
+                raise
+            yield from made_good(session)
+        try:
+            return (yield from executed(session, request))
+        except (UndefinedObject, UndefinedTable) as error:
+            if part.makes:
+                raise  # Who is about to make it asks all nodes itself.
+            raise still_missing(session.database.cluster, error) from error
+
+    def executed(session: Context, request: Request) -> Waiting[list[bytes]]:
+        inner = yield from statement_of(session, request)
+        values = tuple(request.values)
+        share = AS_IT_IS if inner.part is None else own_share(session, inner.part)
+        with told_at(inner.published), share:
+            yield from arriving(session, inner.classified, inner.node)
+            result = yield from runners[inner.classified.kind](session, inner, values)
+        if result.copy_in is not None:
+            result.close()
+            raise NotSupported("COPY FROM STDIN cannot be sent to another node")
+        head = Head(result.columns, result.arrow_schema).encode()
+        if result.columns is None:
+            return [head, Tail(result.tag).encode()]
+        name = _portal(request)
+        portal = Portal(inner, values, hold=True, ours=False)
+        session.portals.remove(name)
+        session.portals.add(name, portal)
+        portal.result = result
+        session.kept(result)
+        if not result.inline and request.rows != 0 and inner.inline:
+            # It may be the event loop that runs this: the rows are not in memory, or many, and are fetched.
+            return [head, Tail(None, more=True).encode()]
+        return [head, *_taken(session, name, portal, request.rows)]
+
+    def describe(session: Context, request: Request) -> Waiting[list[bytes]]:
+        """What a client is told of a statement before it runs."""
+        inner = yield from statement_of(session, request)
+        description = inner.description
+        return [Head(description.columns, parameters=description.parameter_types).encode()]
+
+    operations = {**OPERATIONS, "execute": execute, "describe": describe}
+
+    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if session.block.begun:
+            raise ActiveTransaction("FORWARD cannot run inside a transaction block")
+        request = _request(parameters)
+        operation = operations.get(request.op)
+        if operation is None:
+            raise ProtocolViolation(f'unknown operation of another node: "{request.op}"')
+        # At most one hop: what is not here is not looked for elsewhere.
+        session.links = None
+        for name, value in request.settings.items():
+            set_variable(session, name, (carried(session, name, value),), local=False)
+        if request.settings:
+            # The statement is measured by the time-out that came with it, not by that of the one before.
+            session.guard.limit(session.variables.milliseconds("statement_timeout"))
+        frames = yield from operation(session, request)
+        return Result(FRAME, ReadySource([FrameBatch(frames)]), lambda rows: f"FORWARD {rows}")
+
+    return run
+
+
+def ready_request(parameters: Sequence[object]) -> Request | None:
+    """The request, where it only runs a statement, with the settings that the session has."""
+    request = _request(parameters)
+    return request if request.op == "execute" and not (request.settings or request.arrow) else None
+
+
+def oids_of(request: Request) -> tuple[int, ...]:
+    """PostgreSQL's types of a statement's parameters, 0 where one is open."""
+    return tuple(pg_type(type_).oid if type_ else 0 for type_ in request.types)
+
+
+def spared(session: Context, parameters: Sequence[object]) -> Result | None:
+    """The open answer of which a FORWARD takes more rows."""
+    request = _request(parameters)
+    portal = session.portals.get(_portal(request)) if request.op == FETCH else None
+    return None if portal is None else portal.result
+
+
+def is_under_way(parameters: Sequence[object]) -> bool:
+    """Whether a FORWARD is about an answer that was begun before."""
+    return _request(parameters).op in UNDER_WAY
+
+
+def _request(parameters: Sequence[object]) -> Request:
+    data = parameters[0] if parameters else None
+    if not isinstance(data, bytes):
+        raise ProtocolViolation("malformed request of another node")
+    return _kept_request(data) if len(data) <= KEPT_BYTES_MAX else Request.decode(data)
+
+
+# It is looked at where the statement is planned, where it is run, and before both.
+_kept_request = lru_cache(KEPT_MAX)(Request.decode)
+
+
+def _portal(request: Request) -> str:
+    return f"forwarded {request.portal}"
+
+
+def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> list[bytes]:
+    """The next rows, and whether there are more."""
+    assert portal.result is not None, "an answer is there before it is taken"
+    frames: list[bytes] = []
+    size, left, placed = 0, rows, portal.statement.part is not None
+    while (left is None or left > 0) and size < REPLY_BYTES:
+        batch = portal.take(left)
+        if batch is None:
+            tag = portal.result.tag
+            session.portals.remove(name)
+            return [*frames, Tail(tag).encode()]
+        frames.append(batch_frame(batch, placed=placed))
+        size += len(frames[-1])
+        left = None if left is None else left - batch.row_count
+    if left == 0:
+        # Its client has been answered with these, and may come back for more.
+        portal.result.suspend()
+    return [*frames, Tail(None, more=True).encode()]
+
+
+def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Give more rows of an answer."""
+    name = _portal(request)
+    with session.positions.answering(request.portal, apart=request.apart):
+        return _taken(session, name, session.portals.find(name), request.rows)
+    yield
+
+
+def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """How much counts of what was read apart: the entry node's client has been answered."""
+    through, reason = request.more.get("through"), request.more.get("reason")
+    # Where its answer may go on, more of it may count later.
+    for read in session.positions.kept_apart(request.portal, last=through is None):
+        stream = session.database.catalog.stream_by_id(read.reader.key[0])
+        if reason is not None or stream is None:
+            session.positions.void(read.reader, reason or "the stream has been dropped")
+        elif through is None:
+            session.positions.set(read.reader, read.lsns, read.again)
+        else:
+            cut = read.through(through, session.database.buffers.of(stream))
+            session.positions.set(cut.reader, cut.lsns, cut.again)
+    return []
+    yield
+
+
+def _close(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Give the rest of an answer up."""
+    session.portals.remove(_portal(request))
+    return []
+    yield
+
+
+def _failed(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """The entry node's client gets no more of an answer: a cancel may have come when it was given here."""
+    portal = session.portals.get(_portal(request))
+    if portal is not None and portal.result is not None:
+        portal.result.fail()
+    session.portals.remove(_portal(request))
+    session.positions.unanswered(request.portal)
+    return []
+    yield
+
+
+def _wipe(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """The entry node's session is over, and another one may come."""
+    session.positions.clear()
+    session.holds.close()
+    session.portals.clear()
+    return []
+    yield
+
+
+def _void(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """The transaction in which the entry node's session has read was rolled back: nothing was read."""
+    session.positions.clear()
+    return []
+    yield
+
+
+def _lacks(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """A topic was made while this node was away: it is to ask for it."""
+    session.database.cluster.lacks_more()
+    return []
+    yield
+
+
+def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Which of some streams are here; topics are on every node, or it is about to learn of them."""
+    assert session.peer is not None, "only nodes ask this"
+    streams = session.database.catalog.streams
+    keys = [tuple(key) for key in request.more["keys"]]
+    here = [key for key in keys if (stream := streams.get(key)) is not None and not stream.topic]
+    lacks = session.database.cluster.owes(session.peer.node)
+    return [facts_frame({"streams": [key for key in here if session.access.sees(key)], "lacks": lacks})]
+    yield
+
+
+OPERATIONS: dict[str, Operation] = {
+    "counts": _counts,
+    FETCH: _fetch,
+    CLOSE: _close,
+    FAILED: _failed,
+    "hold": moving.hold,
+    LACKS: _lacks,
+    "void": _void,
+    "where": _where,
+    "wipe": _wipe,
+}

@@ -1,0 +1,1 @@
+"""The path of every statement: parse, resolve names, ask for rights, run."""

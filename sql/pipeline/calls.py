@@ -1,0 +1,173 @@
+"""The calls of a session: each alone, cancellable, its errors told as ours.
+
+What a call has begun when it fails does not stand: the open result is void, and the block has failed.
+Where DuckDB has given its database up, that is what an error is told to be of.
+Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from ...engine.database import Database
+from ...engine.duck.duckdb_errors import recognized
+from ...engine.errors import DucktailError, InternalError, IoError, QueryCanceled
+from ...engine.sessions import ACTIVE, SessionEntry
+from ...engine.transactions.commits import UNKNOWN
+from ...engine.waiting import Waiting
+from ..results.cursors import Cursors
+from ..results.results import ResultBatch
+from ..rights.hidden_names import as_told, without_hidden_names
+from ..session_state.access import Access
+from ..session_state.block import Block
+from ..session_state.guard import Guard
+from ..settings import Variables
+from ..text.hints import hint_for
+
+T = TypeVar("T")
+
+# How long the end of a statement may be waited for that has no time left.
+END_MS = 500
+
+
+class Calls:
+    """See the head of the file.
+
+    Args:
+        renew: makes new cursors, where the file has been opened again since the last ones were made.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        guard: Guard,
+        entry: SessionEntry,
+        block: Block,
+        cursors: Cursors,
+        variables: Variables,
+        access: Access,
+        renew: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._guard = guard
+        self._entry = entry
+        self._block = block
+        self._cursors = cursors
+        self._variables = variables
+        self._access = access
+        self._renew = renew
+        # The text of a statement that has waited for its preparation, and when its time is over.
+        self._prepared: tuple[str, float] | None = None
+
+    def run(
+        self, work: Callable[[], Waiting[T]], *, ends: bool = False, text: str | None = None
+    ) -> Waiting[T]:
+        """Run a piece of work, which may wait.
+
+        Args:
+            ends: it is the end of a statement whose rows were given: it has what is left of its time.
+            text: of the statement that it runs: the time that its preparation took counts.
+
+        Raises:
+            DucktailError: any; inside a block the block has failed then.
+        """
+        yield from self._database.standing()
+        self._enter()
+        try:
+            self._renew()
+            limit_ms = self._variables.milliseconds("statement_timeout")
+            if ends and limit_ms:
+                # Its client may have taken long over the rows.
+                limit_ms = min(limit_ms, max(self._guard.left_ms, END_MS))
+            if text is not None:
+                limit_ms = self._left_of(text, limit_ms)
+                self._prepared = None
+            return (yield from self._guard.cancellable(work(), limit_ms))
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
+
+    def prepare(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Do what a statement waits for before it runs, in the call under way or in one of its own.
+
+        As in PostgreSQL the statement's time-out begins here, and is over for all of it at once.
+        """
+        if self._guard.running:
+            return (yield from work())
+        result = yield from self.run(work, text=text)
+        if (ends_s := self._guard.ends_s) is not None:
+            self._prepared = text, ends_s
+        return result
+
+    def forget_prepared(self) -> None:
+        """A Sync: what runs from now on has all of its time, whatever was prepared before."""
+        self._prepared = None
+
+    def _left_of(self, text: str, limit_ms: int) -> int:
+        """How long a statement may take, at least 1 ms; 0 where it has no time-out."""
+        if not limit_ms or self._prepared is None or self._prepared[0] != text:
+            return limit_ms
+        left_s = self._prepared[1] - self._database.clock.monotonic_s()
+        return min(limit_ms, max(1, round(left_s * 1000)))
+
+    def fetch(self, step: Callable[[], ResultBatch | None]) -> ResultBatch | None:
+        """Run a fetch the same way; it waits for nothing."""
+        self._enter()
+        try:
+            self._renew()
+            batch = step()
+            self._guard.check()
+            return batch
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        self._guard.enter()
+        self.mark(ACTIVE)
+
+    def _leave(self) -> None:
+        if not self._block.begun:
+            self._entry.has_snapshot = self._cursors.has_open_result
+        self.mark(self._block.resting)
+        self._guard.leave()
+
+    def mark(self, state: str) -> None:
+        """Tell the engine what the session is from now on."""
+        entry, clock = self._entry, self._database.clock
+        entry.state, entry.since_us, entry.since_s = state, clock.now_us(), clock.monotonic_s()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """End a call with an error; a closed driver and an interrupt of the thread are some as well."""
+        told = recognized(error) or error
+        if isinstance(told, DucktailError):
+            told = self.told(told)
+        if isinstance(told, QueryCanceled):
+            why = self._guard.cancel_error()
+            # What stands of it nevertheless.
+            why.detail, why.hint = told.detail, told.hint
+            told = why
+        self._block.failed()
+        if told is error:
+            raise error
+        raise told from error
+
+    def told(self, error: DucktailError) -> DucktailError:
+        """An error as it is told: to whom it may be, and where DuckDB has given the database up, of that."""
+        error = without_hidden_names(self._access, self._database, as_told(self._access, error))
+        error.hint = hint_for(error) or error.hint
+        if isinstance(error, IoError) and error.message.startswith(UNKNOWN):
+            return error
+        if self._guard.warned is not None:
+            return self._guard.warned
+        if not isinstance(error, (IoError, InternalError)) or not self._database.has_fallen():
+            return error
+        fallen = self._database.fallen
+        if fallen is None or not self._guard.running or self._block.begun:
+            return fallen or error
+        # It may have been its own COMMIT that DuckDB could not end.
+        told = " Where the statement wrote, its outcome is unknown."
+        return type(fallen)(fallen.message, detail=f"{fallen.detail}.{told}", hint=fallen.hint)

@@ -1,0 +1,110 @@
+"""Long lists among a statement's parameters: given to DuckDB as JSON, and cast to their type in its text.
+
+DuckDB's client makes a value of each element of a Python list with Python's lock held, twice: 2,500,000
+elements stop all other threads for some two seconds. A text it takes as it is, and what it does with that
+while the statement runs stops nobody; it is faster, too. Source: docs/design/values.md, "Long lists".
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from ...engine.values.parameters import DECIMAL_DIGITS_MAX
+from ...engine.values.temporal_text import typed
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Kind
+from ..text.spans import Replacement, cut
+from ..text.tokens import PARAMETER, tokenize
+
+# Elements that DuckDB's client takes in a twentieth of a second.
+ELEMENTS_MAX = 50_000
+# Elements that are written at a time: json holds Python's lock as well.
+AT_A_TIME = 50_000
+
+# Python's type of each element -> how JSON has it, and the types that are read back from that alike.
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
+_FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
+    str: (None, frozenset({"VARCHAR"})),
+    int: (None, _INTEGERS),
+    bool: (None, frozenset({"BOOLEAN"})),
+    float: (None, frozenset({"FLOAT", "DOUBLE"})),
+    Decimal: ("{:f}".format, frozenset({"DECIMAL"})),
+    uuid.UUID: (str, frozenset({"UUID"})),
+    datetime.date: (str, frozenset({"DATE"})),
+}
+
+
+def as_json(
+    statement: ParsedStatement, parameters: Sequence[object]
+) -> tuple[str, list[Replacement], tuple[object, ...]] | None:
+    """The statement's text and its parameters with long lists as JSON; None where none is to be so.
+
+    Returns:
+        The text, what was put into it, and the parameters.
+    """
+    if statement.node is not None or statement.away is not None or not statement.is_described:
+        # What no client was told of is run with the types that its values have: to describe it now would
+        # make a list that stands where any type may stand a text.
+        return None
+    if statement.classified.kind not in (Kind.READ, Kind.DML):
+        return None
+    long = [at for at, v in enumerate(parameters) if isinstance(v, list) and len(v) > ELEMENTS_MAX]
+    if not long:
+        return None
+    types, given = statement.parameter_types, list(parameters)
+    casts: dict[str, str] = {}
+    for at in long:
+        type_ = types[at] if at < len(types) else ""
+        value = given[at]
+        assert isinstance(value, list), "it was one above"
+        cast = _exact(value) if type_.startswith("DECIMAL") else type_
+        if cast is not None and (text := _written(value, type_)) is not None:
+            given[at] = typed(text, "JSON")
+            casts[f"${at + 1}"] = cast
+    pieces = [
+        Replacement(token.start, token.end, f"({token.text}::{casts[token.text]})")
+        for token in tokenize(statement.text)
+        if token.kind == PARAMETER and token.text in casts
+    ]
+    return (cut(statement.text, pieces), pieces, tuple(given)) if pieces else None
+
+
+def _exact(values: list[object]) -> str | None:
+    """The list's type in which all decimals are as they were given; None where there is none.
+
+    The parameter's own type has only so many places where it is a numeric without a scale; DuckDB, too,
+    takes a list of decimals for the type that its values want.
+    """
+    whole = places = 0
+    for value in values:
+        if isinstance(value, Decimal):
+            if not value.is_finite():
+                return None
+            places = max(places, -int(value.as_tuple().exponent))
+            whole = max(whole, value.adjusted() + 1)
+    width = max(whole + places, 1)
+    return f"DECIMAL({width},{places})[]" if width <= DECIMAL_DIGITS_MAX else None
+
+
+def _written(values: list[object], type_: str) -> str | None:
+    """A list as JSON; None where it would not be read back as it is."""
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) != 1 or not type_.endswith("[]"):
+        return None
+    form, elements = _FORMS.get(kinds.pop(), (None, frozenset()))
+    if type_.removesuffix("[]").partition("(")[0] not in elements:
+        return None
+    parts = []
+    for start in range(0, len(values), AT_A_TIME):
+        piece: list[object] = values[start : start + AT_A_TIME]
+        if form is not None:
+            piece = [None if value is None else form(value) for value in piece]
+        try:
+            parts.append(json.dumps(piece, ensure_ascii=False, allow_nan=False)[1:-1])
+        except ValueError:
+            return None  # NaN or an infinity, which JSON has not.
+    return f"[{','.join(parts)}]"

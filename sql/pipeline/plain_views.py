@@ -1,0 +1,99 @@
+"""The view of a topic, `SELECT * FROM t` without TOPIC, has what this node's log has: it may be a part.
+
+So a query that names it is refused, also where partitions have come from other nodes with their events. A
+text is looked through by DuckDB's parser only where such a topic's name stands in it once more than its own
+clauses and its target say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from ...engine.catalog.streams import Stream
+from ...engine.errors import NotSupported, WrongState
+from ...engine.quoting import fold
+from ..cluster.shares import owners_of
+from ..language.parse import Query
+from ..rights.analysis import NotAnalysed, Table, named_in_dml, named_in_query
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Classified, CopyFacts, Kind
+from ..text.classify import classify
+from ..text.spans import defining_query_span
+
+
+def refuse(session: Context, statement: ParsedStatement, bindable: Callable[[Query], str]) -> None:
+    """Refuse a statement that reads the view of a topic of which other nodes have partitions.
+
+    Args:
+        bindable: gives the text of a query with scans for DuckDB's binder.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    if session.part is not None or statement.inline:
+        return
+    classified, node = statement.classified, statement.node
+    if classified.copy is not None:
+        _refuse_copied(session, classified.copy)
+        return
+    named = Counter(fold(token.name) for token in classified.tokens)
+    if isinstance(node, Query):
+        named.subtract(fold(scan.stream.last) for scan in node.scans)
+    if classified.dml is not None:
+        named[fold(classified.dml.target[-1])] -= 1
+    streams = session.database.catalog.streams.values()
+    spread = [s for s in streams if s.topic and named[fold(s.name)] > 0 and _is_part(session, s)]
+    if not spread:
+        return
+    keys = {stream.key: stream for stream in spread}
+    for table in _read(session, classify(bindable(node)) if isinstance(node, Query) else classified):
+        found = session.names.find_stream(table.path)
+        if found is not None and found.key in keys:
+            raise _refused(found)
+
+
+def _refuse_copied(session: Context, facts: CopyFacts) -> None:
+    """The same of COPY t TO STDOUT; a query that is copied is a statement of its own."""
+    if facts.table is None or facts.reads:
+        return
+    stream = session.names.find_stream(facts.table)
+    if stream is not None and stream.topic and _is_part(session, stream):
+        raise _refused(stream)
+
+
+def _is_part(session: Context, stream: Stream) -> bool:
+    """Whether the view of a topic has not all of its events: not those that came with a partition, either."""
+    if any(segment.base_lsn for segment in session.database.catalog.segments.of(stream.stream_id).values()):
+        return True
+    try:
+        return bool(owners_of(session, stream.schema, stream.name, stream.partitions).remote)
+    except WrongState:
+        return True  # Some of its partitions are on no node.
+
+
+def _read(session: Context, classified: Classified) -> Iterator[Table]:
+    """The relations that a text reads."""
+    text, cursor = classified.text, session.names.cursor()
+    try:
+        if classified.kind is Kind.DML:
+            named = named_in_dml(cursor, text)
+        elif classified.ddl is not None:
+            span = defining_query_span(classified)
+            if span is None:
+                return
+            named = named_in_query(cursor, text[span[0] : span[1]])
+        else:
+            named = named_in_query(cursor, text)
+    except NotAnalysed:
+        return  # MERGE, and what is no query: DuckDB says what is wrong with it.
+    yield from (table for table in named.tables if "select" in table.privileges)
+
+
+def _refused(stream: Stream) -> NotSupported:
+    return NotSupported(
+        f'the view of topic "{stream.name}" has only what this node has stored itself: its partitions are on '
+        "several nodes, or have moved",
+        hint=f"SELECT ... FROM TOPIC {stream.name} reads all of it.",
+    )

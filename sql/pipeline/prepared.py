@@ -1,0 +1,286 @@
+"""PREPARE, EXECUTE, DEALLOCATE and EXPLAIN: statements about another statement.
+
+DuckDB's own PREPARE would take a write past the capture, so prepared statements are the session's.
+EXPLAIN never runs what it explains; EXPLAIN ANALYZE runs it, and a write of it is captured.
+Source: docs/sql.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+
+import duckdb
+
+from ...engine.duck.duckdb_errors import translated
+from ...engine.errors import (
+    InvalidStatementName,
+    NotSupported,
+    ProgramLimitExceeded,
+    UndefinedParameter,
+    WrongState,
+)
+from ...engine.quoting import fold
+from ...engine.values.temporal_text import typed
+from ...engine.waiting import Waiting
+from ..dml import cte_writes, topic_writes
+from ..language.parse import Query
+from ..reading.scan_relation import explainable
+from ..results.results import Result, ResultColumn
+from ..rights import permission
+from ..session_state.context import Context, Runner
+from ..session_state.run_text import text_rows
+from ..session_state.statement import ParsedStatement, PreparedStatement, check_described
+from ..text.classified import Kind
+from ..text.classify import classify
+from ..text.spans import Replacement, cut
+from ..text.tokens import PARAMETER, number_question_marks, tokenize
+from . import read_only
+
+# The values of the one row that a query answers, which is a statement like any other.
+Evaluate = Callable[[Context, str, tuple[object, ...]], Waiting[tuple[object, ...]]]
+# Types whose values Python has whole, and gives back to DuckDB as the same ones.
+_AS_PYTHON = frozenset({"BOOLEAN", "DOUBLE", "VARCHAR", "BLOB", "UUID"})
+_MOMENTS = frozenset({"DATE", "TIMESTAMP"})
+# What Python has for the infinities.
+_ENDS = frozenset({datetime.date.min, datetime.date.max, datetime.datetime.min, datetime.datetime.max})
+# Types whose texts are not their values.
+_UNTOLD = frozenset({"VARIANT", "GEOMETRY"})
+PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
+
+
+def prepare_with(check: Callable[[Context, ParsedStatement], None]) -> Runner:
+    """PREPARE name [(types)] AS statement: it takes the place of one that has the name, as in DuckDB.
+
+    Args:
+        check: tells what is wrong with a statement, whatever its parameters will be.
+    """
+
+    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        facts = statement.classified.prepare
+        assert facts is not None
+        statements_max = session.database.settings.statements_max
+        if facts.name not in session.prepared and len(session.prepared) >= statements_max:
+            raise ProgramLimitExceeded(
+                f"a session cannot keep more than {statements_max} prepared statements",
+                hint="DEALLOCATE those that are no longer needed.",
+            )
+        text, names, count = _numbered(facts.inner)
+        inner = yield from session.parse(text, told=False)
+        if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS, Kind.CALL):
+            raise NotSupported(f"{inner.classified.verb} cannot be prepared")
+        inner = inner.declared(())
+        check(session, inner)
+        session.prepared[facts.name] = PreparedStatement(inner, count, names, tuple(facts.types))
+        return Result.command("PREPARE")
+
+    return run
+
+
+def _numbered(text: str) -> tuple[str, tuple[str, ...], int]:
+    """A statement whose parameters are $1, $2 and so on; the names that they had, and the highest number.
+
+    Raises:
+        NotSupported: 0A000, some have names, and some have none.
+    """
+    text = number_question_marks(text)
+    marks = [token for token in tokenize(text) if token.kind == PARAMETER]
+    numbers = [int(mark.text[1:]) for mark in marks if mark.text[1:].isdecimal()]
+    if len(numbers) == len(marks):
+        return text, (), max(numbers, default=0)
+    if numbers:
+        raise NotSupported("a statement cannot have parameters with names and with numbers")
+    names = tuple(dict.fromkeys(fold(mark.text[1:]) for mark in marks))
+    pieces = [Replacement(mark.start, mark.end, f"${names.index(fold(mark.text[1:])) + 1}") for mark in marks]
+    return cut(text, pieces), names, len(names)
+
+
+def executed(session: Context, statement: ParsedStatement) -> PreparedStatement:
+    """What an EXECUTE names.
+
+    Raises:
+        InvalidStatementName: 26000, there is none.
+    """
+    facts = statement.classified.execute
+    assert facts is not None
+    inner = session.prepared.get(facts.name)
+    if inner is None:
+        raise InvalidStatementName(f'prepared statement "{facts.name}" does not exist')
+    return inner
+
+
+def arguments(session: Context, statement: ParsedStatement) -> list[str]:
+    """The expressions of an EXECUTE's arguments, in the order of the parameters.
+
+    Raises:
+        InvalidStatementName: 26000, there is no such statement. UndefinedParameter: 42P02, it has others.
+    """
+    facts, inner = statement.classified.execute, executed(session, statement)
+    assert facts is not None
+    given: dict[int, str] = {}
+    for place, (name, expression) in enumerate(facts.arguments, 1):
+        number = place
+        if name is not None or inner.names:
+            if name is None or fold(name) not in inner.names:
+                said = f'"{name}"' if name is not None else f"{place} without a name"
+                raise UndefinedParameter(
+                    f'prepared statement "{facts.name}" has no parameter {said}',
+                    detail=f"Its parameters are {', '.join(inner.names) or 'known by their places'}.",
+                )
+            number = inner.names.index(fold(name)) + 1
+        given[number] = expression
+    if len(facts.arguments) != inner.count or len(given) != inner.count:
+        raise UndefinedParameter(
+            f'wrong number of parameters for prepared statement "{facts.name}"',
+            detail=f"Expected {inner.count} parameters but got {len(facts.arguments)}.",
+        )
+    types = (*inner.types, *("" for _ in range(inner.count)))
+    ordered = zip((given[number] for number in sorted(given)), types, strict=False)
+    return [f"({expression})::{type_}" if type_ else f"({expression})" for expression, type_ in ordered]
+
+
+def execute_with(runners: dict[Kind, Runner], evaluate: Evaluate) -> Runner:
+    """EXECUTE name [(arguments)], with the runners of the statements that can be prepared.
+
+    Args:
+        evaluate: gives the values of the arguments.
+    """
+
+    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        inner = executed(session, statement).statement
+        values: tuple[object, ...] = ()
+        if asked := arguments(session, statement):
+            # A query like any other: it is judged, and it sees what the session sees.
+            names = [f"a{place}" for place, _ in enumerate(asked, 1)]
+            made = ", ".join(f"{argument} AS {name}" for argument, name in zip(asked, names, strict=True))
+            told = ", ".join(f"typeof({name}), {name}, {name}::VARCHAR" for name in names)
+            query = f"WITH arguments AS MATERIALIZED (SELECT {made}) SELECT {told} FROM arguments"
+            found = yield from evaluate(session, query, parameters)
+            values = tuple(map(_value, found[::3], found[1::3], found[2::3]))
+        result = yield from runners[inner.classified.kind](session, inner, values)
+        if None not in values:  # A NULL has no type by the time that it is a value.
+            check_described(statement, result)
+        return result
+
+    return run
+
+
+def _value(type_: object, value: object, text: object) -> object:
+    """An argument as a parameter's value, of the type that it has.
+
+    Args:
+        type_: DuckDB's text of it.
+        value: as Python has it.
+        text: as DuckDB writes it.
+
+    Raises:
+        NotSupported: 0A000, its text does not tell it.
+    """
+    if value is None or type_ in _AS_PYTHON:
+        return value
+    if type_ in _UNTOLD:
+        raise NotSupported(f"an argument of EXECUTE cannot be a {type_}")
+    if isinstance(value, int):
+        # Python's has no type: DuckDB takes a BIGINT that is small for an INTEGER.
+        return value if type_ == _natural(value) else typed(value, str(type_))
+    if isinstance(value, datetime.date) and type_ in _MOMENTS and value not in _ENDS:
+        return value
+    return typed(text, str(type_))
+
+
+def _natural(value: int) -> str:
+    """DuckDB's type of a Python integer."""
+    if -(2**31) <= value < 2**31:
+        return "INTEGER"
+    return "BIGINT" if -(2**63) <= value < 2**63 else "HUGEINT"
+
+
+def deallocate(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """DEALLOCATE { name | ALL }; one that is not there is no error, as in DuckDB."""
+    name = statement.classified.name
+    if name is None:
+        session.prepared.clear()
+        return Result.command("DEALLOCATE ALL")
+    session.prepared.pop(name, None)
+    return Result.command("DEALLOCATE")
+    yield
+
+
+def plan_rows(lines: list[str]) -> Result:
+    """An EXPLAIN's answer."""
+    return text_rows([("QUERY PLAN", "VARCHAR")], [[line] for line in lines], "EXPLAIN")
+
+
+def _analyze_writing(
+    session: Context, inner: ParsedStatement, parameters: tuple[object, ...], word: str
+) -> Waiting[list[str]]:
+    """EXPLAIN ANALYZE of what may write: it is run as it would be without, and captured.
+
+    Raises:
+        NotSupported: 0A000, it is DDL, or it writes what a stream gives.
+    """
+    classified = inner.classified
+    if classified.kind is Kind.DDL or isinstance(inner.node, Query):
+        raise NotSupported(
+            f"EXPLAIN ANALYZE cannot run this {classified.verb}",
+            hint="EXPLAIN shows the plan without running it.",
+        )
+    return (yield from cte_writes.explain_analyze(session, inner, parameters, word))
+
+
+def explain_with(in_full: Callable[[Context, ParsedStatement], ParsedStatement]) -> Runner:
+    """EXPLAIN [ANALYZE] statement, with what writes the names of a statement in full."""
+
+    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        return (yield from _explain(session, statement, parameters, in_full))
+
+    return run
+
+
+def _explain(
+    session: Context,
+    statement: ParsedStatement,
+    parameters: tuple[object, ...],
+    in_full: Callable[[Context, ParsedStatement], ParsedStatement],
+) -> Waiting[Result]:
+    facts = statement.classified.explain
+    assert facts is not None
+    inner = yield from session.parse(facts.inner)
+    if inner.away is not None:
+        raise WrongState("the streams have been moved to another node meanwhile", hint="Try it again.")
+    inner = in_full(session, inner)
+    permission.check(session, inner, parameters, permission.CheckMode(explains=True))
+    kind = inner.classified.kind
+    if kind is Kind.OURS:
+        _ = inner.description
+        return plan_rows([inner.classified.verb])
+    if kind is Kind.REFUSED:
+        assert inner.classified.error is not None
+        raise inner.classified.error
+    if kind not in (Kind.READ, Kind.DML, Kind.DDL):
+        raise NotSupported(f"{inner.classified.verb} cannot be explained")
+    options = [f"{name} {value}".strip() for name, value in facts.options.items() if name != "ANALYZE"]
+    words = ["ANALYZE"] * facts.analyze + options
+    word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
+    if facts.analyze:
+        read_only.check(session, inner)
+    if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
+        return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
+    if facts.analyze and isinstance(inner.node, Query) and any(scan.away for scan in inner.node.scans):
+        raise NotSupported(
+            "EXPLAIN ANALYZE cannot run a query that fetches from another node",
+            hint="EXPLAIN shows the plan without running it.",
+        )
+    if session.block.begun:
+        session.block.touched()
+    text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
+    if topic_writes.target(session, inner.classified) is not None:
+        text = topic_writes.query_of(session, classify(text)).query
+    try:
+        cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)
+        rows = cursor.fetchall()
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return plan_rows([line for row in rows for line in str(row[-1]).splitlines()])

@@ -1,0 +1,310 @@
+"""The second step of a statement, after it is parsed: its names in full.
+
+Each name of a table, view, sequence, type or index in a text is resolved once (`names.py`) and written in
+full, `"catalog"."schema"."name"`, as it is stored. That text is what rights are asked for, what capture
+works on and what DuckDB gets: a temporary object, a common table expression, a search path, a rule of
+letters or another session can make nothing else of it. A name that does not resolve stays as it is, and is
+an error later.
+
+For users who are not superusers every name is written in full. For all others it is the names of what a
+statement writes or defines, where they could mean more than one object: captured and plain tables are told
+apart by them.
+
+Source: docs/design/sql.md, "Names".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
+from ...engine.errors import DucktailError, InsufficientPrivilege
+from ...engine.quoting import fold, ident, literal
+from ..language.parse import Query
+from ..reading import scan_relation
+from ..rights.analysis import (
+    SEQUENCES,
+    WRAPPED_AT,
+    Named,
+    NotAnalysed,
+    named_in_dml,
+    named_in_expression,
+    named_in_query,
+)
+from ..rights.reach import TRUSTED, sequence_parts
+from ..session_state.context import Context
+from ..session_state.queries import cte_target_places
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Classified, DdlFacts, Kind, Name
+from ..text.classify import classify
+from ..text.spans import Replacement, cut, defining_query_span, user_position, variable_value
+from ..text.tokens import STRING, Token
+
+_KINDS = {
+    "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
+}  # fmt: skip
+# `SELECT ` before an expression, so that it is a query to the parser.
+_EXPRESSION_AT = len("SELECT ")
+# After which a query or a data-modifying expression may begin, beside the beginning of a text.
+_BEFORE_STATEMENT = frozenset({"(", ")", "AS", "UNION", "EXCEPT", "INTERSECT", "ALL", "NAME", "MATERIALIZED"})
+# Statements that name a table without telling the parser where, and the words that may stand in between.
+_PLACELESS = {
+    "INSERT": ("OR", "REPLACE", "IGNORE", "INTO"), "DELETE": ("FROM",), "UPDATE": ("OR", "REPLACE", "IGNORE"),
+    "TRUNCATE": ("TABLE",), "TABLE": (), "DESCRIBE": ("TABLE",), "DESC": ("TABLE",), "SUMMARIZE": ("TABLE",),
+}  # fmt: skip
+
+
+# Kinds of statements without names of DuckDB's objects, or which are statements about others.
+_WITHOUT = frozenset(
+    {Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE, Kind.REFUSED, Kind.FORWARD, Kind.CALL, Kind.CURSOR}
+    | {Kind.EXPLAIN, Kind.PREPARE, Kind.EXECUTE, Kind.OURS, Kind.UTILITY}
+)
+
+
+def may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
+    """Whether names may have to be written in full in a statement."""
+    classified = statement.classified
+    if statement.away is not None or classified.error is not None or classified.kind in _WITHOUT:
+        return False
+    return session.access.limited or _may_mean_several(session, classified)
+
+
+def pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
+    """What writes the names of a statement in full; nothing where all are so."""
+    classified, limited = statement.classified, session.access.limited
+    naming = _Naming(session, classified)
+    if classified.dml is not None:
+        naming.target(classified.dml.target, classified.dml.target_position, limited=limited)
+    elif classified.copy is not None and classified.copy.table is not None:
+        naming.target(classified.copy.table, classified.copy.table_position, limited=limited)
+    elif classified.ddl is not None:
+        _definition(naming, classified.ddl, limited=limited)
+    if classified.cte_writes and not limited:
+        for name, start in cte_target_places(classified.text):
+            naming.target(name, start, limited=False)
+    if classified.ddl is not None and not classified.ddl.temporary:
+        _sequences(naming)
+    # A view's text is kept: in full it means the same to each of its readers.
+    if limited or classified.verb == "CREATE VIEW":
+        _read(session, naming, statement)
+    return naming.pieces
+
+
+def _may_mean_several(session: Context, classified: Classified) -> bool:
+    """Whether what a statement writes or defines is named so that it could be one of several objects."""
+    if classified.kind not in (Kind.DML, Kind.DDL, Kind.COPY) and not classified.cte_writes:
+        return False
+    facts = classified.ddl
+    if facts is not None and facts.verb == "CREATE" and facts.object_type == "VIEW":
+        return not (facts.temporary or (session.names.plain and len(facts.names[0]) == 1))
+    return not session.names.plain
+
+
+class _Naming:
+    """Collects what writes names in full, each place once."""
+
+    def __init__(self, session: Context, classified: Classified) -> None:
+        self._names = session.names
+        self._resolver = session.names.resolver
+        self._at = {token.start: index for index, token in enumerate(classified.tokens)}
+        self.tokens = classified.tokens
+        self.text = classified.text
+        self._pieces: dict[int, Replacement] = {}
+
+    @property
+    def pieces(self) -> tuple[Replacement, ...]:
+        """In the order of the text."""
+        return tuple(self._pieces[start] for start in sorted(self._pieces))
+
+    def name(self, kind: str, parts: Name, start: int) -> None:
+        """A name of what is there."""
+        found = None
+        if fold(parts[0]) != TRUSTED:
+            found = self._names.find(kind, parts) if kind == INDEX else self._resolver.find(kind, parts)
+        if found is not None:
+            self.put(start, parts, found.in_full)
+
+    def target(self, parts: Name, start: int, *, limited: bool) -> None:
+        """The name of a table that is written.
+
+        What is not there yet may be there when DuckDB looks, and have a stream by then: so it gets one place
+        in which it is missing. To a limited user it is missing now (rights/reach.py).
+        """
+        self.name(TABLE, parts, start)
+        if start not in self._pieces and not limited and self._resolver.find(TABLE, parts) is None:
+            self.made(parts, start)
+
+    def made(self, parts: Name, start: int) -> None:
+        """A name of what is to be made: without a schema it goes into the first of the search path."""
+        resolver = self._resolver
+        if fold(parts[0]) == TEMPORARY or len(parts) > 2:
+            return
+        if len(parts) == 2 and fold(parts[0]) == fold(resolver.catalog):
+            if not resolver.objects.has_schema(parts[0]):
+                self.put(start, parts, f"{ident(resolver.catalog)}.{DEFAULT_SCHEMA}.{ident(parts[1])}")
+            return
+        schema = parts[0] if len(parts) == 2 else resolver.path[0]
+        if resolver.objects.has_schema(schema):
+            full = f"{ident(resolver.catalog)}.{ident(schema)}.{ident(parts[-1])}"
+            self.put(start, parts, full)
+
+    def sequence(self, token: Token) -> None:
+        """A string that is a sequence's name.
+
+        It is kept in the file, whose name is its catalog's: the schema alone stands before it.
+        """
+        try:
+            found = self._resolver.find(SEQUENCE, sequence_parts(token.value))
+        except InsufficientPrivilege:
+            return  # Rights say so.
+        if found is not None:
+            full = literal(f"{ident(found.schema)}.{ident(found.name)}")
+            self._pieces[token.start] = Replacement(token.start, token.end, full)
+
+    def put(self, start: int, parts: Name, full: str) -> None:
+        """Write a name that begins at a place as another text; nothing where it does not stand there."""
+        first = self._at.get(start)
+        if first is None:
+            return
+        last, token = first + 2 * (len(parts) - 1), self.tokens[first]
+        said = (token.value,) if token.kind == STRING else self.chain(first)[: len(parts)]
+        if said == parts and self.text[start : self.tokens[last].end] != full:
+            self._pieces[start] = Replacement(start, self.tokens[last].end, full)
+
+    def chain(self, index: int) -> Name:
+        """The name that begins at a token; () where none does."""
+        parts: list[str] = []
+        while index < len(self.tokens) and self.tokens[index].is_name:
+            parts.append(self.tokens[index].name)
+            if index + 1 >= len(self.tokens) or self.tokens[index + 1].kind != ".":
+                break
+            index += 2
+        return tuple(parts)
+
+
+# What is written and defined.
+
+
+def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
+    kind = _KINDS.get(facts.object_type)
+    if (kind is not None and facts.object_type != "INDEX") or facts.verb != "CREATE":
+        for name, start in zip(facts.names, facts.places, strict=True):
+            if facts.verb == "CREATE":
+                if not facts.temporary:
+                    naming.made(name, start)
+            elif kind is not None:
+                naming.name(kind, name[:-1] if facts.object_type == "COLUMN" else name, start)
+    if facts.object_type == "INDEX" and facts.table is not None and facts.table_place is not None:
+        naming.name(TABLE, facts.table, facts.table_place)
+    for index, token in enumerate(naming.tokens[:-1]):
+        owned = token.kind == "BY" and index and naming.tokens[index - 1].kind == "OWNED"
+        if owned or (limited and token.kind == "REFERENCES" and not facts.temporary):
+            parts = naming.chain(index + 1)
+            if parts:
+                naming.name(TABLE, parts, naming.tokens[index + 1].start)
+
+
+def _sequences(naming: _Naming) -> None:
+    """Names of sequences in a definition, which stand in strings: DuckDB looks them up at each use.
+
+    In a query they stay as they are, as columns are called by them: it is judged by the same rules, and runs
+    now.
+    """
+    for at, token in enumerate(naming.tokens[:-2]):
+        if not token.is_name or fold(token.name) not in SEQUENCES or naming.tokens[at + 1].kind != "(":
+            continue
+        if naming.tokens[at + 2].kind == STRING:
+            naming.sequence(naming.tokens[at + 2])
+
+
+# What is read.
+
+
+def _read(session: Context, naming: _Naming, statement: ParsedStatement) -> None:
+    """All that the queries and expressions of a statement name."""
+    for text, start, analyse, first in _texts(session, statement):
+        query = statement.node if isinstance(statement.node, Query) else None
+        scans = [] if query is None else scan_relation.empty_scans(session, query)
+        try:
+            named = analyse(text)
+        except (NotAnalysed, DucktailError):
+            continue  # Rights say so.
+        placed = {table.place for table in named.tables}
+        for table in named.tables:
+            if table.place is not None and table.place >= first:
+                place = user_position(table.place + start + 1, scans) - 1
+                naming.name(TABLE, table.path, place)
+        if None in placed:
+            _placeless(naming, named)
+
+
+def _placeless(naming: _Naming, named: Named) -> None:
+    """Tables behind words with which the parser does not tell their place."""
+    wanted = {table.path for table in named.tables if table.place is None}
+    for index, token in enumerate(naming.tokens):
+        words = _PLACELESS.get(token.kind)
+        if words is None or (index and naming.tokens[index - 1].kind not in _BEFORE_STATEMENT):
+            continue
+        at = index + 1
+        while at < len(naming.tokens) and naming.tokens[at].kind in words:
+            at += 1
+        parts = naming.chain(at)
+        if parts in wanted:
+            naming.name(TABLE, parts, naming.tokens[at].start)
+
+
+Analyse = Callable[[str], Named]
+
+
+def _texts(session: Context, statement: ParsedStatement) -> Iterator[tuple[str, int, Analyse, int]]:
+    """The texts in a statement that name what they read.
+
+    Each with what is to be added to its places, what analyses it, and the first place that is its own.
+    """
+    classified, cursor = statement.classified, session.names.cursor()
+    text = classified.text
+    if isinstance(statement.node, Query):
+        text = scan_relation.bindable(session, statement.node)
+        classified = classify(text)
+    if classified.kind is Kind.READ and classified.verb != "PRAGMA":
+        yield text, 0, lambda text: named_in_query(cursor, text), 0
+    elif classified.verb == "MERGE":
+        for piece, start, first in _merge_source(classified):
+            yield piece, start, lambda text: named_in_query(cursor, text), first
+    elif classified.kind is Kind.DML:
+        yield text, -WRAPPED_AT, lambda text: named_in_dml(cursor, text), 0
+    elif classified.kind is Kind.DDL:
+        span = defining_query_span(classified)
+        if span is not None:
+            yield text[span[0] : span[1]], span[0], lambda text: named_in_query(cursor, text), 0
+    elif classified.verb == "SET VARIABLE":
+        value = variable_value(classified.tokens)
+        if value is not None:
+            yield text[value:], value - _EXPRESSION_AT, lambda text: named_in_expression(cursor, text), 0
+
+
+def _merge_source(classified: Classified) -> Iterator[tuple[str, int, int]]:
+    """The common table expressions of a MERGE, and its source, each as a query."""
+    tokens, facts, text = classified.tokens, classified.dml, classified.text
+    assert facts is not None
+    head = f"{text[tokens[0].start : tokens[facts.main].start]} " if facts.has_with else ""
+    top = [i for i in range(facts.main, len(tokens)) if not tokens[i].depth and not tokens[i].cases]
+    using = next((i for i in top if tokens[i].kind == "USING"), None)
+    ends = (i for i in top if tokens[i].kind == "WHEN" or (tokens[i].kind in ("ON", "USING") and i != using))
+    end = next(ends, len(tokens))
+    if head:
+        yield f"{head}SELECT 1", tokens[0].start, 0
+    if using is None or using + 1 >= end or end == len(tokens):
+        return
+    # A join's own ON is not the merge's: the source ends at the last one before WHEN.
+    whens = (i for i in top if tokens[i].kind == "WHEN")
+    last = next(whens, len(tokens))
+    ons = [i for i in top if using < i < last and tokens[i].kind in ("ON", "USING")]
+    source = text[tokens[using + 1].start : tokens[ons[-1] if ons else end].start]
+    opening = f"{head}SELECT * FROM "
+    yield opening + source, tokens[using + 1].start - len(opening), len(opening)
+
+
+def text_in_full(statement: ParsedStatement, pieces: Sequence[Replacement]) -> str:
+    """The text with its names in full."""
+    return cut(statement.classified.text, pieces)

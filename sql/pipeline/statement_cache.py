@@ -1,0 +1,197 @@
+"""The statements that a session has parsed: each is kept by its text, as drivers repeat theirs.
+
+Before one is prepared the other nodes of a cluster may have to be asked what a name is, or what columns
+a scan of theirs has. Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ...engine.errors import UndefinedObject, WrongState
+from ...engine.waiting import Wait, Waiting
+from ..cluster import relay, routing
+from ..dml import topic_writes
+from ..dml.batch_insert import Many, text_of_many, widest
+from ..language.parse import Query
+from ..peer_requests import serving
+from ..peers.learned import still_missing
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
+from .calls import Calls
+from .dispatch import NAMING, prepare
+
+# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is some fifty bytes
+# for each character of its text: all together have a bound, and a long text is not worth what it would hold.
+STATEMENTS_KEPT = 256
+KEPT_CHARS_ALL = 256 * 1024
+KEPT_TEXT_CHARS_MAX = 16 * 1024
+# How often the other nodes are asked something before one statement is prepared: once for all names, and for
+# the columns of a few scans in ENVELOPE CHANGES.
+ASKED_MAX = 34
+# Where a statement keeps the one for many executions of it.
+MANY = "many"
+
+
+class ParsedStatements:
+    """See the head of the file."""
+
+    def __init__(self, session: Context, calls: Calls) -> None:
+        self._session = session
+        self._calls = calls
+        self._kept: dict[tuple[object, ...], ParsedStatement] = {}
+        # Of their texts.
+        self._kept_chars = 0
+
+    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[ParsedStatement]:
+        """See Session."""
+        fresh = not self._session.guard.running
+        if fresh:
+            yield from self._session.database.standing()
+        found = yield from self._parsed(text, oids, fresh)
+        if found.away is None or not found.told_there:
+            return found
+        # It is kept without what its owner has told of it: that may be another thing by now.
+        found = found.declared(found.parameter_types_given)
+        if told:
+            found.tell((yield from self._calls.prepare(text, partial(relay.describe, self._session, found))))
+        return found
+
+    def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[ParsedStatement]:
+        """A statement as it is kept, or is to be.
+
+        Args:
+            fresh: it is a client's, and not one that is looked at once more.
+        """
+        key = self._key(text, oids)
+        found = self._drop(key)
+        if found is not None and fresh and found.away is None and found.told_there:
+            found = None  # The columns of the scans that it fetches may be others by now.
+        if found is None or self._session.block.ddl:
+            found = yield from self._prepared(text, tuple(oids))
+            passing = self._session.block.ddl or found.lacks or found.classified.kind in NAMING
+            if passing or len(text) > KEPT_TEXT_CHARS_MAX:
+                # What this transaction has changed is nobody else's yet, and may never be; what no node has
+                # may be made on one; a cursor or prepared statement that was made again is another.
+                return found
+        self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[object, ...], statement: ParsedStatement) -> None:
+        """Keep a statement as the latest one; the earliest make room for it."""
+        kept, size = self._kept, len(statement.text)
+        while kept and (len(kept) >= STATEMENTS_KEPT or self._kept_chars + size > KEPT_CHARS_ALL):
+            self._drop(next(iter(kept)))
+        kept[key] = statement
+        self._kept_chars += size
+
+    def _drop(self, key: tuple[object, ...]) -> ParsedStatement | None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._kept_chars -= len(found.text)
+        return found
+
+    def _key(self, text: str, oids: Sequence[int]) -> tuple[object, ...]:
+        """Under which a statement is kept."""
+        return text, tuple(oids), self._session.database.catalog.version, self._known
+
+    @property
+    def _known(self) -> tuple[object, ...]:
+        """How `/` is parsed, and of which directory, placement and search path it is where it runs."""
+        session = self._session
+        division, links = session.variables.integer_division, session.links
+        if links is None:
+            return (division,)
+        return division, links.remote.version, session.database.cluster.placement.epoch, session.names.path
+
+    def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[ParsedStatement]:
+        """A statement that was not prepared before; the other nodes may have to be asked first.
+
+        That is waited for within a call: it is cancelled, and takes its time, as the statement would.
+        """
+        try:
+            with self._session.looking():
+                statement = prepare(self._session, text, oids)
+        except (routing.Ask, routing.Describe) as missing:
+            after = partial(self._prepared_after, text, oids, missing)
+            statement = yield from self._calls.prepare(text, after)
+        statement.told_there = relay.is_told_there(statement)
+        return statement
+
+    def _prepared_after(
+        self, text: str, oids: tuple[int, ...], missing: routing.Ask | routing.Describe
+    ) -> Waiting[ParsedStatement]:
+        """The same, once the other nodes have been asked what is missing."""
+        session, links, cluster = self._session, self._session.links, self._session.database.cluster
+        assert links is not None, "who asks has links"
+        try:
+            learned = False
+            for _ in range(ASKED_MAX):
+                if session.learner is not None and cluster.lacks and not learned:
+                    # It may be a topic, which stands on every node, but not here yet.
+                    yield Wait(learning := session.learner.learn())
+                    learning.result()
+                    learned = True
+                elif isinstance(missing, routing.Ask):
+                    found = yield from links.look_up(missing.keys)
+                    if not found and session.learner is not None and cluster.lacks:
+                        if not learned:
+                            continue  # A node has told that it is one.
+                        told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')
+                        raise still_missing(cluster, told)
+                    links.absent |= missing.keys - found.keys()
+                else:
+                    columns = yield from relay.columns_of(session, missing.node, missing.text)
+                    links.described[missing.node.name, missing.text] = columns
+                try:
+                    with session.looking():
+                        statement = prepare(session, text, oids)
+                except (routing.Ask, routing.Describe) as more:
+                    missing = more
+                else:
+                    statement.lacks = bool(links.absent)
+                    return statement
+            raise WrongState("the streams of the statement are being moved", hint="Try it again.")
+        finally:
+            links.absent = frozenset()
+            links.described.clear()
+
+    def sent_inline(self, parameters: Sequence[object]) -> bool:
+        """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
+        session, request = self._session, serving.ready_request(parameters)
+        busy = session.cursors.has_open_result or session.guard.running
+        if request is None or busy or session.access.limited:
+            return False
+        known = self._kept.get(self._key(request.text, serving.oids_of(request)))
+        if known is None or known.away is not None or not known.inline:
+            return False
+        # Of the shares only reads: what a share writes goes its own way.
+        return known.part is None or isinstance(known.node, Query)
+
+    def many(self, statement: ParsedStatement) -> Waiting[Many | None]:
+        """What runs many executions of a statement at once; None where nothing does."""
+        if statement.away is not None:
+            return None
+        if MANY not in statement.plans:
+            if topic_writes.target(self._session, statement.classified) is None:
+                plain = yield from self.parse(statement.text)
+            else:
+                plain = statement.declared(widest(statement.parameter_types))
+            text = text_of_many(plain)
+            types = plain.parameter_types if text is not None else ()
+            many = None
+            if text is not None:
+                found = yield from self.parse(text)
+                many = Many(found if statement.published is None else found.publishing(), types)
+            statement.plans[MANY] = many
+        kept = statement.plans[MANY]
+        return kept if isinstance(kept, Many) else None
+
+    def forget(self) -> None:
+        """A name that texts may hold has come to mean something else."""
+        prepared = (found.statement for found in self._session.prepared.values())
+        for statement in (*self._kept.values(), *prepared):
+            statement.forget()
+        self._kept.clear()
+        self._kept_chars = 0

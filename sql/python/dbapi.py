@@ -1,0 +1,509 @@
+"""PEP 249 over a session: `ducktail.connect(path)`, without the wire.
+
+A connection is one session on one open database, and every statement of docs/sql.md runs in it as
+it does over the wire. The facts that PEP 249 asks for:
+
+- `apilevel` is "2.0"; `threadsafety` is 1: threads may share the module, not a connection (a
+  session runs one call at a time; `Connection.cancel` alone may come from any thread);
+- `paramstyle` is "qmark" (`?`), and `$1`, `$2` work as well;
+- `autocommit` is True unless asked otherwise, as in DuckDB and against PEP 249's default: a loop
+  that polls a stream in an open transaction would see one MVCC snapshot for ever. With
+  `autocommit=False` the first statement begins a transaction, and `commit` or `rollback` ends it.
+
+Source: docs/start.md, "In Python".
+
+PEP 249's type objects and constructors: what `description`'s type_code compares equal to.
+
+The type_code of a column is DuckDB's own name of its type, such as "BIGINT" or "DECIMAL(18,3)".
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import date, datetime, time
+from types import TracebackType
+from typing import Protocol
+
+import duckdb
+
+from ...engine.database import Database
+from ...engine.duck.table_shape import RESERVED_PREFIX
+from ...engine.errors import AdminShutdown, CharacterNotInRepertoire, DucktailError, InFailedTransaction
+from ...engine.log.events import Event
+from ...engine.waiting import drive
+from ..results.notices import Notice
+from ..results.results import Result
+from ..session import Session
+from ..session_state.data_frames import Frames
+from ..text.classified import TokenReader
+from ..text.tokens import number_question_marks, split_statements, tokenize
+from . import open_databases
+from .cursor import Cursor, rows_written
+from .errors import (
+    DatabaseError,
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Warning,
+    from_engine,
+    translated,
+)
+from .feed import Batch
+from .open_databases import IN_MEMORY, Server
+from .replication_stream import ReplicationStream
+from .stream_manager import ConsumerCheckpoint, StreamManager
+
+__all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Batch",
+    "Binary",
+    "Connection",
+    "ConsumerCheckpoint",
+    "Cursor",
+    "DataError",
+    "DatabaseError",
+    "Date",
+    "DateFromTicks",
+    "Error",
+    "Event",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "ReplicationStream",
+    "Server",
+    "StreamManager",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
+    "Warning",
+    "apilevel",
+    "connect",
+    "paramstyle",
+    "threadsafety",
+]
+
+apilevel = "2.0"
+threadsafety = 1
+paramstyle = "qmark"
+
+DEFAULT_PORT = 5480
+# Notices kept until the program looks at them; a loop that never looks must not fill memory.
+NOTICES_MAX = 100
+# Under which `append` registers its frame for the time of its statement.
+APPENDED = f"{RESERVED_PREFIX}_append"
+
+
+class Gateway(Protocol):
+    """What serves an open database over the wire: sql knows no socket, so it is handed in."""
+
+    def __call__(self, database: Database, host: str, port: int) -> Server:
+        """Start to serve, and return once it listens."""
+
+
+class Connection:
+    """One session on an open database; made by `connect` or `duplicate`.
+
+    As a context manager it commits (or after an error rolls back) and closes.
+
+    Attributes:
+        notices: what the database said besides its answers, the newest last.
+    """
+
+    # PEP 249, "Optional DB API Extensions": the exceptions as attributes of a connection.
+    Warning = Warning
+    Error = Error
+    InterfaceError = InterfaceError
+    DatabaseError = DatabaseError
+    DataError = DataError
+    OperationalError = OperationalError
+    IntegrityError = IntegrityError
+    InternalError = InternalError
+    ProgrammingError = ProgrammingError
+    NotSupportedError = NotSupportedError
+
+    def __init__(
+        self,
+        shared: open_databases.OpenDatabase,
+        user: str,
+        application_name: str,
+        autocommit: bool,
+        gateway: Gateway | None,
+    ) -> None:
+        self._shared = shared
+        self._user, self._application_name = user, application_name
+        self._autocommit = autocommit
+        self._gateway = gateway
+        self._closed = False
+        self._session = Session(shared.database, user=user, application_name=application_name)
+        self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
+        self._streams = StreamManager(shared.database, shared.following, user, self.notices.extend)
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether each statement outside BEGIN is a transaction of its own."""
+        return self._autocommit
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        self.check_open()
+        if self.in_transaction:
+            raise ProgrammingError("autocommit cannot be changed inside a transaction", "25001")
+        self._autocommit = value
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, failed ones included."""
+        return self._session.transaction_status != "I"
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._closed
+
+    @property
+    def streams(self) -> StreamManager:
+        """The streams that the program follows; they end with the connection."""
+        return self._streams
+
+    def cursor(self) -> Cursor:
+        """A new cursor; all cursors of a connection share its session and transaction."""
+        self.check_open()
+        return Cursor(self)
+
+    def execute(self, operation: str, parameters: Sequence[object] = ()) -> Cursor:
+        """Run a statement on a new cursor and return that."""
+        return self.cursor().execute(operation, parameters)
+
+    def register(self, name: str, frame: object) -> None:
+        """Make a data frame readable in SQL under a name, in this connection alone.
+
+        It is read while a statement runs, not copied: leave it alone until then. It stays until
+        `unregister` or `close`, whatever becomes of transactions; the same name again replaces it.
+
+        Args:
+            name: as an identifier in SQL finds it, without quotes; case is ignored.
+            frame: a pandas or polars DataFrame, an Arrow Table, RecordBatch or RecordBatchReader, or
+                any object with `__arrow_c_stream__`. A reader, and an object that is none of the
+                others, is read once: a second statement, or one that reads it twice, is 55000.
+
+        Raises:
+            ProgrammingError: 42P07, a table, view or stream has the name; 42804, it holds no rows.
+        """
+        self._with_frames(lambda frames: frames.register(name, frame))
+
+    def unregister(self, name: str) -> None:
+        """Let a registered object go.
+
+        Raises:
+            ProgrammingError: 42P01, nothing is registered under the name.
+        """
+        self._with_frames(lambda frames: frames.unregister(name))
+
+    def append(self, table: str, frame: object, *, by_name: bool = False) -> int:
+        """Insert the rows of a data frame, as one INSERT in the session's transaction.
+
+        Args:
+            table: its name as in SQL: schema-qualified or not, quoted where it must be.
+            frame: what `register` takes.
+            by_name: match columns by name; columns of the table that the frame has not take their
+                defaults. Otherwise the frame has the table's columns, in order.
+
+        Returns:
+            How many rows were inserted.
+
+        Raises:
+            Error: as INSERT does; nothing is inserted then.
+        """
+        with translated():
+            target = table_name(table)
+        words = "BY NAME " if by_name else ""
+        self._with_frames(lambda frames: frames.put(APPENDED, frame))
+        try:
+            return self.execute(f"INSERT INTO {target} {words}SELECT * FROM {APPENDED}").rowcount
+        finally:
+            if not self._closed:
+                self._with_frames(lambda frames: frames.unregister(APPENDED))
+
+    def commit(self) -> None:
+        """Commit the open transaction; nothing where there is none.
+
+        Raises:
+            OperationalError: 40001, it met another's writes; everything is rolled back.
+            InternalError: 25P02, a statement in it had failed; everything is rolled back.
+        """
+        self.check_open()
+        failed = self._session.transaction_status == "E"
+        self._end_transaction("COMMIT")
+        if failed:
+            hint = "Run the whole transaction again."
+            raise from_engine(InFailedTransaction("the transaction had failed and is rolled back", hint=hint))
+
+    def rollback(self) -> None:
+        """Roll the open transaction back; nothing where there is none."""
+        self.check_open()
+        self._end_transaction("ROLLBACK")
+
+    def cancel(self) -> None:
+        """Cancel what another thread runs on this connection: it gets 57014."""
+        self._session.cancel()
+
+    def duplicate(self) -> Connection:
+        """Another connection to the same database, with a session of its own."""
+        self.check_open()
+        open_databases.join_again(self._shared)
+        return Connection(self._shared, self._user, self._application_name, self._autocommit, self._gateway)
+
+    def serve(self, port: int = DEFAULT_PORT, host: str = "127.0.0.1") -> Server:
+        """Serve this database over the Postgres wire, from a thread of this process.
+
+        Args:
+            port: where to listen; 0 takes a free one, which the answer's `port` tells.
+            host: a loopback address.
+
+        Returns:
+            The server, with `host`, `port` and `stop()`. It ends with the database's last connection.
+        """
+        self.check_open()
+        if self._gateway is None:
+            raise NotSupportedError("serve needs the connection of ducktail.connect", "0A000")
+        with translated():
+            server = self._gateway(self._shared.database, host, port)
+        self._shared.servers.append(server)
+        return server
+
+    def close(self) -> None:
+        """Roll back, end the session, and close the database where nobody else holds it."""
+        if self._closed:
+            return
+        self._closed = True
+        if not open_databases.is_ours(self._shared):
+            return
+        with translated(), ExitStack() as last_first:  # Each step, whatever the one before it has raised.
+            last_first.callback(open_databases.leave, self._shared)
+            last_first.callback(lambda: drive(self._session.close()))
+            last_first.callback(self._streams.end, AdminShutdown("the connection is being closed"))
+
+    def run_text(self, text: str, parameters: Sequence[object]) -> Result:
+        """Run the statements of `text`; the last one's result. For cursors.
+
+        Several statements are one transaction, as in one simple query of PostgreSQL.
+        """
+        with self._running(text):
+            return self._run_all(split_statements(text), parameters)
+
+    def run_many(self, text: str, sets: Iterable[Sequence[object]]) -> int:
+        """Run one statement with each set of parameters, all or none; the rows written. For cursors.
+
+        Outside a transaction the whole run is one.
+        """
+        with self._running(text):
+            if not self._autocommit and not self.in_transaction:
+                self._run_one("BEGIN")
+            drive(self._session.begin_implicit())
+            try:
+                written = sum(self._written(text, parameters) for parameters in sets)
+            except BaseException:
+                drive(self._session.abort_implicit())
+                raise
+            drive(self._session.commit_implicit())
+            return written
+
+    @contextmanager
+    def _running(self, text: str) -> Iterator[None]:
+        """Within, a text is run: an error fails an open block, whoever has found it."""
+        self.check_open()
+        _check_text(text)
+        try:
+            yield
+        except DucktailError:
+            self._session.fail()
+            raise
+        finally:
+            self.notices.extend(self._session.take_notices())
+
+    def check_open(self) -> None:
+        """Raise InterfaceError (08003) when the connection is closed."""
+        if self._closed:
+            raise InterfaceError("the connection is closed", "08003")
+
+    @property
+    def reading(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's cursor with the session's settings, beside the one that runs statements. For cursors."""
+        return self._session.meta
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self._closed and kind is None:
+                self.commit()
+        finally:
+            self.close()
+
+    def _run_all(self, statements: list[str], parameters: Sequence[object]) -> Result:
+        if not self._autocommit and not self.in_transaction:
+            self._run_one("BEGIN")
+        if len(statements) <= 1:
+            return self._run_one(statements[0] if statements else "", parameters)
+        if parameters:
+            raise ProgrammingError("parameters want a text of one statement", "42601")
+        drive(self._session.begin_implicit())
+        try:
+            for statement in statements[:-1]:
+                result = self._run_one(statement)
+                while result.fetch(None) is not None:
+                    pass
+            result = self._run_one(statements[-1])
+            self._session.cursors.settle()
+        except BaseException:
+            drive(self._session.abort_implicit())
+            raise
+        drive(self._session.commit_implicit())
+        return result
+
+    def _run_one(self, text: str, parameters: Sequence[object] = ()) -> Result:
+        statement = drive(self._session.parse(number_question_marks(text)))
+        return drive(self._session.execute(statement, tuple(parameters)))
+
+    def _written(self, text: str, parameters: Sequence[object]) -> int:
+        """Run a statement that gives no rows; how many it wrote."""
+        result = self._run_one(text, parameters)
+        if result.columns is not None:
+            result.close()
+            raise ProgrammingError("executemany wants a statement that gives no rows", "42601")
+        while result.fetch(None) is not None:
+            pass
+        return max(rows_written(result.tag), 0)
+
+    def _with_frames(self, work: Callable[[Frames], None]) -> None:
+        self.check_open()
+        with translated():
+            drive(self._session.with_frames(work))
+
+    def _end_transaction(self, text: str) -> None:
+        if self.in_transaction:
+            with translated():
+                self.run_text(text, ())
+
+
+def table_name(text: str) -> str:
+    """A table's name as it stands in SQL, and nothing else.
+
+    Raises:
+        SyntaxError_: 42601, it is no name.
+    """
+    reader = TokenReader(text, tokenize(text))
+    reader.qualified()
+    if not reader.at_end:
+        raise reader.unexpected()
+    return text
+
+
+def _check_text(text: str) -> None:
+    """A lone surrogate has no bytes in UTF-8, and DuckDB no word for it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CharacterNotInRepertoire(f"the statement is no Unicode text: {error.reason}") from error
+
+
+def connect(
+    path: str | os.PathLike[str] = IN_MEMORY,
+    *,
+    autocommit: bool = True,
+    user: str = "ducktail",
+    application_name: str = "",
+    gateway: Gateway | None = None,
+    allowed_directories: Iterable[str | os.PathLike[str]] = (),
+    **settings: int,
+) -> Connection:
+    """Open a DuckDB file, or join the one that this process has open, and begin a session.
+
+    Args:
+        path: the file, made where there is none; ":memory:" is a new database in memory.
+        autocommit: False begins a transaction with the first statement, as PEP 249 has it.
+        user: who the session says it is (`current_user`, `ducktail.sessions`).
+        application_name: shown in `ducktail.sessions`.
+        gateway: what `Connection.serve` starts; `ducktail.connect` hands in the package's own.
+        allowed_directories: what COPY, read_csv and the like may read and write files under.
+        settings: those of docs/settings.md, such as `lock_timeout_ms=2000`.
+
+    Raises:
+        OperationalError: 55006, the file is open in another process, or here with other settings.
+        DataError: 22023, an unknown setting or a value outside its bounds.
+    """
+    with translated():
+        shared = open_databases.join(path, open_databases.settings_named(settings, allowed_directories))
+        try:
+            return Connection(shared, user, application_name, autocommit, gateway)
+        except BaseException:
+            open_databases.leave(shared)
+            raise
+
+
+class TypeObject:
+    """A family of types: equal to the name of each type in it."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return other.partition("(")[0] in self._names
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+
+STRING = TypeObject("VARCHAR", "JSON", "UUID", "ENUM", "BIT")
+BINARY = TypeObject("BLOB")
+NUMBER = TypeObject(
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "BIGNUM", "FLOAT", "DOUBLE", "DECIMAL"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+)
+DATETIME = TypeObject(
+    *("DATE", "TIME", "TIME WITH TIME ZONE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"),
+    *("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "INTERVAL"),
+)
+# DuckDB has no type of its own for a row's id: rowid is a BIGINT.
+ROWID = TypeObject()
+
+Date = date
+Time = time
+Timestamp = datetime
+Binary = bytes
+
+
+def DateFromTicks(ticks: float) -> date:
+    """The local date at `ticks` seconds since 1970-01-01 UTC."""
+    return date.fromtimestamp(ticks)
+
+
+def TimeFromTicks(ticks: float) -> time:
+    """The local time of day at `ticks` seconds since 1970-01-01 UTC."""
+    return datetime.fromtimestamp(ticks).time()
+
+
+def TimestampFromTicks(ticks: float) -> datetime:
+    """The local date and time at `ticks` seconds since 1970-01-01 UTC."""
+    return datetime.fromtimestamp(ticks)

@@ -1,0 +1,442 @@
+"""A batch of events, as a program that follows a stream gets them.
+
+Where a follower's events come from: statements of docs/sql.md in a session of its own.
+
+So rights, gaps, waits, cancels, an open that DuckDB gives up and comes back from, and the lines of
+`ducktail.sessions` are those of any read. A feed is told to read and waits until there is something; who
+drives the generator can end the wait.
+
+- Without a group (`StreamFeed`) a read goes on behind the last one: it may run ahead of the program.
+- With one (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the group's
+  committed LSNs: it is not run ahead of what has been committed, so that a partition which is handed over
+  comes to its next owner from where this one stopped.
+
+A stream is followed by its number: a new name does not matter, and a stream that is dropped is 42704, though
+another one has its name by now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from ...engine.catalog.streams import Group, Stream
+from ...engine.database import Database
+from ...engine.errors import UndefinedObject
+from ...engine.log.events import Event, arrow_of, events_of
+from ...engine.quoting import ident
+from ...engine.waiting import Waiting, drive
+from ..results.notices import Notice
+from ..results.results import EventBatch
+from ..session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some events of a stream, at least one, in the order in which they are read.
+
+    Args:
+        stream: the stream's name.
+        events: the events, as tuples with names.
+        position: partition -> the LSN up to which everything has been given with this batch. From a map
+            like this `follow(after=...)` goes on.
+        number: of the batch in this follow, from 1.
+        event_count: how many events the consumer has been given with this batch, over all its follows.
+    """
+
+    stream: str
+    events: tuple[Event, ...]
+    position: Mapping[int, int]
+    number: int
+    event_count: int
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    @property
+    def first_lsn(self) -> int:
+        """LSN of the first event."""
+        return self.events[0].lsn
+
+    @property
+    def last_lsn(self) -> int:
+        """LSN of the last event."""
+        return self.events[-1].lsn
+
+    def position_text(self) -> str:
+        """The position as AFTER and COMMIT OFFSETS AT take it: a JSON object."""
+        return json.dumps({str(partition): lsn for partition, lsn in sorted(self.position.items())})
+
+    def arrow(self) -> pa.RecordBatch:
+        """The events as Arrow, with all columns of docs/sql.md, "Reading"."""
+        return arrow_of(self.events)
+
+
+# Each look of a read that waits; the longest that WAIT takes.
+WAIT = "24 hours"
+
+# What an event takes beside its texts: a tuple of thirteen, numbers, a time.
+EVENT_BYTES = 400
+
+Positions = dict[int, int]
+T = TypeVar("T")
+
+
+class Feed(Protocol):
+    """What a follower reads from.
+
+    Attributes:
+        ahead: whether it may be read before what was given is checkpointed.
+        position: where it begins: partition -> LSN, as far as it is known.
+    """
+
+    ahead: bool
+    position: Positions
+
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
+        """The next events, at least one and at most `count`; waits for them.
+
+        Args:
+            bytes_max: about how many bytes they may take; the last one may go beyond. A group's read takes
+                all that the statement gives while events of it are set aside, as a commit covers those
+                released ones that were read and not given.
+
+        Raises:
+            Gap: 72000, the next one has been trimmed.
+            UndefinedObject: 42704, the stream, or the group, is gone.
+        """
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
+        """Up to where everything has been given when these events follow a position."""
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        """Store durably that everything up to a position is done; False where that has to wait.
+
+        Args:
+            event_count: how many events the consumer has been given by then.
+            watermark_us: commit time of the last of them, microseconds since 1970.
+        """
+
+    def cancel(self) -> None:
+        """End the read that is under way; from any thread."""
+
+    def close(self) -> None:
+        """Free what it holds; no read is under way."""
+
+
+class Reads:
+    """The session in which a feed reads one stream.
+
+    Args:
+        tell: takes what the database says besides its answers, such as the WARNING of a gap that is passed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        stream: Stream,
+        user: str,
+        application_name: str,
+        tell: Callable[[Iterable[Notice]], None],
+    ) -> None:
+        self.database = database
+        self._tell = tell
+        self.stream_id = stream.stream_id
+        self._name = stream.name
+        self.session = Session(database, user=user, application_name=application_name)
+
+    def stream(self) -> Stream:
+        """The stream, as it is now.
+
+        Raises:
+            UndefinedObject: 42704, it has been dropped.
+        """
+        found = self.database.catalog.stream_by_id(self.stream_id)
+        if found is None:
+            raise UndefinedObject(f'stream "{self._name}" does not exist', detail="It was dropped.")
+        return found
+
+    def stream_sql(self) -> str:
+        """The stream's name in a statement."""
+        stream = self.stream()
+        return f"{ident(stream.schema)}.{ident(stream.name)}"
+
+    def events(
+        self,
+        text: Callable[[str], str],
+        parameters: Sequence[object],
+        bytes_max: int | None = None,
+        given: Collection[int] = (),
+    ) -> Waiting[list[Event]]:
+        """The events that a plain read gives.
+
+        Args:
+            text: makes the statement with the stream's name.
+            bytes_max: the rest is left where it is once those that are taken have so many.
+            given: LSNs of events that are passed over.
+        """
+        while True:
+            name = self.stream_sql()
+            try:
+                found = yield from self._read(text(name), parameters, bytes_max, given)
+            except UndefinedObject:
+                if self.stream_sql() == name:
+                    raise
+                continue  # It was given another name in the meantime.
+            if self.stream_sql() == name:
+                return found
+            # Another stream may have had the name when the statement was run.
+
+    def _read(
+        self, text: str, parameters: Sequence[object], bytes_max: int | None, given: Collection[int]
+    ) -> Waiting[list[Event]]:
+        statement = yield from self.session.parse(text)
+        result = yield from self.session.execute(statement, parameters)
+        found: list[Event] = []
+        try:
+            while (bytes_max is None or bytes_max > 0) and (batch := result.fetch(None)) is not None:
+                assert isinstance(batch, EventBatch), "a plain read gives ready rows"
+                rows: Sequence[bytes] = batch.rows
+                if given:
+                    # Before they are taken apart: a program that commits late has many of them.
+                    rows = [row for row, lsn in zip(rows, batch.lsns, strict=True) if lsn not in given]
+                if bytes_max is not None:
+                    rows, bytes_max = _fitting(rows, bytes_max)
+                found += events_of(rows)
+        finally:
+            result.close()
+        self._tell(self.session.take_notices())
+        return found
+
+    def command(self, text: str, parameters: Sequence[object] = ()) -> None:
+        """Run a statement that gives no rows."""
+        statement = drive(self.session.parse(text))
+        result = drive(self.session.execute(statement, parameters))
+        while result.fetch(None) is not None:
+            pass
+
+    def close(self) -> None:
+        """End the session."""
+        drive(self.session.close())
+
+
+def within(session: Session, work: Callable[[], T]) -> T:
+    """Do something in the engine as a call of a session.
+
+    So the database does not let go of its file meanwhile, and an error is told as that of a statement is.
+    """
+
+    def called() -> Waiting[T]:
+        return work()
+        yield
+
+    return drive(session.calls.run(called))
+
+
+class Store(Protocol):
+    """Where a consumer without a group keeps how far it is."""
+
+    def save(
+        self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False
+    ) -> None:
+        """Store it durably; a position goes back only with `rewind`."""
+
+
+class StreamFeed:
+    """The events of a stream, in LSN order, behind a position.
+
+    Args:
+        position: partition -> LSN, for each partition.
+        commits: the session in which checkpoints are stored, also while a read waits.
+        store: of its checkpoints.
+        asked: the program has said where to begin: the first checkpoint may be behind the last one.
+    """
+
+    ahead = True
+
+    def __init__(
+        self, reads: Reads, commits: Reads, position: Positions, store: Store, *, asked: bool
+    ) -> None:
+        self.position = position
+        self._reads = reads
+        self._commits = commits
+        self._store = store
+        self._asked = asked
+        self._after = dict(position)
+
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
+        """See Feed."""
+        while True:
+            found = yield from self._reads.events(_after, (position_text(self._after), count), bytes_max)
+            if found:
+                self._after = self.advance(self._after, found)
+                return found
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
+        """See Feed. Events come in LSN order over all partitions: none is behind the last one."""
+        last_lsn = events[-1].lsn
+        return {partition: max(lsn, last_lsn) for partition, lsn in position.items()}
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        """See Feed."""
+        save = partial(self._store.save, position, event_count, watermark_us, rewind=self._asked)
+        within(self._commits.session, save)
+        self._asked = False
+        return True
+
+    def cancel(self) -> None:
+        """See Feed."""
+        self._reads.session.cancel()
+
+    def close(self) -> None:
+        """See Feed."""
+        try:
+            self._reads.close()
+        finally:
+            self._commits.close()
+
+
+class GroupFeed:
+    """The events of a stream that are a member's of a consumer group, behind its committed LSNs.
+
+    Args:
+        commits: the session in which it commits, also while a read waits.
+    """
+
+    ahead = False
+
+    def __init__(self, reads: Reads, commits: Reads, group: Group, member: str) -> None:
+        self.position: Positions = {}
+        self._reads = reads
+        self._commits = commits
+        self._group_id = group.group_id
+        self._group = group.name
+        self._member = member
+        self._given: dict[int, int] = {}  # LSN -> partition of what is given and not committed
+        self._again = False  # some of that is at or before the committed LSN: released events
+
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
+        """See Feed. What is given and not committed comes again, and is passed over."""
+        while True:
+            self._forget_lost()
+            left = len(self._given)
+            aside = self._reads.database.parked.get(self._group_id) is not None
+            most = None if aside else bytes_max
+            found = yield from self._reads.events(
+                self._behind, (self._member, left + 1, left + count), most, self._given
+            )
+            if found:
+                standing = self._standing()
+                self._again = self._again or any(event.lsn <= standing[event.partition] for event in found)
+                self._given.update((event.lsn, event.partition) for event in found)
+                return found
+
+    def _behind(self, stream: str) -> str:
+        return (
+            f"SELECT * FROM STREAM {stream} CONSUMER GROUP {ident(self._group)} "
+            f"MEMBER $1 WAIT '{WAIT}' FOR $2 LIMIT $3"
+        )
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
+        """See Feed. Each partition goes on from its own committed LSN."""
+        moved = dict(position)
+        for event in events:
+            moved[event.partition] = max(moved.get(event.partition, 0), event.lsn)
+        return moved
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        """See Feed. A commit by number covers all released events that were read: these go together."""
+        done = {lsn for lsn, partition in self._given.items() if lsn <= position.get(partition, 0)}
+        if self._again and len(done) < len(self._given):
+            return False
+        standing = self._standing()
+        lsns = {self._given[lsn]: 0 for lsn in done}
+        moved = {partition: max(position[partition], standing[partition]) for partition in lsns}
+        if moved:
+            text = (
+                f"COMMIT OFFSETS AT $1 ON {self._commits.stream_sql()} "
+                f"CONSUMER GROUP {ident(self._group)} MEMBER $2"
+            )
+            self._commits.command(text, (position_text(moved), self._member))
+        for lsn in done:
+            del self._given[lsn]
+        self._again = self._again and bool(self._given)
+        return True
+
+    def _forget_lost(self) -> None:
+        """Forget what was given and does not come to this member again: a read would wait for that many more.
+
+        A partition may be another member's by now; SEEK, or a whole copy, may have moved the group on; what
+        retention has taken is behind a gap.
+        """
+        if not self._given:
+            return
+        database, stream = self._reads.database, self._reads.stream()
+        group = next((g for g in database.catalog.groups.values() if g.group_id == self._group_id), None)
+        if group is None:
+            return
+        owners, standing, buffer = (
+            database.members.owners(group, stream.partitions), self._standing(), database.buffers.of(stream)
+        )  # fmt: skip
+        with buffer.mutex:
+            edges = {number: buffer.partitions[number].trimmed_through_lsn for number in standing}
+        mine = {number for number in standing if owners[number] == self._member}
+        if group.on_gap == "snapshot" and any(standing[number] < edges[number] for number in mine):
+            mine = set()  # The next read gets a copy, in all partitions.
+        # Of those that were released, some are before the committed LSN.
+        begins = {number: 0 if self._again else max(standing[number], edges[number]) for number in mine}
+        self._given = {lsn: p for lsn, p in self._given.items() if p in mine and lsn > begins[p]}
+
+    def _standing(self) -> dict[int, int]:
+        """Partition -> the group's committed LSN.
+
+        Raises:
+            UndefinedObject: 42704, the group has been dropped.
+        """
+        positions = self._reads.database.offsets.positions(self._group_id)
+        if not positions:
+            raise UndefinedObject(f'consumer group "{self._group}" does not exist', detail="It was dropped.")
+        return {partition: place.lsn for partition, place in positions.items()}
+
+    def cancel(self) -> None:
+        """See Feed."""
+        self._reads.session.cancel()
+
+    def close(self) -> None:
+        """See Feed. The member leaves: others need not wait for it."""
+        self._reads.close()
+        try:
+            self._commits.command(
+                f"LEAVE CONSUMER GROUP {ident(self._group)} ON {self._commits.stream_sql()} MEMBER $1",
+                (self._member,),
+            )
+        except UndefinedObject:
+            pass  # There is nothing left to leave.
+        finally:
+            self._commits.close()
+
+
+def _fitting(rows: Sequence[bytes], bytes_max: int) -> tuple[Sequence[bytes], int]:
+    """The first rows, up to the one that fills a bound, and what is left of the bound."""
+    for place, row in enumerate(rows):
+        bytes_max -= len(row) + EVENT_BYTES
+        if bytes_max <= 0:
+            return rows[: place + 1], 0
+    return rows, bytes_max
+
+
+def _after(stream: str) -> str:
+    return f"SELECT * FROM STREAM {stream} AFTER $1 WAIT '{WAIT}' LIMIT $2"
+
+
+def position_text(position: Mapping[int, int]) -> str:
+    """A position as AFTER and AT take it."""
+    return json.dumps({str(partition): lsn for partition, lsn in position.items()})

@@ -1,0 +1,445 @@
+"""One consumer that follows a stream: its buffer, what is done, and what is stored of that.
+
+The rules that it keeps:
+
+- A batch is done once the program asks for the next one, or says so (`checkpoint(batch)`). Only what is
+  done is ever stored, so that a program which is killed gets the rest again.
+- Before a batch is given that would make more than `checkpoint_every` events given and not stored, what
+  is done is stored. Batches have at most `checkpoint_every` events. So no more than that many come again.
+- A program that waits with something done for `REST_S` has it stored; so has one whose follow ends.
+- What is read and not given yet stays within the bounds of the buffer: the reader waits, and the events stay
+  in the database. One event may go beyond the bound of bytes; of a group that has events set aside, one
+  read, by what its events differ from those before.
+- Whatever ends a follow but `stop` and the program itself is an error, after the events that came before it.
+
+The reader is a thread where the feed may run ahead of what is done; else the program's thread reads.
+Waiting is a wait on a future or on the condition here: nothing is asked again and again.
+
+Who follows what in one open database.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import duckdb
+
+from ...engine.duck.duckdb_errors import translated
+from ...engine.errors import (
+    AdminShutdown,
+    DucktailError,
+    InvalidParameterValue,
+    ObjectInUse,
+    UndefinedObject,
+    WrongState,
+)
+from ...engine.log.events import Event
+from ...engine.waiting import Wait, Waiting, block_on
+from .feed import EVENT_BYTES, Batch, Feed
+
+T = TypeVar("T")
+
+BATCH_SIZE, BUFFER_SIZE, CHECKPOINT_EVERY = 100, 1000, 100
+# Of events as Python values, as many as a large part of a default stream's own buffer.
+BUFFER_BYTES = 16 << 20
+# More would be no bound: a million events take about a gigabyte.
+EVENTS_MAX = 1_000_000
+BYTES_MAX = 1 << 40
+# For how long what is done may stand unstored while nothing comes: others look at it.
+REST_S = 1.0
+# A first read, which does not know how large the events are.
+FIRST_READ = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How a stream is followed.
+
+    Args:
+        batch_size: most events of a batch.
+        buffer_size: most events that are read and not given yet.
+        buffer_bytes: most bytes of them, about.
+        checkpoint_every: most events that are given and not stored; None: the program says when.
+
+    Raises:
+        InvalidParameterValue: 22023, a value outside its bounds.
+    """
+
+    batch_size: int = BATCH_SIZE
+    buffer_size: int = BUFFER_SIZE
+    buffer_bytes: int = BUFFER_BYTES
+    checkpoint_every: int | None = CHECKPOINT_EVERY
+
+    def __post_init__(self) -> None:
+        _within("batch_size", self.batch_size, EVENTS_MAX)
+        _within("buffer_size", self.buffer_size, EVENTS_MAX)
+        _within("buffer_bytes", self.buffer_bytes, BYTES_MAX)
+        if self.checkpoint_every is not None:
+            _within("checkpoint_every", self.checkpoint_every, EVENTS_MAX)
+
+    @property
+    def batch_events(self) -> int:
+        """Most events of a batch: one that could not be stored as a whole would come again as one."""
+        return min(self.batch_size, self.checkpoint_every or self.batch_size)
+
+
+def _within(name: str, value: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise InvalidParameterValue(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class DoneEvents:
+    """Up to where a consumer is: the end of a batch.
+
+    Args:
+        number: the batch's, 0 before the first.
+        watermark_us: commit time of its last event.
+    """
+
+    number: int
+    position: Mapping[int, int]
+    event_count: int
+    watermark_us: int
+
+
+class Follower:
+    """See the head of the file; `batches` is the program's, all else may come from any thread."""
+
+    def __init__(self, stream: str, feed: Feed, bounds: Bounds, event_count: int) -> None:
+        self._stream = stream
+        self._feed = feed
+        self._bounds = bounds
+        self._process = os.getpid()
+        self._condition = threading.Condition()  # guards all below
+        self._events: deque[Event] = deque()
+        self._bytes = 0
+        self._paused = False
+        self._ending = False
+        self._error: DucktailError | None = None  # why it ends, once the events are given
+        self._waiting: Future[None] | None = None  # what the reader waits for
+        self._thread: threading.Thread | None = None
+        self._storing = threading.RLock()  # guards those below, and the feed's commits; taken first
+        self._done = self._stored = self._given = DoneEvents(0, dict(feed.position), event_count, 0)
+        self._freed = False
+        self._read_max = FIRST_READ
+
+    # The program.
+
+    def batches(self) -> Generator[Batch]:
+        """The batches, until `stop`.
+
+        Raises:
+            DucktailError: why there are no more.
+        """
+        try:
+            with self._condition:
+                if self._feed.ahead and not self._ending:
+                    thread = threading.Thread(target=self._run, name="ducktail-follower", daemon=True)
+                    thread.start()
+                    self._thread = thread
+            while (events := self._next()) is not None:
+                yield self._batch(events)
+                self._is_done(self._given)
+        finally:
+            self.end(None)
+
+    def _next(self) -> tuple[Event, ...] | None:
+        """The events of the next batch; None where there are to be no more."""
+        if self._process != os.getpid():
+            raise WrongState("a follow is of the process that began it, and not of one that it has forked")
+        while True:
+            with self._condition:
+                self._condition.wait_for(self._may_give, self._rest_s())
+                if self._feed.ahead and not self._paused:
+                    self._condition.wait_for(self._is_ready, self._rest_s())
+                ready = not self._paused
+                if self._ending and self._error is None:
+                    return None
+                if ready and self._events:
+                    break
+                if self._error is not None:
+                    raise self._error
+            if self._bounds.checkpoint_every is not None:
+                self.store()
+            if ready and not self._feed.ahead:
+                self._read_here()
+        with self._condition:
+            count = min(len(self._events), self._bounds.batch_events)
+            self._bytes -= self._bytes * count // len(self._events)
+            taken = tuple(self._events.popleft() for _ in range(count))
+            self._condition.notify_all()
+        every = self._bounds.checkpoint_every
+        if every is not None and self._given.event_count - self._stored.event_count + count > every:
+            self.store()
+        return taken
+
+    def _rest_s(self) -> float | None:
+        """How long to wait before what is done is stored."""
+        unstored = self._done.number > self._stored.number
+        return REST_S if unstored and self._bounds.checkpoint_every is not None else None
+
+    def _may_give(self) -> bool:
+        return not self._paused or (self._ending and not self._events)
+
+    def _is_ready(self) -> bool:
+        return bool(self._events) or self._paused or self._ending
+
+    def _batch(self, events: tuple[Event, ...]) -> Batch:
+        given = self._given
+        position = self._feed.advance(given.position, events)
+        count = given.event_count + len(events)
+        watermark_us = round(events[-1].commit_time.timestamp() * 1_000_000)
+        self._given = DoneEvents(given.number + 1, position, count, watermark_us)
+        return Batch(self._stream, events, position, given.number + 1, count)
+
+    def _is_done(self, done: DoneEvents) -> None:
+        with self._storing:
+            if done.number > self._done.number:
+                self._done = done
+
+    def checkpoint(self, batch: Batch | None) -> None:
+        """Store what is done; with a batch of this follow, that and all before it are.
+
+        Raises:
+            DucktailError: it cannot be stored.
+        """
+        with self._storing:
+            if batch is not None:
+                if batch.stream != self._stream or batch.number > self._given.number:
+                    raise InvalidParameterValue("the batch is not one of this follow")
+                watermark_us = round(batch.events[-1].commit_time.timestamp() * 1_000_000)
+                self._is_done(DoneEvents(batch.number, batch.position, batch.event_count, watermark_us))
+            self.store()
+
+    def store(self) -> None:
+        """Store what is done, unless it is."""
+        with self._storing:
+            done = self._done
+            if done.number > self._stored.number and not self._freed:
+                try:
+                    if self._feed.commit(done.position, done.event_count, done.watermark_us):
+                        self._stored = done
+                except duckdb.Error as error:
+                    raise translated(error) from error
+
+    # Other threads.
+
+    def pause(self) -> None:
+        """Give no more batches until `resume`; the buffer is filled, and then nothing is read."""
+        with self._condition:
+            self._paused = True
+            self._condition.notify_all()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        with self._condition:
+            self._paused = False
+            self._condition.notify_all()
+
+    def stop(self, error: DucktailError | None) -> None:
+        """Give no more batches: a program that waits for one gets the end, or the error, at once.
+
+        An error that the reader has met already stays, but nobody who asks for the end is told of it.
+        """
+        with self._condition:
+            if error is None or not self._ending:
+                self._ending, self._error = True, error
+                self._events.clear()
+            waiting = self._waiting
+            self._condition.notify_all()
+        if waiting is not None:
+            _finish(waiting)
+
+    def end(self, error: DucktailError | None) -> None:
+        """Stop, store what is done, and free the feed; a second time does nothing.
+
+        Neither does it in a process that was forked off: the database is not its own.
+        """
+        if self._process != os.getpid():
+            return
+        self.stop(error)
+        self._feed.cancel()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._storing:
+            if self._freed:
+                return
+            try:
+                if self._bounds.checkpoint_every is not None:
+                    self.store()
+            except UndefinedObject:
+                pass  # It was dropped, and its checkpoints with it.
+            finally:
+                self._freed = True
+                self._feed.close()
+
+    # The reader.
+
+    def _run(self) -> None:
+        """The reader's thread."""
+        while True:
+            with self._condition:
+                self._condition.wait_for(self._has_room)
+                if self._ending:
+                    return
+                read = self._feed.read(*self._room())
+            try:
+                found = self._driven(read)
+            except (DucktailError, duckdb.Error, OSError) as error:
+                told = error if isinstance(error, DucktailError) else translated(error)
+                self._fail(told)
+                return
+            if found is None:
+                return
+            self._put(found)
+
+    def _read_here(self) -> None:
+        """Read on the program's own thread: what was given is done, as far as it is to be."""
+        found = self._driven(self._feed.read(*self._room()))
+        if found is not None:
+            self._put(found)
+
+    def _has_room(self) -> bool:
+        """Whether a read is worth its while: half of the buffer is free."""
+        bounds = self._bounds
+        free = 2 * len(self._events) <= bounds.buffer_size and 2 * self._bytes <= bounds.buffer_bytes
+        return free or self._ending
+
+    def _room(self) -> tuple[int, int]:
+        """How many events there is room for, and how many bytes."""
+        bounds = self._bounds
+        count = max(1, min(bounds.buffer_size - len(self._events), self._read_max))
+        return count, max(1, bounds.buffer_bytes - self._bytes)
+
+    def _put(self, found: list[Event]) -> None:
+        size = sum(map(bytes_of, found))
+        with self._condition:
+            self._events.extend(found)
+            self._bytes += size
+            # The next read is of as many as fit, were they as large as these.
+            self._read_max = max(1, self._bounds.buffer_bytes * len(found) // (2 * size))
+            self._condition.notify_all()
+
+    def _fail(self, error: DucktailError) -> None:
+        with self._condition:
+            if not self._ending:
+                self._ending, self._error = True, error
+            self._condition.notify_all()
+
+    def _driven(self, work: Waiting[T]) -> T | None:
+        """Drive a read to its end, or to `stop`: None then."""
+        try:
+            wait = next(work)
+            while True:
+                if not self._wait(wait):
+                    work.close()
+                    return None
+                wait = work.send(wait.future.done())
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        except DucktailError:
+            if self._ending:
+                return None  # It was cancelled because the follow is to end.
+            raise
+        except BaseException:
+            work.close()
+            raise
+
+    def _wait(self, wait: Wait) -> bool:
+        """Wait until a wait is over, or the follow; False then."""
+        own: Future[None] = Future()
+        with self._condition:
+            if self._ending:
+                return False
+            self._waiting = own
+        wait.future.add_done_callback(lambda _: _finish(own))
+        block_on(Wait(own, wait.timeout_s))
+        with self._condition:
+            self._waiting = None
+            return not self._ending
+
+
+def end_all(followers: Iterable[Follower], error: DucktailError | None) -> None:
+    """End several: each of them, whatever the end of another one raises.
+
+    Raises:
+        DucktailError: what is done of one could not be stored.
+    """
+    with ExitStack() as each:
+        for follower in followers:
+            each.callback(follower.end, error)
+
+
+def bytes_of(event: Event) -> int:
+    """About what an event takes, bytes."""
+    texts = (event.key, event.before, event.after, event.headers)
+    return EVENT_BYTES + sum(len(text) for text in texts if text is not None)
+
+
+def _finish(future: Future[None]) -> None:
+    with suppress(InvalidStateError):
+        future.set_result(None)
+
+
+# A consumer: of a stream, of a group (0 without one), by its name.
+Key = tuple[int, int, str]
+
+
+class Following:
+    """A consumer has one place at a time: two follows of it would store theirs by turns."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._followers: dict[Key, Follower | None] = {}
+        self._closed = False
+
+    def enter(self, key: Key, stream: str) -> None:
+        """A consumer begins to follow, or somebody changes its checkpoint.
+
+        Raises:
+            ObjectInUse: 55006, it follows already. AdminShutdown: 57P01, the database is being closed.
+        """
+        with self._mutex:
+            if self._closed:
+                raise AdminShutdown("the database is being closed")
+            if key in self._followers:
+                raise ObjectInUse(
+                    f'consumer "{key[2]}" follows stream "{stream}" already',
+                    hint="Stop it first, or give each its own consumer_id.",
+                )
+            self._followers[key] = None
+
+    def began(self, key: Key, follower: Follower) -> None:
+        """It follows from now on."""
+        with self._mutex:
+            self._followers[key] = follower
+
+    def leave(self, key: Key) -> None:
+        """It is over."""
+        with self._mutex:
+            self._followers.pop(key, None)
+
+    @contextmanager
+    def alone(self, key: Key, stream: str) -> Iterator[None]:
+        """Within, the consumer does not follow; as `enter`."""
+        self.enter(key, stream)
+        try:
+            yield
+        finally:
+            self.leave(key)
+
+    def close(self) -> None:
+        """The database is being closed: each follow ends with an error, and what is done is stored."""
+        with self._mutex:
+            self._closed = True
+            followers = [follower for follower in self._followers.values() if follower is not None]
+        end_all(followers, AdminShutdown("the database is being closed"))

@@ -1,0 +1,153 @@
+"""The databases that this process has open, each shared by its connections.
+
+A process opens a file once: DuckDB cannot share it between two owners. So a second `connect` on a
+path joins what is open, and the last connection to leave stops the servers that were started on
+the database and closes it. At the end of the process what is still open is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ...engine.database import Database
+from ...engine.errors import InvalidParameterValue, ObjectInUse
+from ...engine.settings import Settings, numbers
+from .follower import Following
+
+IN_MEMORY = ":memory:"
+
+
+class Server(Protocol):
+    """A gateway that runs in this process."""
+
+    @property
+    def host(self) -> str:
+        """The address that it listens on."""
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+
+    def stop(self) -> None:
+        """End its connections and its thread; may be called twice."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenDatabase:
+    """One open database, with the number of connections that hold it, and who follows its streams."""
+
+    key: str
+    database: Database
+    settings: Settings
+    holders: int = 0
+    servers: list[Server] = field(default_factory=list)
+    following: Following = field(default_factory=Following)
+
+
+_lock = threading.Lock()
+_opened: dict[str, OpenDatabase] = {}  # guarded by _lock
+_not_ours: list[OpenDatabase] = []  # of the process from which this one was forked off
+
+
+def join(path: str | os.PathLike[str], settings: Settings) -> OpenDatabase:
+    """Open a database, or join the one that this process has open at that path.
+
+    Args:
+        path: its file, or ":memory:" for one of its own that ends with its last connection.
+
+    Raises:
+        ObjectInUse: 55006, it is open in this process with other settings.
+    """
+    with _lock:
+        key = IN_MEMORY if path == IN_MEMORY else os.path.realpath(path)
+        opened = _opened.get(key)
+        if opened is None:
+            database = Database.open(IN_MEMORY if path == IN_MEMORY else str(Path(path)), settings)
+            if path == IN_MEMORY:
+                key = f"{IN_MEMORY}{id(database)}"
+            opened = _opened[key] = OpenDatabase(key, database, settings)
+        elif opened.settings != settings:
+            raise ObjectInUse(
+                f'database "{opened.database.name}" is open in this process with other settings',
+                hint="Give the same settings, or none and use Connection.duplicate().",
+            )
+        opened.holders += 1
+        return opened
+
+
+def join_again(opened: OpenDatabase) -> None:
+    """One more connection holds it."""
+    with _lock:
+        opened.holders += 1
+
+
+def leave(opened: OpenDatabase) -> None:
+    """A connection is closed; the last one closes the database."""
+    with _lock:
+        if opened in _not_ours:
+            return
+        opened.holders -= 1
+        if opened.holders == 0:
+            del _opened[opened.key]
+            _close(opened)
+
+
+def is_ours(opened: OpenDatabase) -> bool:
+    """Whether this process has opened it, and not the one from which it was forked off."""
+    return opened not in _not_ours
+
+
+def settings_named(
+    values: Mapping[str, int], allowed_directories: Iterable[str | os.PathLike[str]] = ()
+) -> Settings:
+    """The settings of docs/settings.md from keyword arguments.
+
+    Raises:
+        InvalidParameterValue: 22023, an unknown name or a value outside its bounds.
+    """
+    known = [item.name for item in numbers()]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(known)}."
+            raise InvalidParameterValue(f'unknown setting "{name}"', hint=hint)
+    if isinstance(allowed_directories, str):
+        raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
+    return Settings(allowed_directories=tuple(os.fspath(item) for item in allowed_directories), **values)
+
+
+def _close(opened: OpenDatabase) -> None:
+    with ExitStack() as last_first:  # Each step, whatever the one before it has raised.
+        last_first.callback(opened.database.close)
+        for server in opened.servers:
+            last_first.callback(server.stop)
+        last_first.callback(opened.following.close)
+
+
+def _forked() -> None:
+    """In a process that was forked off: the databases are its parent's, which goes on with them.
+
+    DuckDB's threads are not there, so closing one would wait for ever, or write into a file that the parent
+    writes as well. They are held until the process ends.
+    """
+    _not_ours.extend(_opened.values())
+    _opened.clear()
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+os.register_at_fork(after_in_child=_forked)
+
+
+@atexit.register
+def _close_all() -> None:
+    with _lock:
+        while _opened:
+            _close(_opened.popitem()[1])

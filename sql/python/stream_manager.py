@@ -1,0 +1,420 @@
+"""The streams that a program follows on one connection: `Connection.streams`. See `streams.py`.
+
+How far a consumer without a group is: its checkpoints, among the others that the database keeps.
+
+They are of the stream by its number, so that a stream which is made again under an old name begins anew,
+and a new name changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+
+from ...engine.catalog.streams import Group, Stream
+from ...engine.checkpoints.backend import KEEP, Backend
+from ...engine.checkpoints.duckdb_backend import DuckdbBackend
+from ...engine.checkpoints.positions import PartitionLsns
+from ...engine.checkpoints.state import NAME_BYTES_MAX, Checkpoint, CheckpointState, check_text
+from ...engine.clock import Clock
+from ...engine.database import Database
+from ...engine.definitions.consumer_checkpoints import checkpoints_of, checkpoints_of_jobs
+from ...engine.definitions.groups import find_group
+from ...engine.definitions.start_positions import check_lsns
+from ...engine.errors import AdminShutdown, DucktailError, InvalidParameterValue
+from ...engine.quoting import ident
+from ...engine.waiting import drive
+from ..results.notices import Notice
+from ..session import Session
+from ..text.classified import TokenReader
+from ..text.tokens import tokenize
+from .errors import translated
+from .feed import Feed, GroupFeed, Reads, StreamFeed, position_text, within
+from .follower import Bounds, Follower, Following, Key, end_all
+from .replication_stream import After, ReplicationStream
+
+Tell = Callable[[Iterable[Notice]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCheckpoint:
+    """How far a consumer is.
+
+    Args:
+        stream, consumer_id: whose it is; with a group, `group` names it, and it is the group's.
+        position: partition -> the last LSN that is done.
+        sequence: how often one has been stored before; None of a group.
+        event_count: how many events are done, over all follows; None of a group.
+        watermark: commit time of the last of them, or None.
+        created_at: when it was stored; None where nothing has been committed yet.
+    """
+
+    stream: str
+    consumer_id: str
+    group: str | None
+    position: Mapping[int, int]
+    sequence: int | None = None
+    event_count: int | None = None
+    watermark: datetime | None = None
+    created_at: datetime | None = None
+
+
+class StreamManager:
+    """The streams that a program follows on one connection; `Connection.streams`.
+
+    Safe to use from several threads. As a context manager it stops what it has opened.
+
+    Args:
+        database: the open database.
+        following: who follows in it.
+        user: whose sessions these are, for `ducktail.sessions`.
+        tell: takes the notices.
+    """
+
+    def __init__(self, database: Database, following: Following, user: str, tell: Tell) -> None:
+        self._database = database
+        self._following = following
+        self._user = user
+        self._tell = tell
+        self._mutex = threading.Lock()
+        self._followed: dict[Key, tuple[ReplicationStream, Follower]] = {}
+        self._closed: DucktailError | None = None
+
+    @property
+    def active(self) -> tuple[ReplicationStream, ...]:
+        """The streams that are being followed."""
+        with self._mutex:
+            return tuple(stream for stream, _ in self._followed.values())
+
+    @property
+    def count(self) -> int:
+        """How many streams are being followed."""
+        return len(self.active)
+
+    def open(self, stream: str) -> ReplicationStream:
+        """A stream or topic, to be followed.
+
+        Args:
+            stream: its name as in SQL: schema-qualified or not, quoted where it must be.
+
+        Raises:
+            ProgrammingError: 42704, there is none. OperationalError: 57P01, the manager is closed.
+        """
+        with translated():
+            self._check_open()
+            return ReplicationStream(self.begin, self._found(stream))
+
+    def get_checkpoint(
+        self, stream: str, consumer_id: str, group: str | None = None
+    ) -> ConsumerCheckpoint | None:
+        """How far a consumer, or its group, is; None where nothing is stored.
+
+        Raises:
+            ProgrammingError: 42704, there is no such stream or group.
+        """
+        with translated():
+            found = self._found(stream)
+            if group is not None:
+                return self._of_group(found, consumer_id, self._group(found, group))
+            with _session(self._database, self._user) as session:
+                state = within(session, partial(self._store, found, consumer_id)).latest
+            return None if state is None else _shown(found, consumer_id, state)
+
+    def set_checkpoint(
+        self,
+        stream: str,
+        consumer_id: str,
+        position: After,
+        group: str | None = None,
+    ) -> None:
+        """Let a consumer go on behind a position, be it forward or back; with a group this is its SEEK.
+
+        Args:
+            position: an LSN for each partition, or one for all.
+
+        Raises:
+            DataError: 22023, a position that is none of the stream's.
+            OperationalError: 55006, the consumer follows now.
+        """
+        with translated():
+            found = self._found(stream)
+            lsns = self._lsns(found, position, whole=group is None)
+            if group is not None:
+                self._seek(found, group, f"AFTER '{position_text(lsns)}'")
+                return
+            with self._following.alone((found.stream_id, 0, consumer_id), found.name):
+                self._change(found, consumer_id, partial(_moved, lsns=lsns))
+
+    def clear_checkpoint(self, stream: str, consumer_id: str, group: str | None = None) -> None:
+        """Let a consumer begin again at what is retained; with a group this is SEEK TO EARLIEST.
+
+        Raises:
+            OperationalError: 55006, the consumer follows now.
+        """
+        with translated():
+            found = self._found(stream)
+            if group is not None:
+                self._seek(found, group, "EARLIEST")
+                return
+            with self._following.alone((found.stream_id, 0, consumer_id), found.name):
+                self._change(found, consumer_id, ConsumerStore.clear)
+
+    def jobs(self, *, keep: int = KEEP) -> DuckdbBackend:
+        """Where jobs that are on no stream of this database keep their checkpoints in it.
+
+        Args:
+            keep: the newest so many of each job stay.
+
+        Raises:
+            DataError: 22023, another number than 1 to 10,000. What the backend itself raises are the
+            engine's errors (`ducktail.engine.errors`), with the same SQLSTATEs.
+        """
+        with translated():
+            return checkpoints_of_jobs(self._database, keep=keep)
+
+    def close(self) -> None:
+        """Stop all follows, store what is done, and open no more; may be called twice."""
+        with translated():
+            self.end(None)
+
+    def end(self, error: DucktailError | None) -> None:
+        """The same, with what their programs are told."""
+        with self._mutex:
+            self._closed = self._closed or AdminShutdown("the stream manager is closed")
+            followers = [follower for _, follower in self._followed.values()]
+        end_all(followers, error)
+
+    def __enter__(self) -> StreamManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What a ReplicationStream asks.
+
+    def begin(
+        self,
+        followed: ReplicationStream,
+        stream: Stream,
+        consumer_id: str,
+        group: str | None,
+        after: After | None,
+        bounds: Bounds,
+    ) -> tuple[Follower, Callable[[], None]]:
+        """A follow begins: its follower, and what is to be called when it is over."""
+        self._check_open()
+        check_text("the consumer's name", consumer_id, NAME_BYTES_MAX)
+        member_of = None if group is None else self._group(stream, group)
+        if member_of is not None and after is not None:
+            raise InvalidParameterValue(
+                "a member of a consumer group reads behind the group's committed position",
+                hint="ALTER CONSUMER GROUP g ON s SEEK, or set_checkpoint, moves that.",
+            )
+        key = (stream.stream_id, 0 if member_of is None else member_of.group_id, consumer_id)
+        self._following.enter(key, stream.name)
+        try:
+            follower = self._follower(stream, consumer_id, member_of, after, bounds)
+        except BaseException:
+            self._following.leave(key)
+            raise
+        with self._mutex:
+            self._followed[key] = (followed, follower)
+        self._following.began(key, follower)
+        return follower, partial(self._ended, key)
+
+    def _ended(self, key: Key) -> None:
+        with self._mutex:
+            self._followed.pop(key, None)
+        self._following.leave(key)
+
+    def _follower(
+        self,
+        stream: Stream,
+        consumer_id: str,
+        group: Group | None,
+        after: After | None,
+        bounds: Bounds,
+    ) -> Follower:
+        with ExitStack() as opened:
+            new = partial(Reads, self._database, stream, self._user, tell=self._tell)
+            reads = new(application_name=f"follow {consumer_id}")
+            opened.callback(reads.close)
+            commits = new(application_name=f"checkpoint {consumer_id}")
+            opened.callback(commits.close)
+            feed, event_count = self._feed(reads, commits, stream, consumer_id, group, after)
+            opened.pop_all()
+        return Follower(stream.name, feed, bounds, event_count)
+
+    def _feed(
+        self,
+        reads: Reads,
+        commits: Reads,
+        stream: Stream,
+        consumer_id: str,
+        group: Group | None,
+        after: After | None,
+    ) -> tuple[Feed, int]:
+        if group is not None:
+            return GroupFeed(reads, commits, group, consumer_id), 0
+        store = within(commits.session, partial(self._store, stream, consumer_id))
+        latest = store.latest
+        if after is not None:
+            position = self._lsns(stream, after, whole=True)
+        elif latest is not None:
+            position = position_of(latest)
+            check_lsns(self._database, stream, position)
+        else:
+            position = dict.fromkeys(range(stream.partitions), 0)
+        feed = StreamFeed(reads, commits, position, store, asked=after is not None)
+        return feed, 0 if latest is None else latest.event_count
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    def _found(self, name: str) -> Stream:
+        if not isinstance(name, str):
+            raise InvalidParameterValue(f"a stream's name is a text, not {name!r}")
+        reader = TokenReader(name, tokenize(name))
+        parts = reader.qualified()
+        if not reader.at_end:
+            raise reader.unexpected()
+        with _session(self._database, self._user) as session:
+            drive(self._database.standing())
+            with session.looking():
+                return session.names.stream(parts)
+
+    def _group(self, stream: Stream, name: str) -> Group:
+        return find_group(self._database.catalog, stream, name, None)
+
+    def _store(self, stream: Stream, consumer_id: str) -> ConsumerStore:
+        backend = checkpoints_of(self._database, stream)
+        return ConsumerStore(backend, self._database.clock, consumer_id)
+
+    def _change(self, stream: Stream, consumer_id: str, change: Callable[[ConsumerStore], None]) -> None:
+        with _session(self._database, self._user) as session:
+            within(session, lambda: change(self._store(stream, consumer_id)))
+
+    def _lsns(self, stream: Stream, position: After, *, whole: bool) -> dict[int, int]:
+        """A position that a program gives, held against the stream."""
+        if isinstance(position, int):
+            position = dict.fromkeys(range(stream.partitions), position)
+        if not isinstance(position, Mapping):
+            raise InvalidParameterValue(f"a position is an LSN, or one for each partition, not {position!r}")
+        lsns = dict(PartitionLsns(position).lsns)
+        drive(self._database.commits.wait_readable())
+        check_lsns(self._database, stream, lsns)
+        missing = set(range(stream.partitions)) - lsns.keys()
+        if whole and missing:
+            raise InvalidParameterValue(
+                f"the position does not say partition {min(missing)}",
+                detail=f'Stream "{stream.name}" has {stream.partitions} partitions, and each is to be named.',
+            )
+        return lsns
+
+    def _of_group(self, stream: Stream, consumer_id: str, group: Group) -> ConsumerCheckpoint:
+        positions = self._database.offsets.positions(group.group_id)
+        committed_us = max((place.committed_at_us for place in positions.values()), default=0)
+        return ConsumerCheckpoint(
+            stream.name,
+            consumer_id,
+            group.name,
+            {partition: positions[partition].lsn for partition in sorted(positions)},
+            created_at=_time(committed_us),
+        )
+
+    def _seek(self, stream: Stream, group: str, place: str) -> None:
+        with _session(self._database, self._user) as session:
+            text = (
+                f"ALTER CONSUMER GROUP {ident(group)} ON {ident(stream.schema)}.{ident(stream.name)} "
+                f"SEEK TO {place}"
+            )
+            result = drive(session.execute(drive(session.parse(text))))
+            while result.fetch(None) is not None:
+                pass
+
+
+@contextmanager
+def _session(database: Database, user: str) -> Iterator[Session]:
+    """A session for the time of a block."""
+    session = Session(database, user=user)
+    try:
+        yield session
+    finally:
+        drive(session.close())
+
+
+def _moved(store: ConsumerStore, lsns: Mapping[int, int]) -> None:
+    done = 0 if store.latest is None else store.latest.event_count
+    store.save(lsns, done, 0, rewind=True)
+
+
+def _shown(stream: Stream, consumer_id: str, state: CheckpointState) -> ConsumerCheckpoint:
+    return ConsumerCheckpoint(
+        stream.name,
+        consumer_id,
+        None,
+        position_of(state),
+        state.sequence,
+        state.event_count,
+        None if state.watermark_ns is None else _time(state.watermark_ns // 1000),
+        _time(state.created_us),
+    )
+
+
+def _time(us: int) -> datetime | None:
+    return datetime.fromtimestamp(us / 1_000_000, UTC) if us else None
+
+
+NS_A_US = 1000
+
+
+@dataclass(slots=True)
+class ConsumerStore:
+    """The checkpoints of one consumer of a stream; for one thread at a time.
+
+    Raises:
+        InvalidParameterValue: 22023, the consumer's name cannot be a key.
+    """
+
+    backend: Backend
+    clock: Clock
+    consumer_id: str
+    latest: CheckpointState | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.latest = self.backend.latest(self.consumer_id)
+
+    def save(
+        self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False
+    ) -> None:
+        """Store a position durably; it goes back only where that is asked for."""
+        now_us = self.clock.now_us()
+        state = CheckpointState(
+            self.consumer_id,
+            0 if self.latest is None else self.latest.sequence + 1,
+            now_us,
+            watermark_ns=watermark_us * NS_A_US if watermark_us else None,
+            event_count=event_count,
+            checkpoint=Checkpoint("ducktail", PartitionLsns(dict(position)), now_us),
+        )
+        self.backend.save(state, rewind=rewind)
+        self.latest = state
+
+    def clear(self) -> None:
+        """Take all away."""
+        self.backend.clear(self.consumer_id)
+        self.latest = None
+
+
+def position_of(state: CheckpointState) -> dict[int, int]:
+    """The position that a consumer's checkpoint says."""
+    assert state.checkpoint is not None and isinstance(state.checkpoint.position, PartitionLsns)
+    return dict(state.checkpoint.position.lsns)

@@ -1,0 +1,198 @@
+"""What the walk from a scan up through its query has found so far.
+
+The values that say what a query does with a stream scan; shape.py has the theory.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from ..language.nodes import LIST_END
+from ..language.statements import Number, Scan
+from .columns import ColumnSource, Output
+from .pruning import Fact
+
+
+@dataclass(slots=True)
+class Level:
+    """A row-wise select on the way.
+
+    Args:
+        point: a place in the text inside its FROM clause.
+        followed: whether the hidden column can be carried through it.
+        source: what it reads; `given` what it gives.
+    """
+
+    select: exp.Select
+    point: int
+    followed: bool
+    source: ColumnSource
+    given: ColumnSource
+    limit: Number | None
+
+    @property
+    def list_end(self) -> int:
+        """Where the select list ends in the text, from 0."""
+        return int(self.select.meta[LIST_END])
+
+
+@dataclass(slots=True)
+class WalkState:
+    """What was found on the way so far.
+
+    Args:
+        base: the scan's own columns, None where they are not known.
+        transactions: whether LIMIT n TRANSACTIONS stood where it bounds the scan; `misplaced` says why it
+            cannot, where it stood otherwise.
+    """
+
+    scan: Scan
+    base: tuple[Output, ...] | None = None
+    levels: list[Level] = field(default_factory=list)
+    limits: list[Number] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    rowwise: bool = True
+    followed: bool = True
+    unchanged: bool = False
+    unit: int | None = None  # how many of the levels are the unit
+    limited: bool = False  # a LIMIT stood on the way
+    reason: str = ""
+    transactions: bool = False
+    misplaced: str = ""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two rows of the scan may have one LSN."""
+        return self.scan.envelope != "json"
+
+    def none(self, reason: str) -> None:
+        """There is no read position; the first reason is the one to tell."""
+        self.reason = self.reason or reason
+        self.rowwise = False
+
+    def end_rows(self) -> None:
+        """What comes is no longer row-wise; what a LIMIT cut below is the unit."""
+        if self.rowwise and self.limited:
+            cut = [index for index, level in enumerate(self.levels) if level.limit is not None]
+            self.unit = cut[-1] + 1
+        self.rowwise = False
+
+
+HIDDEN_LSN = "__ducktail_lsn"
+
+
+class ReadKind(enum.Enum):
+    """The rows of the read-position table."""
+
+    ROWWISE = "rowwise"
+    WHOLE = "whole"
+    UNCHANGED = "unchanged"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Put `text` into the user's text at the character `offset`, from 0.
+
+    Args:
+        sorts: it restores the order of the LSNs, and is left out where DuckDB's plan keeps that.
+    """
+
+    offset: int
+    text: str
+    sorts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A read whose rows are events as they are, so that ready rows can be sent.
+
+    Args:
+        columns: event column and name in the answer, in order; None for all as they are.
+        limit: how many rows; None for all.
+    """
+
+    columns: tuple[tuple[str, str], ...] | None
+    limit: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCut:
+    """A LIMIT clause over rows of which two may be an update's.
+
+    DuckDB is asked for one row more, and the session cuts where no update is parted.
+
+    Args:
+        start, end: its span in the user's text.
+        limit: how many rows.
+    """
+
+    start: int
+    end: int
+    limit: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A row-wise query with a LIMIT inside a query that is not.
+
+    Args:
+        start, end: its span in the user's text, without brackets around it.
+        edits: carry the hidden column to its select list; offsets in the user's text.
+        limits, cuts: as of Shape.
+    """
+
+    start: int
+    end: int
+    edits: tuple[Edit, ...]
+    limits: tuple[Number, ...]
+    cuts: tuple[RowCut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a query does with one scan.
+
+    Args:
+        scan: the scan.
+        kind: the row of the table.
+        reason: for NONE: why there is no read position, as an error's detail without its full stop.
+        edits: what carries the hidden column to the answer, and sorts by it where DuckDB may mix the
+            rows up; offsets in the user's text. For ROWWISE, and for such a query without a group.
+        plain: whether ready rows answer it; given for reads without a group too.
+        facts: what WHERE says of the scan's partition, lsn and commit_time.
+        unit: for WHOLE: the inner query whose rows the position follows.
+        limits: the LIMITs on the scan's way, constants and parameters: one that is 0 when it is
+            bound makes the read UNCHANGED.
+        cuts: for ENVELOPE CHANGES: the LIMIT clauses that would part an update.
+        transactions: how many transactions the scan gives at most; None without that bound.
+        misplaced: why LIMIT n TRANSACTIONS, which the query has, does not bound the scan.
+        empty: nothing of the scan is read: a filter is constant false, or a LIMIT is 0.
+    """
+
+    scan: Scan
+    kind: ReadKind
+    reason: str = ""
+    edits: tuple[Edit, ...] = ()
+    plain: Plain | None = None
+    facts: tuple[Fact, ...] = ()
+    unit: Unit | None = None
+    limits: tuple[Number, ...] = ()
+    cuts: tuple[RowCut, ...] = ()
+    transactions: Number | None = None
+    misplaced: str = ""
+    empty: bool = False
+
+    def __post_init__(self) -> None:
+        assert bool(self.reason) == (self.kind is ReadKind.NONE)
+        assert not self.edits or self.kind in (ReadKind.ROWWISE, ReadKind.UNCHANGED)
+        assert self.unit is None or self.kind in (ReadKind.WHOLE, ReadKind.UNCHANGED)
+        assert not self.cuts or self.hidden
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the scan's relation has the hidden column; any other would show it to the user."""
+        return self.kind is ReadKind.ROWWISE or self.unit is not None or bool(self.edits)

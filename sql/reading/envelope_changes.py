@@ -1,0 +1,120 @@
+"""ENVELOPE CHANGES in a query: which columns a scan has, and LIMITs that part no update.
+
+An update is two rows under one LSN. Where ready rows answer, the buffers give both. Where DuckDB runs
+the query, each LIMIT on the scan's way asks for one row more, and here the rows are cut where the
+user's LIMIT says, or one behind it: `changes.HIDDEN_PLACE` tells which rows belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ...engine.errors import NotSupported
+from ...engine.log.envelope_changes import ChangesQuery, clashing
+from ...engine.log.queries import event_query
+from ..language import statements as st
+from ..results.results import ResultBatch, Source
+from ..session_state.context import Context
+from .tracking import TrackedBatch
+
+
+def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
+    """What a scan reads in ENVELOPE CHANGES; None where it has another envelope.
+
+    Raises:
+        UndefinedObject: 42704, no such stream. NotSupported: 0A000, a column has one of our names.
+    """
+    if scan.envelope == "json":
+        return None
+    stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
+    if stream.topic:
+        raise NotSupported(
+            f'topic "{stream.name}" has no ENVELOPE CHANGES',
+            hint="What is published has no columns of a table: read after ->> 'name'.",
+            position=scan.stream.position,
+        )
+    if stream.several is not None:
+        raise NotSupported(
+            f'stream "{stream.name}" is over several tables and has no ENVELOPE CHANGES',
+            hint="Read after ->> 'column', by table_name; or make a stream on each table.",
+            position=scan.stream.position,
+        )
+    taken = clashing(stream.columns)
+    if taken is not None:
+        raise NotSupported(
+            f'stream "{stream.name}" has no ENVELOPE CHANGES: its column "{taken}" has the name of one of '
+            "the envelope's own",
+            hint="Make a stream that carries other columns: CREATE STREAM "
+            f"{session.names.free_name(stream.schema, f'{stream.name}_typed')} ON t (column, ...).",
+            position=scan.stream.position,
+        )
+    return ChangesQuery(event_query(session.database.catalog, stream))
+
+
+def columns_of(session: Context, scans: Sequence[st.Scan]) -> tuple[tuple[str, ...] | None, ...]:
+    """The column names of each scan in ENVELOPE CHANGES; () where there is none."""
+    if all(scan.envelope == "json" for scan in scans):
+        return ()
+    return tuple(_names(session, scan) for scan in scans)
+
+
+def _names(session: Context, scan: st.Scan) -> tuple[str, ...] | None:
+    if scan.away is not None and scan.envelope != "json":
+        return tuple(name for name, _ in scan.typed)
+    query = changes_of(session, scan)
+    return None if query is None else tuple(name for name, _ in query.columns)
+
+
+def whole_rows(hidden: pa.Array | pa.ChunkedArray, limit: int) -> int:
+    """How many rows a LIMIT gives: so many, or one more where it would part an update.
+
+    Args:
+        hidden: the hidden column of the rows, of one more than `limit` where there are more.
+    """
+    if not 0 < limit < len(hidden):
+        return min(limit, len(hidden))
+    return limit + int(hidden[limit - 1].as_py() // 2 == hidden[limit].as_py() // 2)
+
+
+class PairSource:
+    """The rows of a query that asks DuckDB for one more than its LIMIT.
+
+    Attributes:
+        ran_out: whether the query had no more rows than the LIMIT lets through.
+        last_lsn: LSN of the last row that was given.
+    """
+
+    def __init__(self, inner: Source, hidden: int, limit: int) -> None:
+        self._inner = inner
+        self._hidden = hidden
+        self._left = limit
+        self._done = False
+        self.ran_out = False
+        self.last_lsn = 0
+
+    def next(self, limit: int | None) -> ResultBatch | None:
+        """The next batch, cut where the LIMIT is reached."""
+        if self._done:
+            return None
+        batch = self._inner.next(limit)
+        if batch is None:
+            self.ran_out = self._done = True
+            return None
+        tracked = TrackedBatch(batch.record_batch(), self._hidden, pairs=True)
+        lsns = tracked.rows.column(self._hidden)
+        if self._left == 0:
+            count = int(lsns[0].as_py() // 2 == self.last_lsn)
+        else:
+            count = whole_rows(lsns, self._left)
+        self._done = count < tracked.row_count or count > self._left
+        self._left = max(0, self._left - count)
+        if not count:
+            return None
+        self.last_lsn = lsns[count - 1].as_py() // 2
+        return tracked.cut(0, count)
+
+    def close(self) -> None:
+        """Free the query."""
+        self._inner.close()

@@ -1,0 +1,131 @@
+"""How much of a stream a scan has to read, by what the query's WHERE says of its own columns.
+
+The facts (pruning.py) get their values here. They only ever leave out what WHERE would reject: the
+query's own WHERE judges each row all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ...engine.catalog.streams import Stream
+from ...engine.definitions.start_positions import last_lsn_before
+from ...engine.duck.queries import ask
+from ...engine.errors import DucktailError
+from ..language import statements as st
+from ..read_shape.pruning import Fact, chosen_partitions
+from ..session_state.context import Context
+from ..session_state.run_text import Values, number
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What a query's WHERE says of a scan beyond its own clauses.
+
+    Args:
+        partitions: the only ones that can pass, None for all.
+        from_lsn, to_lsn: bounds of the LSNs that can pass, both inclusive.
+        from_us, to_us: bounds of the commit times, both inclusive, in microseconds since 1970; each owner
+            makes LSNs of them, as they rise together.
+    """
+
+    partitions: frozenset[int] | None = None
+    from_lsn: int = 0
+    to_lsn: int | None = None
+    from_us: int | None = None
+    to_us: int | None = None
+
+    @property
+    def within(self) -> tuple[int | None, ...] | None:
+        """The bounds as a share has them; None where there are none."""
+        bounds = (self.from_lsn or None, self.to_lsn, self.from_us, self.to_us)
+        return None if bounds == (None,) * len(bounds) else bounds
+
+
+def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning | None:
+    """What WHERE says of a scan, with the parameters' values.
+
+    Returns:
+        None where a partition is compared with what is no whole number: DuckDB has to judge.
+    """
+    chosen = chosen_partitions(facts, range(partitions), lambda p: parameters[p.index - 1])
+    if chosen is None:
+        return None
+    low, high = 0, None
+    for fact in facts:
+        if fact.column != "lsn" or fact.operator in ("in", "not in", "<>"):
+            continue
+        try:
+            value = number(fact.values[0], parameters, "lsn")
+        except DucktailError:
+            continue  # Not a whole number: DuckDB's own filter decides.
+        if fact.operator in ("=", ">", ">="):
+            low = max(low, value + (fact.operator == ">"))
+        if fact.operator in ("=", "<", "<="):
+            bound = value - (fact.operator == "<")
+            high = bound if high is None else min(high, bound)
+    return Pruning(frozenset(chosen), low, high)
+
+
+def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, parameters: Values) -> Pruning:
+    """The same with what WHERE says of the commit time."""
+    low, high = narrowed.from_us, narrowed.to_us
+    for fact in facts:
+        if fact.column != "commit_time" or fact.operator in ("in", "not in", "<>"):
+            continue
+        at_us = _time_us(session, fact.values[0], parameters)
+        if at_us is None:
+            continue
+        if fact.operator in ("=", ">", ">="):
+            low = at_us if low is None else max(low, at_us)
+        if fact.operator in ("=", "<", "<="):
+            high = at_us if high is None else min(high, at_us)
+    return replace(narrowed, from_us=low, to_us=high)
+
+
+def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | None:
+    """A time in the session's zone as microseconds since 1970 UTC; None where DuckDB has to judge."""
+    given = parameters[value.index - 1] if isinstance(value, st.Parameter) else value
+    if given is None:
+        return None
+    try:
+        row = ask(session.meta, "SELECT epoch_us(TRY_CAST($1 AS TIMESTAMPTZ))", [given])
+    except duckdb.Error:
+        return None
+    return None if row[0] is None else int(row[0])
+
+
+def lsn_before(session: Context, at_us: int) -> int:
+    """The last LSN that was committed before a time; of one to come, the last one so far."""
+    commits = session.database.commits
+    with session.database.catalog.mutex:  # LSN and time of the last commit are of the same one.
+        if at_us > commits.now_us():
+            return commits.last_lsn
+    return last_lsn_before(session.database, at_us)
+
+
+def in_lsns(session: Context, pruning: Pruning) -> Pruning:
+    """Bounds of commit times as bounds of this database's LSNs."""
+    low, high = pruning.from_lsn, pruning.to_lsn
+    if pruning.from_us is not None:
+        low = max(low, lsn_before(session, pruning.from_us) + 1)
+    # What is still to come may pass.
+    if pruning.to_us is not None and pruning.to_us < session.database.commits.now_us():
+        bound = last_lsn_before(session.database, pruning.to_us + 1)
+        high = bound if high is None else min(high, bound)
+    return Pruning(pruning.partitions, low, high)
+
+
+def narrowed_here(session: Context, stream: Stream, pruning: Pruning) -> Pruning:
+    """What a WHERE says of this node's own partitions: that of a query here, or of one whose share it is."""
+    part = session.part
+    if part is not None and part.within is not None:
+        low, high, from_us, to_us = part.within
+        pruning = Pruning(pruning.partitions, low or 0, high, from_us, to_us)
+    if session.database.catalog.segments.of(stream.stream_id):
+        # Of events that came from another node nobody knows here which LSN was committed when.
+        return replace(pruning, from_us=None, to_us=None)
+    return in_lsns(session, pruning)

@@ -1,0 +1,404 @@
+"""Opening a stream scan: whose events, from where in each partition, up to where.
+
+A scan's end is fixed when it opens. Outside a transaction it is the last LSN committed by then (and
+the scan waits until that is readable), or what was readable when a WAIT ended; inside, it is the last
+one in the transaction's own MVCC snapshot, read from `commits` on the session's cursor, so that the
+stream agrees with the tables.
+Source: docs/sql.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...engine.buffers.scan import Scan, ScanRange, gone
+from ...engine.catalog.streams import Group, Stream
+from ...engine.duck.queries import ask
+from ...engine.errors import SerializationFailure
+from ...engine.groups.assigned import epoch_told
+from ...engine.groups.member import MemberHold
+from ...engine.log.queries import Events
+from ...engine.parts import LastRead
+from ...engine.waiting import Wait, Waiting, in_thread
+from ..cluster import gathering, membership
+from ..cluster.gathering import GatheredScan
+from ..cluster.membership import Home, MemberRead
+from ..cluster.shares import check_owned, own_share, spread
+from ..language import statements as st
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..session_state.context import Context
+from ..session_state.positions import Reader
+from ..session_state.run_text import Values, text
+from . import whole_copies
+from .commit_offsets import keep_in_transaction
+from .narrowing import Pruning, narrowed_here
+from .start_positions import (
+    Beginning,
+    aside_of,
+    beginning,
+    group_of,
+    moved_parts,
+    over_gaps,
+    parsed_after,
+    partitions_of,
+)
+from .tracking import OpenedScan, Tracker
+
+
+def open_scan(
+    session: Context,
+    stream: Stream,
+    wanted: st.Scan,
+    parameters: Values,
+    pruning: Pruning,
+    *,
+    gives: bool,
+    transactions: int | None = None,
+    limit: int | None = None,
+) -> Waiting[OpenedScan]:
+    """Fix what a scan gives.
+
+    Args:
+        gives: whether the query can give events of it.
+        transactions: how many it gives at most; None without that bound.
+        limit: how many of its events are wanted at most, the first ones; None for all.
+
+    Raises:
+        UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
+        partition. Gap: 72000, what it begins with has been trimmed.
+    """
+    owners = spread(session, stream)
+    if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
+        asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
+        return (yield from _gathered(session, stream, owners, asked))
+    pruning = narrowed_here(session, stream, pruning)
+    group = group_of(session, stream, wanted, parameters)
+    partitions = partitions_of(stream, wanted, parameters, pruning)
+    copied_lsn = 0
+    if group is not None and wanted.after is None and gives:
+        copied_lsn = yield from whole_copies.pass_gaps(session, stream, group, partitions)
+    through_lsn = yield from _end_lsn(session)
+    if not session.block.begun:
+        through_lsn = max(through_lsn, copied_lsn)  # It may have waited before.
+    check_owned(session, stream, partitions)
+    hold = None
+    if group is not None and wanted.member is not None:
+        member, part = text(wanted.member, parameters), session.part
+        if part is None:
+            hold = _member_reads(session, stream, group, member, partitions, gives=gives)
+        else:
+            hold = yield from membership.begin_read(session, part, stream, group, member)
+        session.positions.holding(hold)
+        if session.block.begun:
+            keep_in_transaction(session, session.block.opened(), hold)
+        # In those that are its own, whoever had them before has committed what he could.
+        partitions = [partition for partition in partitions if partition in hold.epochs]
+    begun = _Begun(group, hold, partitions, through_lsn, gives, transactions, limit)
+    try:
+        return _opened(session, stream, wanted, parameters, pruning, begun)
+    except BaseException:
+        session.positions.ended(hold)
+        raise
+
+
+def _is_own(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, owners: Owners) -> bool:
+    """Whether a scan without a group is of this node's own partitions only: it is read as any other is."""
+    if wanted.group is not None:
+        return False
+    own = owners.partitions.get(owners.local, ())
+    return all(partition in own for partition in partitions_of(stream, wanted, parameters, pruning))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of a scan: see `open_scan`."""
+
+    wanted: st.Scan
+    parameters: Values
+    pruning: Pruning
+    gives: bool
+    limit: int | None
+    transactions: int | None
+
+
+def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -> Waiting[OpenedScan]:
+    """A scan of partitions of several nodes: what their owners give now."""
+    group = group_of(session, stream, asked.wanted, asked.parameters)
+    partitions = partitions_of(stream, asked.wanted, asked.parameters, asked.pruning)
+    if group is None or asked.wanted.member is None:
+        return (yield from _gather(session, stream, owners, asked, group, partitions, None))
+    member = text(asked.wanted.member, asked.parameters)
+    home, joins = Home(session, stream, group, owners), _joins(session, group, member)
+    for last in (False, True):
+        read = yield from home.read(member, partitions, gives=asked.gives, joins=joins)
+        session.positions.holding(read)
+        if session.block.begun:
+            session.positions.keep(read)
+        try:
+            own = [partition for partition in partitions if partition in read.epochs]
+            return (yield from _gather(session, stream, owners, asked, group, own, read))
+        except BaseException as error:
+            read.void("the latest read failed or was cancelled")
+            session.positions.ended(read)
+            later = epoch_told(error) if isinstance(error, SerializationFailure) else None
+            if later is None or last:
+                raise
+            yield from home.passed(later)
+    raise AssertionError("the last one returns or raises")
+
+
+def _gather(
+    session: Context,
+    stream: Stream,
+    owners: Owners,
+    asked: _Asked,
+    group: Group | None,
+    partitions: list[int],
+    read: MemberRead | None,
+) -> Waiting[OpenedScan]:
+    wanted = asked.wanted
+    parsed = None if wanted.after is None else parsed_after(stream, wanted.after, asked.parameters)
+    after = gathering.after_of(stream.name, owners, partitions, parsed)
+    whole = replace(
+        wanted,
+        stream=st.Name((stream.schema, stream.name)),
+        topic=True,
+        group=None if group is None else group.name,
+        member=None if read is None else read.name,
+    )
+    shares = gathering.by_owner(owners, partitions) if asked.limit != 0 else {}
+    asks: dict[str, gathering.Ask] = {}
+    # Where other nodes' partitions began is asked by none but their owners.
+    committed = dict.fromkeys(partitions, 0)
+    again: dict[int, frozenset[int]] = {}
+    for node, own in shares.items():
+        share = gathering.share_of(whole, own, after)
+        epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
+        # What a group has read counts to its end, whatever WHERE has rejected.
+        part = Part(owners.epoch, epochs=epochs, within=asked.pruning.within if group is None else None)
+        if node == owners.local:
+            asks[node] = partial(
+                _own_part, session, stream, share, part, asked.transactions, committed, again
+            )
+        else:
+            asks[node] = gathering.asks_there(session, part, node, share, asked.transactions)
+    habit = session.habits.of(stream.stream_id)
+    found = yield from gathering.gather(
+        session, stream.name, shares, asks, gathering.Bound(asked.limit, asked.transactions), habit
+    )
+    reader = None
+    if group is not None:
+        key = (stream.stream_id, group.group_id)
+        seeks = session.database.offsets.seeks(group.group_id)
+        reader = session.positions.reader(key, read, committed, seeks, transaction=session.block.begun)
+        if wanted.after is not None:
+            session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
+            reader = None
+    scan = gathering.GatheredScan(found)
+    # What is given again stands at or before the committed LSN, which does not go back.
+    ends = {partition: max(lsn, committed[partition]) for partition, lsn in found.ends().items()}
+    return OpenedScan(
+        stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again
+    )
+
+
+def _own_part(
+    session: Context,
+    stream: Stream,
+    share: st.Scan,
+    part: Part,
+    transactions: int | None,
+    committed: dict[int, int],
+    again: dict[int, frozenset[int]],
+    limit: int | None,
+) -> Waiting[gathering.Taking]:
+    """What this node's own partitions give to a gathering scan.
+
+    Args:
+        committed, again: get those of these partitions, as in Opened.
+    """
+    with own_share(session, part):
+        opened = yield from open_scan(
+            session, stream, share, (), Pruning(), gives=True, transactions=transactions, limit=limit
+        )
+    committed.update(opened.committed)
+    if share.member is None:
+        again.update(opened.released)
+    # A member has a read position here as it has at other owners; without one the gathering scan's is all.
+    tracker, scan = Tracker(session, opened, moves=share.member is not None), opened.first
+    session.guard.interrupts.add(scan.interrupt)
+    try:
+        if scan.hot:
+            taking = gathering.read_here(scan, limit, tracker.given)
+        else:
+            # From the log, on a thread of its own: this one may be the event loop's.
+            reading = in_thread(lambda: gathering.read_here(scan, limit, tracker.given))
+            try:
+                yield Wait(reading)
+            except BaseException:
+                scan.interrupt()
+                raise
+            taking = reading.result()
+        if scan.exhausted:
+            tracker.complete()
+        else:
+            tracker.stopped()
+        return taking
+    finally:
+        session.guard.interrupts.discard(scan.interrupt)
+        tracker.ended()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What is known of a scan before it is opened: who reads which partitions, and up to where."""
+
+    group: Group | None
+    hold: MemberHold | None
+    partitions: list[int]
+    through_lsn: int
+    gives: bool
+    transactions: int | None
+    limit: int | None
+
+
+def _member_reads(
+    session: Context, stream: Stream, group: Group, member: str, partitions: Sequence[int], *, gives: bool
+) -> MemberHold:
+    """A member's read begins; a transaction that reads keeps what is the member's now."""
+    joins = _joins(session, group, member)
+    return session.database.members.begin_read(
+        group, stream.partitions, member, session.user, partitions, gives=gives, joins=joins
+    )
+
+
+def _joins(session: Context, group: Group, member: str) -> bool:
+    """Whether a read makes a member of who is none: not of who has left while it waited."""
+    return session.waited is None or (group.group_id, member) not in session.waited.left
+
+
+def _opened(
+    session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, begun: _Begun
+) -> OpenedScan:
+    """The scan of these partitions."""
+    group, hold = begun.group, begun.hold
+    begins = beginning(
+        session, stream, wanted, parameters, pruning, group, begun.partitions, begun.through_lsn
+    )
+    bounds, committed = begins.bounds, begins.committed
+    if begins.past_gaps or (committed and not begun.gives):  # Who asks for the columns has lost nothing yet.
+        bounds = over_gaps(session, stream, bounds)
+    if group is not None and wanted.after is None:
+        # Of what is behind a gap as well, so not before it is known where the read goes on.
+        aside = aside_of(session, group, bounds.after)
+        if aside is not None:
+            bounds = replace(bounds, aside=aside)
+    changes = wanted.envelope != "json"
+    moved = moved_parts(session, stream, bounds)
+    if moved:
+        return _with_segments(session, stream, wanted, begun, replace(begins, bounds=bounds), moved)
+    first = session.database.buffers.scan(stream, bounds, changes=changes)
+    if begun.transactions is not None:
+        session.guard.interrupts.add(first.interrupt)
+        try:
+            end_lsn = first.end_of_transactions(begun.transactions)
+            bounds = replace(bounds, through_lsn=end_lsn, seen_lsn=bounds.through_lsn)
+        finally:
+            session.guard.interrupts.discard(first.interrupt)
+            first.close()
+        first = session.database.buffers.scan(stream, bounds, changes=changes)
+    reader = _reader(session, stream, wanted, begun, begins)
+    return OpenedScan(stream, bounds, committed, first.ends, first, reader, hold, changes)
+
+
+def _reader(
+    session: Context, stream: Stream, wanted: st.Scan, begun: _Begun, begins: Beginning
+) -> Reader | None:
+    """Whose read position a scan sets, if it does."""
+    if begun.group is None:
+        return None
+    key, in_block = (stream.stream_id, begun.group.group_id), session.block.begun
+    reader = session.positions.reader(key, begun.hold, begins.committed, begins.seeks, transaction=in_block)
+    if wanted.after is None:
+        _note_read(session, begun.group, begun.hold, begins.committed)
+        return reader
+    # A look elsewhere, not the group's own way.
+    session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
+    return None
+
+
+def _with_segments(
+    session: Context,
+    stream: Stream,
+    wanted: st.Scan,
+    begun: _Begun,
+    begins: Beginning,
+    moved: Mapping[int, int],
+) -> OpenedScan:
+    """A scan of partitions of which some begin in what they brought from another node.
+
+    LSNs of two nodes have no common order: it is gathered, as of partitions of several nodes.
+    """
+    bounds, buffer = begins.bounds, session.database.buffers.of(stream)
+    with buffer.mutex:
+        for number in moved.keys() - bounds.from_start:
+            partition, lsn = buffer.partitions[number], bounds.after[number]
+            if lsn < partition.trimmed_through_lsn:
+                raise gone(stream, partition, number, lsn, bounds).error()
+    behind = {number: max(lsn, moved.get(number, 0)) for number, lsn in bounds.after.items()}
+    scan = session.database.buffers.scan(stream, replace(bounds, after=behind))
+    session.guard.interrupts.add(scan.interrupt)
+    try:
+        # What of it is given counts, and not what is gathered.
+        here = gathering.read_here(scan, begun.limit, lambda lsns, partitions: None)
+    finally:
+        session.guard.interrupts.discard(scan.interrupt)
+    parts = {"": gathering.read_segments(session, stream, bounds, moved, begun.limit), "here": here}
+    found = gathering.merged(parts, begun.limit, begun.transactions)
+    reader = _reader(session, stream, wanted, begun, begins)
+    gathered, committed = gathering.GatheredScan(found), begins.committed
+    ends = {partition: max(lsn, committed.get(partition, 0)) for partition, lsn in found.ends().items()}
+    made = OpenedScan(stream, bounds, committed, ends, gathered, reader, begun.hold, gathered=found)
+    return replace(made, bounds=ScanRange({}, 0), again=made.released)
+
+
+def new_scan(session: Context, opened: OpenedScan, planned: Events | None) -> Scan | GatheredScan:
+    """Begin to read an opened scan.
+
+    Args:
+        planned: the events by whose columns it is read, where it is of ENVELOPE CHANGES.
+    """
+    if opened.gathered is not None:
+        return GatheredScan(opened.gathered)
+    return session.database.buffers.scan(
+        opened.stream, opened.bounds, changes=opened.changes, planned=planned
+    )
+
+
+def _end_lsn(session: Context) -> Waiting[int]:
+    if session.block.begun:
+        transaction = session.block.touched()
+        row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
+        through_lsn = int(row[0])
+    elif session.waited is not None:
+        # What it waited for is there; what was committed since may still be on its way.
+        return session.waited.through_lsn
+    else:
+        through_lsn = session.database.commits.last_lsn
+    yield from session.database.publisher.wait_published(through_lsn)
+    return through_lsn
+
+
+def _note_read(session: Context, group: Group, hold: MemberHold | None, committed: Mapping[int, int]) -> None:
+    """Remember from where this transaction first read the group: its commit is held against that."""
+    member = None if hold is None else hold.member.name
+    read = LastRead(session.database.clock.now_us(), session.user, member)
+    for partition in committed:
+        session.database.last_reads[group.group_id, partition] = read
+    if session.block.begun:
+        first = session.block.opened().first_reads.setdefault(group.group_id, {})
+        for partition, lsn in committed.items():
+            first.setdefault(partition, lsn)

@@ -1,0 +1,178 @@
+"""Scans whose rows go out as they lie in the buffers: nothing of DuckDB is between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...engine.buffers.scan import Scan
+from ...engine.catalog.streams import Stream
+from ...engine.log.log import EVENT_TYPES
+from ...engine.waiting import Waiting
+from ..cluster.gathering import GatheredScan
+from ..cluster.membership import MemberRead, settled
+from ..language import statements as st
+from ..read_shape.columns import outputs_of_scan
+from ..read_shape.shape import ReadKind, Shape
+from ..results.results import EVENT_RESULT, EventBatch, Result, ResultBatch, ResultColumn, select_tag
+from ..session_state.context import Context
+from ..session_state.run_text import Values, number
+from .envelope_changes import changes_of
+from .narrowing import Pruning, within_times
+from .open_scan import open_scan
+from .tracking import OpenedScan, Tracker
+
+# Ready rows handed out at a time.
+EVENT_ROWS = 8192
+
+
+# Rows of a LIMIT up to which an event loop may take them itself: about a millisecond of its time.
+INLINE_ROWS_MAX = 2000
+
+
+def open_shape(
+    session: Context,
+    found: Shape,
+    stream: Stream,
+    narrowed: Pruning | None,
+    parameters: Values,
+    limit: int | None = None,
+) -> Waiting[OpenedScan]:
+    """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
+    narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
+    gives = found.kind is not ReadKind.UNCHANGED
+    transactions = limit_of(found.transactions, parameters)
+    return (
+        yield from open_scan(
+            session,
+            stream,
+            found.scan,
+            parameters,
+            narrowed,
+            gives=gives,
+            transactions=transactions,
+            limit=0 if found.empty else limit,
+        )
+    )
+
+
+class EventSource:
+    """Ready rows of one scan."""
+
+    detached = True  # It reads the buffers, or the log on a cursor of the engine's.
+
+    def __init__(
+        self,
+        scan: Scan | GatheredScan,
+        types: tuple[str, ...],
+        columns: tuple[int, ...] | None,
+        limit: int | None,
+    ) -> None:
+        self.scan = scan
+        self._types = types
+        self._columns = columns
+        self._left = limit
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the LIMIT has ended the read before the scan's end."""
+        return self._left == 0 and not self.scan.exhausted
+
+    @property
+    def inline(self) -> bool:
+        """Whether the next rows are few and in the buffers."""
+        return self._left is not None and self._left <= INLINE_ROWS_MAX and self.scan.hot
+
+    def next(self, limit: int | None) -> ResultBatch | None:
+        """The next events."""
+        sizes = [size for size in (limit, self._left) if size is not None]
+        size = min([EVENT_ROWS, *sizes])
+        while size and not self.scan.exhausted:
+            found = self.scan.read(size)
+            if not found.rows:
+                continue
+            if self._left is not None:
+                # The LIMIT parts no update: the scan may have given one row more.
+                self._left = max(0, self._left - len(found.rows))
+            return EventBatch(found.rows, found.lsns, found.partitions, self._columns, self._types)
+        return None
+
+    def close(self) -> None:
+        """Free the scan."""
+        self.scan.close()
+
+
+def limit_of(limit: st.Number | None, parameters: Values) -> int | None:
+    """A LIMIT's value; None where there is none, or a parameter that is NULL, which DuckDB takes so."""
+    if limit is None or (isinstance(limit, st.Parameter) and parameters[limit.index - 1] is None):
+        return None
+    return number(limit, parameters, "LIMIT")
+
+
+def least(limits: Sequence[st.Number], parameters: Values) -> int | None:
+    """The smallest of some LIMITs, None where none bounds."""
+    values = [limit_of(limit, parameters) for limit in limits]
+    return min((value for value in values if value is not None), default=None)
+
+
+def run_plain(
+    session: Context, found: Shape, stream: Stream, narrowed: Pruning, parameters: Values
+) -> Waiting[Result]:
+    plain = found.plain
+    assert plain is not None
+    limit = limit_of(plain.limit, parameters)
+    opened = yield from open_shape(session, found, stream, narrowed, parameters, limit)
+    tracker = tracker_of(session, opened, found)
+    scan = opened.first
+    places = None
+    changes = changes_of(session, found.scan)
+    columns = EVENT_RESULT
+    if changes is not None:
+        columns = tuple(ResultColumn(*column) for column in changes.columns)
+    types = tuple(column.type for column in columns)
+    if plain.columns is not None:
+        base = outputs_of_scan(found.scan.envelope, [column.name for column in columns])
+        events = [output.event for output in base or ()]
+        places = tuple(events.index(event) for event, _ in plain.columns)
+        columns = tuple(
+            ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
+        )
+    source = EventSource(scan, EVENT_TYPES if changes is None else types, places, limit)
+    session.guard.interrupts.add(scan.interrupt)
+
+    def on_end(complete: bool) -> None:
+        session.guard.interrupts.discard(scan.interrupt)
+        if complete and source.stopped:
+            tracker.stopped()
+        elif complete:
+            tracker.complete()
+        tracker.ended()
+
+    def on_rows(batch: ResultBatch) -> None:
+        assert isinstance(batch, EventBatch)
+        tracker.given(batch.lsns[batch.whole], batch.partitions[batch.whole])
+
+    made = Result(
+        columns,
+        source,
+        select_tag,
+        on_end=on_end,
+        on_rows=on_rows,
+        on_fail=tracker.failed,
+        on_suspend=tracker.stopped,
+    )
+    settle(session, made, isinstance(opened.hold, MemberRead))
+    return made
+
+
+def settle(session: Context, result: Result, *elsewhere: bool) -> None:
+    """Where a member's read position is at another node, that knows it before the answer's end is told."""
+    if any(elsewhere):
+        result.bind_settling(lambda: settled(session))
+
+
+def tracker_of(session: Context, opened: OpenedScan, found: Shape) -> Tracker:
+    """The tracker of a read; of one that sets no position, one that does nothing."""
+    tracker = Tracker(session, opened, moves=found.kind in (ReadKind.ROWWISE, ReadKind.WHOLE))
+    if found.kind is ReadKind.NONE:
+        tracker.void(found.reason)
+    return tracker

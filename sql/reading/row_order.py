@@ -1,0 +1,137 @@
+"""In which order DuckDB gives the rows of a query over a scan: asked of its plan, and checked on the rows.
+
+A group's read position is the LSN of the last row that was given, so rows in another order would pass events
+over. DuckDB keeps the order of rows through projections, filters and limits; it does not through joins, and
+makes them of subqueries, of lists of constants and of functions over such lists. Where a query has more than
+operators that surely keep the order (`read_shape/columns.py`), its plan is looked at (about a millisecond);
+and whatever the plan says, the rows of a group are checked as they come.
+
+The rows of a query, taken into memory whole, to be read again by the same session.
+
+Arrow loses some of DuckDB's types on the way unless it is told not to, and a few even then
+(engine/values/carrying.py): those travel in another type and are cast back where the rows are read.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ...engine.duck.binding import type_text
+from ...engine.errors import InternalError
+from ...engine.quoting import ident
+from ...engine.values.carrying import sent, taken_back
+from ..cluster.gathering import Gathered, Numbers
+from ..session_state.context import Context
+from ..session_state.run_text import LOSSY
+
+# Operators of DuckDB's plans that give rows in the order in which they take them, and those of the user's own
+# ORDER BY, which is by LSN where a shape is row-wise.
+_KEEPING = frozenset({
+    "EMPTY_RESULT", "FILTER", "LIMIT", "ORDER_BY", "PROJECTION", "PYTHON_ARROW_SCAN", "STREAMING_LIMIT",
+    "TOP_N",
+})  # fmt: skip
+
+
+class Order(enum.Enum):
+    """What a plan does with the order of a scan's rows."""
+
+    KEPT = "kept"
+    LOST = "lost"
+    # Several rows are made of one: which of them were given cannot be told.
+    MULTIPLIED = "multiplied"
+
+
+def order_of(session: Context, text: str, values: Sequence[object]) -> Order:
+    """The order of a query's rows, by its plan with these parameters.
+
+    Raises:
+        duckdb.Error: the query cannot be bound.
+    """
+    explained = session.cursor.execute(f"EXPLAIN (FORMAT json) {text}", list(values) or None).fetchall()
+    nodes = next((json.loads(plan) for name, plan in explained if name == "physical_plan"), [{"name": ""}])
+    while len(nodes) == 1:
+        name = nodes[0]["name"].strip()
+        if name == "UNNEST":
+            return Order.MULTIPLIED
+        if name not in _KEEPING:
+            return Order.LOST
+        nodes = nodes[0]["children"]
+    return Order.LOST if nodes else Order.KEPT
+
+
+class Rising:
+    """The check that rows come in the order of the scan, each event once.
+
+    Args:
+        gathered: the events, where they are of several nodes: their LSNs rise within each partition.
+    """
+
+    def __init__(self, gathered: Gathered | None = None) -> None:
+        self._gathered = gathered
+        self._last: dict[int, int] = {}  # partition, or 0 for all -> the last row's
+
+    def check(self, hidden: Numbers) -> None:
+        """The next rows, by their hidden column.
+
+        Raises:
+            InternalError: XX000, one stands before an earlier one, or has come already.
+        """
+        lsns, partitions = hidden, np.zeros(len(hidden), np.int64)
+        if self._gathered is not None:
+            lsns, partitions = self._gathered.lsns[hidden - 1], self._gathered.partitions[hidden - 1]
+        for partition in np.unique(partitions).tolist():
+            rows = lsns[partitions == partition]
+            if rows[0] <= self._last.get(partition, -1) or not (rows[1:] > rows[:-1]).all():
+                raise InternalError(
+                    "the query gave its events out of the order of their LSNs",
+                    hint="The read counts for nothing. Add ORDER BY lsn to the query that reads the stream.",
+                )
+            self._last[partition] = int(rows[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows with columns c0, c1, .., and what they are called."""
+
+    table: pa.Table
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+
+    def query(self, relation: str, without: str) -> str:
+        """What reads the rows, registered as `relation`, under their names and types.
+
+        Args:
+            without: a column that is left out.
+        """
+        items = [
+            f"{taken_back(f'c{place}', type_)} AS {ident(name)}"
+            for place, (name, type_) in enumerate(zip(self.names, self.types, strict=True))
+            if name != without
+        ]
+        return f"SELECT {', '.join(items)} FROM {relation}"
+
+
+def taken_whole(session: Context, text: str, values: Sequence[object]) -> Taken:
+    """Run a query on the session's cursor and take all its rows."""
+    parameters = list(values) or None
+    relation = session.cursor.sql(text, params=parameters)
+    names, types = tuple(relation.columns), tuple(map(type_text, relation.types))
+    places = [f"c{place}" for place in range(len(names))]
+    items = [f"{sent(place, type_)} AS {place}" for place, type_ in zip(places, types, strict=True)]
+    session.cursor.execute("SET SESSION arrow_lossless_conversion = true")
+    try:
+        # The line break ends a comment at the text's end.
+        wrapped = f"SELECT {', '.join(items)} FROM ({text}\n) AS taken({', '.join(places)})"
+        table = session.cursor.sql(wrapped, params=parameters).to_arrow_table()
+        session.cursor.execute(LOSSY)
+    except BaseException:
+        # A failed transaction takes no setting: it is put back before the next statement.
+        session.cursors.later(LOSSY)
+        raise
+    return Taken(table, names, types)

@@ -1,0 +1,187 @@
+"""A stream scan as a relation that DuckDB can read inside a larger query.
+
+DuckDB pulls Arrow batches through the PyCapsule interface while the query runs, so a LIMIT above
+stops the scan and memory stays bounded; each time the query reads the relation anew (a scan under a
+CTE that is used twice) it gets the same events again, because the scan's bounds are fixed when it
+opens. One hidden column, `__ducktail_lsn`, tells how far the rows of the answer go.
+
+What DuckDB is given in place of a stream scan, to bind or to explain it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from ...engine.buffers.scan import Scan
+from ...engine.errors import DucktailError, NotSupported
+from ...engine.log.envelope_changes import view_name
+from ...engine.log.log import EVENT_COLUMNS
+from ...engine.quoting import ident
+from ..cluster import fetching
+from ..cluster.gathering import GatheredScan
+from ..language import statements as st
+from ..language.parse import Query
+from ..read_shape.shape import shapes_of
+from ..session_state.context import Context
+from ..text.spans import Replacement, cut
+from .envelope_changes import changes_of
+
+HIDDEN_LSN = "__ducktail_lsn"
+
+JSON = pa.json_(pa.string())
+_ARROW = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "VARCHAR": pa.string(),
+    "JSON": JSON,
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
+SCHEMA = pa.schema([(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS])
+HIDDEN_SCHEMA = SCHEMA.append(pa.field(HIDDEN_LSN, pa.int64()))
+
+EMPTY = (
+    "(SELECT " + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in EVENT_COLUMNS) + " WHERE false)"
+)
+
+
+class EventRelation:
+    """What is registered on a session's cursor for one scan of one execution.
+
+    Args:
+        new_scan: begins the scan anew, with the same bounds.
+        hidden: whether it has the hidden column.
+        changes: whether it has the rows of ENVELOPE CHANGES, as `ChangesQuery.relation_sql` reads
+            them (with the hidden column always).
+    """
+
+    def __init__(
+        self, new_scan: Callable[[], Scan | GatheredScan], *, hidden: bool, changes: bool = False
+    ) -> None:
+        self._new_scan = new_scan
+        self._changes = changes
+        self._known: pa.Schema | None = HIDDEN_SCHEMA if hidden else SCHEMA
+        if changes:
+            self._known = None
+        self._scans: list[Scan | GatheredScan] = []
+        self.error: DucktailError | None = None
+
+    @property
+    def _schema(self) -> pa.Schema:
+        if self._known is None:
+            scan = self._begun()
+            self._known = scan.schema()
+            scan.close()
+        return self._known
+
+    def _begun(self) -> Scan | GatheredScan:
+        scan = self._new_scan()
+        self._scans.append(scan)
+        return scan
+
+    def __arrow_c_schema__(self) -> object:
+        """The events' Arrow schema, as a PyCapsule."""
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The events from the scan's beginning, as a PyCapsule."""
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        return reader.__arrow_c_stream__()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        scan = self._begun()
+        try:
+            for batch in scan.batches():
+                yield batch if self._changes else shaped(batch, self._schema)
+        except DucktailError as error:
+            # DuckDB would tell it in words of its own: the runner raises this one instead.
+            self.error = error
+            raise
+        finally:
+            scan.close()
+
+    def interrupt(self) -> None:
+        """End the scan's own queries; from any thread."""
+        for scan in list(self._scans):
+            scan.interrupt()
+
+    def close(self) -> None:
+        """Free the scans."""
+        for scan in self._scans:
+            scan.close()
+
+
+def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Events as DuckDB gave them, in a schema: JSON is called JSON, and the hidden column may be there."""
+    arrays = []
+    for place, field in enumerate(schema):
+        # Of several nodes' events each has a number in a last column.
+        hidden = place if batch.num_columns > len(EVENT_COLUMNS) else 0
+        column = batch.column(hidden if field.name == HIDDEN_LSN else place)
+        if isinstance(field.type, pa.BaseExtensionType):
+            if isinstance(column, pa.ExtensionArray):
+                column = column.storage
+            column = pa.ExtensionArray.from_storage(field.type, column.cast(pa.string()))
+        elif column.type != field.type:
+            column = column.cast(field.type)
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def relation_of(scan: st.Scan, relation: str) -> Replacement:
+    """What stands for a scan: a relation under the scan's own alias and column names."""
+    columns = f"({', '.join(map(ident, scan.columns))})" if scan.columns else ""
+    return Replacement(scan.start, scan.end, f"{relation} AS {ident(scan.visible_name)}{columns}")
+
+
+def bindable(session: Context, query: Query) -> str:
+    """The text for DuckDB's binder: each scan an empty relation of its columns."""
+    return cut(query.text, empty_scans(session, query))
+
+
+def explainable(session: Context, query: Query) -> str:
+    """The text for EXPLAIN: each scan the stream's view, which reads the log as a cold scan does."""
+    pieces = []
+    for scan in query.scans:
+        if scan.away is not None:
+            pieces.append(relation_of(scan, fetching.empty_sql(scan)))
+            continue
+        stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
+        if isinstance(scan.group, str):
+            session.access.group(stream, scan.group, session.block.transaction)
+        view = stream.name if changes_of(session, scan) is None else view_name(stream)
+        pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
+    return cut(query.text, pieces + unlimited(query))
+
+
+def empty_scans(session: Context, query: Query) -> list[Replacement]:
+    """Each scan as an empty relation, and what else DuckDB is not to see."""
+    return [relation_of(scan, _empty(session, scan)) for scan in query.scans] + unlimited(query)
+
+
+def _empty(session: Context, scan: st.Scan) -> str:
+    if scan.away is not None:
+        return fetching.empty_sql(scan)
+    changes = changes_of(session, scan)
+    return EMPTY if changes is None else changes.empty_sql()
+
+
+def unlimited(query: Query) -> list[Replacement]:
+    """The clause LIMIT n TRANSACTIONS left out: it is the end of the scan, not of the rows.
+
+    Raises:
+        NotSupported: 0A000, it stands where it cannot be that.
+    """
+    clause = query.transactions
+    if clause is None:
+        return []
+    misplaced = shapes_of(query)[0].misplaced
+    if misplaced:
+        raise NotSupported(
+            f"LIMIT ... TRANSACTIONS is not supported here: {misplaced}",
+            hint="It is the LIMIT of the query that reads the stream, or of one around it.",
+            position=clause.start + 1,
+        )
+    return [Replacement(clause.start, clause.end, "")]

@@ -1,0 +1,256 @@
+"""How a read of a group moves its read position, row by row or as a whole.
+
+What is handed out is only noted; it becomes the position when the answer that has it is complete
+(`Result.suspend`, `on_end`). An answer that its client does not get to its end sets none.
+
+A stream scan that has been opened: its events, from where in each partition, and whose read they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ...engine.buffers.buffer import StreamBuffer
+from ...engine.buffers.scan import Scan, ScanRange
+from ...engine.catalog.streams import Stream
+from ...engine.groups.member import MemberHold
+from ...engine.values.copy_rows import CopyForm
+from ..cluster.gathering import Gathered, GatheredScan
+from ..cluster.membership import MemberRead
+from ..results.results import ArrowBatch, ResultBatch, turned_rows
+from ..session_state.context import Context
+from ..session_state.positions import Reader
+
+_NONE: Mapping[int, frozenset[int]] = {}
+
+
+class Tracker:
+    """The read position that one read of a group sets.
+
+    Args:
+        moves: whether the read sets one at all; without it, or without a group, nothing is done.
+    """
+
+    def __init__(self, session: Context, opened: OpenedScan, *, moves: bool) -> None:
+        self._session = session
+        self._opened = opened
+        self._reader = opened.reader if moves else None
+        self._lsns = dict(opened.committed)
+        self._aside = opened.bounds.aside
+        self._through = 0  # LSN up to which everything has been given
+        # Of what was gathered: partition -> the last event given, also where that is given again.
+        self._last: dict[int, int] = {}
+        self._all = False
+        self._given = False
+
+    def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
+        """These events, in LSN order, are handed out; `stopped` makes them the position."""
+        if self._reader is None:
+            return
+        self._given = True
+        if self._aside is not None and lsns:
+            # What is given again stands at or before the committed LSN, which does not go back.
+            self._through = max(self._through, lsns[-1])
+            started = self._opened.committed
+            lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
+        elif self._opened.again:
+            self._last.update(zip(partitions, lsns, strict=True))
+            started = self._opened.committed
+            lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
+        # The last of each partition: dict keeps the later of two.
+        self._lsns.update(zip(partitions, lsns, strict=True))
+
+    def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
+        """Rows up to `lsn` are handed out, in LSN order, events before it seen too; as `given`."""
+        self._given = True
+        self._through = max(self._through, lsn)
+        with buffer.mutex:
+            for number, start in self._opened.committed.items():
+                last = min(buffer.partitions[number].last_at(lsn), lsn)
+                if self._opened.bounds.copy is not None:
+                    last = max(last, self._opened.bounds.copy.last_at(number, lsn))
+                self._lsns[number] = max(start, last)
+
+    def note_numbers(self, numbers: Sequence[int]) -> None:
+        """Rows are handed out that were gathered under these numbers; as `given`.
+
+        Whatever their order over the partitions, within each of them they rise.
+        """
+        gathered = self._opened.gathered
+        assert gathered is not None
+        self._given = True
+        lsns, partitions = gathered.places(numbers)
+        for partition, lsn in zip(partitions, lsns, strict=True):
+            self._lsns[partition] = max(lsn, self._lsns.get(partition, 0))
+            if self._opened.again:
+                self._last[partition] = max(lsn, self._last.get(partition, 0))
+
+    def note_end(self) -> None:
+        """The read has come to the scan's end; `stopped` makes it the position."""
+        self._through, self._all, self._given = self._opened.bounds.through_lsn, True, True
+        self._lsns.update(self._opened.ends)
+
+    def complete(self) -> None:
+        """The scan ran to its end: everything in it counts, rejected events included."""
+        if self._reader is not None:
+            self._through, self._all = self._opened.bounds.through_lsn, True
+            self._set({**self._lsns, **self._opened.ends})
+
+    def stopped(self) -> None:
+        """An answer is complete before the scan's end: what was handed out up to here counts."""
+        if self._reader is None:
+            return
+        if not self._given and self._session.positions.has(self._reader):
+            return  # Nothing was handed out: a later read's position stays.
+        self._set(self._lsns)
+
+    def void(self, reason: str) -> None:
+        """The read leaves its group without a position."""
+        if self._opened.reader is not None:
+            self._session.positions.void(self._opened.reader, reason)
+
+    def untold(self) -> None:
+        """The read of a query that sets no position is over: it may have given all there was."""
+        if self._opened.reader is not None:
+            self._session.positions.gave(self._opened.reader, self._opened.ends)
+
+    def failed(self) -> None:
+        """The read has failed or was cancelled."""
+        self.void("the latest read failed or was cancelled")
+
+    def ended(self) -> None:
+        """The read is over, whatever has become of it."""
+        self._opened.first.leave()
+        self._session.positions.ended(self._opened.hold)
+
+    def _set(self, lsns: Mapping[int, int]) -> None:
+        assert self._reader is not None
+        self._session.positions.set(self._reader, lsns, self._given_again())
+
+    def _given_again(self) -> Mapping[int, frozenset[int]]:
+        """By partition, the released events that the read has given again."""
+        if again := self._opened.again:
+            # Within a partition they come by LSN, those that are given again among the others.
+            last = self._last
+            return {
+                p: frozenset(one for one in lsns if self._all or one <= last.get(p, 0))
+                for p, lsns in again.items()
+            }
+        if self._aside is None:
+            return _NONE
+        lists: dict[int, list[int]] = {number: [] for number in self._opened.committed}
+        for lsn, number in self._aside.partitions.items():
+            if lsn <= self._through:
+                lists[number].append(lsn)
+        return {number: frozenset(lsns) for number, lsns in lists.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedBatch:
+    """Rows with the hidden column, which the client does not get.
+
+    Args:
+        rows: with the hidden column.
+        hidden: its place. It holds the LSN, or in ENVELOPE CHANGES what `changes.HIDDEN_PLACE` says.
+        pairs: whether it is that of ENVELOPE CHANGES.
+    """
+
+    rows: pa.RecordBatch
+    hidden: int
+    pairs: bool = False
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return int(self.rows.num_rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rows hold."""
+        return int(self.rows.nbytes)
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN up to which every event is whole with these rows."""
+        last = int(self.rows.column(self.hidden)[-1].as_py())
+        if not self.pairs:
+            return last
+        # Behind an update's old row its new one may come.
+        return last // 2 - (last % 2 == 0)
+
+    @property
+    def numbers(self) -> list[int]:
+        """What the hidden column holds."""
+        found: list[int] = self.rows.column(self.hidden).to_pylist()
+        return found
+
+    def cut(self, start: int, count: int | None) -> ResultBatch:
+        """Some of the rows."""
+        return TrackedBatch(self.rows.slice(start, count), self.hidden, self.pairs)
+
+    def turned(self) -> ResultBatch:
+        """The rows from the last to the first."""
+        return TrackedBatch(turned_rows(self.rows), self.hidden, self.pairs)
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow, as the client gets them."""
+        places = [place for place in range(self.rows.num_columns) if place != self.hidden]
+        return self.rows.select(places)
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
+        """The rows with the hidden column, and how a batch is made of them."""
+        hidden, pairs = self.hidden, self.pairs
+        return self.rows, lambda rows: TrackedBatch(rows, hidden, pairs)
+
+    def parts(self) -> Sequence[ResultBatch]:
+        """As those of Arrow batches are."""
+        return ArrowBatch(self.record_batch()).parts()
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages."""
+        return ArrowBatch(self.record_batch()).datarows(types, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return ArrowBatch(self.record_batch()).copy_rows(types, form, timezone)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedScan:
+    """A scan that is ready to be read, as often as needed.
+
+    Args:
+        committed: partition -> committed LSN from which a group's read begins; empty without one.
+        ends: partition -> LSN of its last event within the scan's end.
+        changes: whether it is read as ENVELOPE CHANGES.
+        first: a scan that has not been read: for the first reader.
+        reader: whose read position a read of it sets; None where it sets none.
+        hold: what a member holds while it is read.
+        gathered: the events, where they are of several nodes; there are no bounds then.
+        again: partition -> the released events among what was gathered here.
+    """
+
+    stream: Stream
+    bounds: ScanRange
+    committed: Mapping[int, int]
+    ends: Mapping[int, int]
+    first: Scan | GatheredScan
+    reader: Reader | None = None
+    hold: MemberHold | MemberRead | None = None
+    changes: bool = False
+    gathered: Gathered | None = None
+    again: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def released(self) -> Mapping[int, frozenset[int]]:
+        """Partition -> the released events that it gives, as far as they are this node's."""
+        aside = self.bounds.aside
+        if aside is None:
+            return self.again
+        found: dict[int, set[int]] = {}
+        for lsn, partition in aside.partitions.items():
+            found.setdefault(partition, set()).add(lsn)
+        return {partition: frozenset(lsns) for partition, lsns in found.items()}

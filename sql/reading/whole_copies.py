@@ -1,0 +1,246 @@
+"""Whole copies of a stream's table for a consumer group: START SNAPSHOT, and on_gap = 'snapshot'.
+
+The engine takes them (`engine/definitions/whole_copies.py`), in transactions of its own, under a number of
+its own: the session may be in a block, whose locks and MVCC snapshot are not to be mixed with those. Source:
+docs/whole_copies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+
+import duckdb
+
+from ...engine.buffers.gaps import Gone
+from ...engine.buffers.scan import ScanRange, gone
+from ...engine.catalog.copies import Copy
+from ...engine.catalog.streams import Group, Stream
+from ...engine.definitions import groups
+from ...engine.definitions.start_positions import SNAPSHOT, StartPosition
+from ...engine.definitions.whole_copies import discard, give_copy, present_stream, take_copy
+from ...engine.errors import Gap, InsufficientPrivilege, NotSupported, ReadOnlyTransaction
+from ...engine.transactions.offset_moves import lock_group
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Wait, Waiting
+from ..session_state.context import Context
+from ..session_state.run_text import begun_read_only
+from .commit_offsets import committed_lsns
+
+
+def check_copies(session: Context, stream: Stream, what: str) -> None:
+    """Whether the session may have whole copies of a stream's table.
+
+    Raises:
+        NotSupported: 0A000, a topic has no table, and of several none is copied. InsufficientPrivilege:
+        42501, it may not read the table.
+    """
+    if stream.topic:
+        raise NotSupported(
+            f'{what} is not supported for topic "{stream.name}": it has no table to copy',
+            hint="START EARLIEST begins at the first event that is retained.",
+        )
+    if stream.several is not None:
+        raise NotSupported(
+            f'{what} is not supported for stream "{stream.name}": it is over several tables',
+            hint="Make the stream with snapshot = 'initial' and retention = 'none'; or one on each table.",
+        )
+    table = session.database.catalog.table_by_id(stream.table_id)
+    if not session.access.may("select", table.key):
+        raise InsufficientPrivilege(
+            f'permission denied to copy the table of stream "{stream.name}"',
+            hint=f"{what} wants SELECT on the table.",
+        )
+
+
+def create_with_copy(
+    session: Context, stream: Stream, make: Callable[[Transaction, Stream, StartPosition, Copy], None]
+) -> Waiting[None]:
+    """Make a group that starts with a whole copy.
+
+    Args:
+        make: makes it within a transaction that holds the writer lock, on the stream as it is there.
+    """
+    copy = yield from _taken(session, stream, owner := session.database.sessions.new_id())
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        present = present_stream(session.database, stream)
+        check_copies(session, present, "START SNAPSHOT")  # What was copied may be no more for who asked.
+        place = StartPosition(SNAPSHOT, dict.fromkeys(range(present.partitions), copy.base_lsn))
+        make(transaction, present, place, copy)
+
+    yield from _given(session, copy, owner, work)
+
+
+def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[int]:
+    """Before a read of these partitions: where events of a group with on_gap = 'snapshot' are lost, it gets
+    a whole copy instead, and begins at that in all partitions.
+
+    In a block whose MVCC snapshot is older, the read then gives nothing, and the next transaction's the copy.
+
+    Returns:
+        The LSN up to which the copy goes, 0 where none was taken.
+
+    Raises:
+        Gap: 72000, a block with locks of its own cannot wait for one; or events behind the copy were gone
+        before it was made. ReadOnlyTransaction: 25006. InsufficientPrivilege: 42501. UndefinedObject: 42704,
+        somebody else has dropped the group.
+    """
+    database, through_lsn = session.database, 0
+    while group.on_gap == "snapshot" and (lost := lost_events(session, stream, group, partitions)):
+        if through_lsn:
+            raise _too_slow(lost)
+        _check_free(session, group, lost)
+        check_copies(session, stream, "on_gap = 'snapshot'")
+        done: Future[None] = Future()
+        with database.catalog.mutex:
+            under_way = database.copies_of_groups.setdefault(group.group_id, done)
+        if under_way is not done:
+            yield Wait(under_way)  # Another member takes it, for both.
+            group = _present(session, stream, group, session.block.transaction)
+            continue
+        try:
+            copy = yield from _replaced(session, stream, group, partitions)
+        finally:
+            del database.copies_of_groups[group.group_id]
+            done.set_result(None)
+        group = _present(session, stream, group, session.block.transaction)
+        if copy is None:
+            continue
+        through_lsn = copy.last_lsn
+        yield from database.publisher.wait_published(through_lsn)
+        for gap in lost:
+            session.notices.add(
+                gap.message,
+                severity="WARNING",
+                sqlstate=Gap.sqlstate,
+                detail=f"{gap.detail} The group goes on with a whole copy of {copy.rows} rows, as of LSN "
+                f"{copy.base_lsn}; what it had before and is not in the copy is gone.",
+            )
+    return through_lsn
+
+
+def lost_events(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
+    """What the group would have read next in these partitions and is no longer retained."""
+    standing, buffer = committed_lsns(session, stream, group), session.database.buffers.of(stream)
+    passed = session.database.offsets.passed_position
+    with buffer.mutex:
+        edges = {number: buffer.partitions[number].trimmed_through_lsn for number in partitions}
+        behind = {number: standing[number] for number, edge in edges.items() if standing[number] < edge}
+        places = {number: passed(group.group_id, number, lsn) for number, lsn in behind.items()}
+        known = {number: place for number, place in places.items() if place is not None}
+        bounds = ScanRange(behind, 0, positions=known, group=group.name)
+        return [gone(stream, buffer.partitions[n], n, lsn, bounds) for n, lsn in behind.items()]
+
+
+def _present(session: Context, stream: Stream, group: Group, transaction: Transaction | None) -> Group:
+    """A group as it is after a wait.
+
+    Raises:
+        UndefinedObject: 42704, somebody else has dropped it; one that has its name now is another.
+    """
+    present = groups.find_group(session.database.catalog, stream, group.name, transaction)
+    if present.group_id != group.group_id:
+        raise groups.missing_group(stream, group.name)
+    return present
+
+
+def _too_slow(lost: list[Gone]) -> Gap:
+    """The error of a read whose copy is at a gap itself: another one would be no better."""
+    error = lost[0].error()
+    error.hint = "Retention is faster than copying the table: let the stream keep its events for longer."
+    return error
+
+
+def _check_free(session: Context, group: Group, lost: list[Gone]) -> None:
+    """A transaction that may not write takes no copy, and a block that holds what it needs would wait for
+    itself.
+
+    Raises:
+        Gap: 72000. ReadOnlyTransaction: 25006.
+    """
+    if begun_read_only(session):
+        raise ReadOnlyTransaction(
+            f'cannot take a whole copy for consumer group "{group.name}" in a read-only transaction',
+            detail=f"{lost[0].message[0].upper()}{lost[0].message[1:]}.",
+            hint="Read in a transaction that may write.",
+        )
+    block = session.block.transaction
+    if block is not None and (block.has_writer_lock or group.group_id in block.locked_groups):
+        error = lost[0].error()
+        error.hint = "Read before the transaction writes: the group gets a whole copy then."
+        raise error
+
+
+class _NotWantedError(Exception):
+    """While the copy was taken, SEEK has led the group away from the gap, or it wants no copy any more."""
+
+
+def _replaced(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[Copy | None]:
+    """Take a copy for a group that is there, and move it to the copy's beginning.
+
+    Returns:
+        The copy; None where the group is at no gap in these partitions any more.
+    """
+    database = session.database
+    copy = yield from _taken(session, stream, owner := database.sessions.new_id())
+    given = copy
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        nonlocal given
+        timeout_ms = session.block.lock_timeout_ms
+        yield from database.transactions.lock_for(transaction, timeout_ms)
+        present = present_stream(database, stream)
+        check_copies(session, present, "on_gap = 'snapshot'")  # It may be no more for who reads.
+        mine = _present(session, present, group, None)
+        yield from lock_group(database.offsets, transaction, mine, timeout_ms)
+        if mine.on_gap != "snapshot" or not lost_events(session, present, mine, partitions):
+            raise _NotWantedError
+        given = give_copy(database, transaction, copy, mine)
+        standing = database.offsets.positions(mine.group_id)
+        moved = [groups.Shift(n, at.lsn, copy.base_lsn, 0, 0) for n, at in standing.items()]
+        groups.seek(database, transaction, mine, moved, lambda seeks: None)
+
+    try:
+        yield from _given(session, copy, owner, work)
+    except _NotWantedError:
+        return None
+    return given
+
+
+def _taken(session: Context, stream: Stream, owner: int) -> Waiting[Copy]:
+    @contextmanager
+    def interruptible(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        interrupt = cursor.interrupt  # Each look at it is another object.
+        session.guard.interrupts.add(interrupt)
+        try:
+            session.guard.check()
+            # The statement's time-out holds for calls on the session's own cursor by itself.
+            cursor.execute(f"SET max_execution_time = {session.guard.left_ms}").fetchall()
+            yield
+        finally:
+            session.guard.interrupts.discard(interrupt)
+
+    timeout_ms = session.block.lock_timeout_ms
+    return (yield from take_copy(session.database, owner, stream, timeout_ms, interruptible))
+
+
+def _given(
+    session: Context, copy: Copy, owner: int, work: Callable[[Transaction], Waiting[None]]
+) -> Waiting[None]:
+    """Do `work` in a transaction of the engine's own; a copy that comes to nobody is dropped."""
+    transactions = session.database.transactions
+    try:
+        with closing(session.database.cursor()) as cursor:
+            transaction = transactions.begin(owner, cursor, session.user)
+            try:
+                yield from work(transaction)
+            except BaseException:
+                transactions.rollback(transaction)
+                raise
+            yield from transactions.commit(transaction, session.block.lock_timeout_ms)
+    except BaseException:
+        discard(session.database, copy)
+        raise

@@ -1,0 +1,131 @@
+"""Rows of any size in Arrow batches, of which DuckDB fills each with a number of rows.
+
+How large rows are is not known before they are there. To take few of them at a time and to join small ones
+made ordinary results a tenth dearer, so DuckDB fills a batch of many rows as ever; one that turns out large
+is given in parts, so that no more than a part is encoded at once. A column of one batch has 2 GiB of text
+at the most, as Arrow counts it in 32 bits: where the very first batch has more, nothing of the answer has
+been sent, and the query runs again with few rows a batch.
+
+A batch of few rows as raw Python values, without Arrow until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...engine.errors import ProgramLimitExceeded
+from ...engine.values import copy_rows, plain_rows
+from ...engine.values.copy_rows import CopyForm
+from ...engine.values.plain_rows import Row
+from .results import ArrowBatch, ResultBatch
+
+# Bytes that are encoded at once, about; a row may be larger.
+PART_BYTES_MAX = 32 << 20
+# Rows of a batch where those of many rows have too much text: 16 MiB each, on an average, still fit.
+FEW_ROWS = 128
+# What DuckDB says where a column of a batch has too much text.
+TOO_MUCH = "Arrow Appender: The maximum total string size"
+
+
+def in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of which none is too large to be encoded at once, unless it is one row."""
+    for batch in batches:
+        yield from _parts(batch)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    # What the buffers have is soon told, and is no less than what the rows have of them.
+    small = batch.get_total_buffer_size() <= PART_BYTES_MAX or batch.nbytes <= PART_BYTES_MAX
+    if small or batch.num_rows <= 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts(batch.slice(0, half))
+    yield from _parts(batch.slice(half))
+
+
+def taken(
+    batches: Iterable[pa.RecordBatch], again: Callable[[], Iterable[pa.RecordBatch]] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a query, batch by batch.
+
+    Args:
+        again: runs it again, with few rows a batch; None where it cannot be run again.
+
+    Raises:
+        ProgramLimitExceeded: 54000, the rows of one batch have too much text. OSError: DuckDB's.
+    """
+    begun = False
+    try:
+        for batch in in_parts(batches):
+            begun = True
+            yield batch
+        return
+    except OSError as error:
+        if TOO_MUCH not in str(error):
+            raise
+        if begun or again is None:
+            raise ProgramLimitExceeded(
+                "the rows of the answer have more text than can be sent",
+                detail="A column has more than 2 GiB in some thousands of rows.",
+                hint="Ask for fewer rows at a time, with LIMIT or WHERE; or outside of a transaction block.",
+            ) from error
+    yield from in_parts(again())
+
+
+@dataclass(frozen=True, slots=True)
+class PlainBatch:
+    """Rows as raw values.
+
+    Args:
+        types: the DuckDB types of their columns.
+        schema: Arrow's for the same query.
+    """
+
+    rows: Sequence[Row]
+    types: tuple[str, ...]
+    schema: pa.Schema
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that they hold, as Arrow."""
+        return int(self.record_batch().nbytes)
+
+    def cut(self, start: int, count: int | None) -> ResultBatch:
+        """Some of the rows."""
+        rows = self.rows[start : None if count is None else start + count]
+        return PlainBatch(rows, self.types, self.schema)
+
+    def turned(self) -> ResultBatch:
+        """The rows from the last to the first."""
+        return PlainBatch(self.rows[::-1], self.types, self.schema)
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.types)
+        arrays = [pa.array(list(c), field.type) for c, field in zip(columns, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
+        """The rows as Arrow, as which they come back."""
+        return self.record_batch(), ArrowBatch
+
+    def parts(self) -> Sequence[ResultBatch]:
+        """None: they are few."""
+        return ()
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages."""
+        return plain_rows.encode(self.rows, types, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return copy_rows.encode(self.record_batch(), types, form, timezone)

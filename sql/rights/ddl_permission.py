@@ -1,0 +1,404 @@
+"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects: who may, and whose they are then.
+
+Rights follow objects and not words: the catalog is listed before a definition runs and behind it, in its
+transaction. An object that has come belongs to the session's user, one that has another name keeps its
+rights, and with one that is gone they go. A user who is not a superuser may change or drop nothing else than
+what is his, whatever the statement says (CASCADE, OWNED BY). Source: docs/security.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import duckdb
+
+from ...engine import rights_changes as edit
+from ...engine.catalog import rights as r
+from ...engine.catalog.streams import key_of
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import (
+    INDEX,
+    RELATIONS,
+    SCHEMA,
+    SEQUENCE,
+    TABLE,
+    TEMPORARY,
+    TYPE,
+    Object,
+    Objects,
+    group_of,
+    read_objects,
+)
+from ...engine.duck.table_shape import RESERVED_PREFIX
+from ...engine.errors import (
+    DependentObjects,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    UndefinedObject,
+    UndefinedTable,
+)
+from ...engine.quoting import fold
+from ...engine.waiting import Waiting
+from ..ddl import reserved_names
+from ..ddl.ddl import alters_captured, drops_captured, replaced_captured
+from ..results.results import Result
+from ..session_state.context import Context, Runner
+from ..session_state.names import OURS
+from ..session_state.run_text import atomically
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Classified, DdlFacts, Name
+from ..text.spans import enum_of
+from .reach import Reach, no_table
+from .words_in_text import named_in_words, named_types
+
+# What shares the names of tables.
+_RELATIONS = frozenset({"TABLE", "VIEW"})
+# What DDL calls an object -> how it is found.
+_OBJECTS = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX}
+_SUPERUSERS = "Only superusers may."
+
+
+# Who may.
+
+
+def check(session: Context, classified: Classified) -> None:
+    """Refuse what the session may not define.
+
+    Raises:
+        InsufficientPrivilege: 42501. UndefinedTable: 42P01. InvalidSchemaName: 3F000.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    if skips(session, facts):
+        return
+    reserved_names.refuse_relations(session, facts)
+    _CHECKS[facts.verb](session, facts)
+    _check_owned_by(session, classified)
+    _check_schemas(session, classified)
+    _check_calls(session, classified)
+
+
+def skips(session: Context, facts: DdlFacts) -> bool:
+    """Whether a DROP or ALTER ... IF EXISTS names what the session may not know of: there is nothing."""
+    if not facts.if_exists or facts.object_type == "SCHEMA" or session.access.superuser:
+        return False
+    return all(not _sees(session, facts, name) for name in facts.names)
+
+
+def _sees(session: Context, facts: DdlFacts, name: Name) -> bool:
+    kind = _OBJECTS.get(facts.object_type)
+    return kind is None or session.names.find(kind, name) is not None
+
+
+def _create(session: Context, facts: DdlFacts) -> None:
+    access = session.access
+    if facts.object_type == "SCHEMA":
+        if not access.may_create_schemas():
+            raise InsufficientPrivilege(
+                "permission denied to create schemas", hint="It wants CREATE ON DATABASE."
+            )
+        return
+    if facts.object_type in ("MACRO", "TRIGGER"):
+        access.require_superuser(f"create {facts.object_type.lower()}s")
+    if facts.object_type == "INDEX":
+        assert facts.table is not None
+        _own_table(session, facts.table)
+        return
+    if facts.temporary or (facts.names and fold(facts.names[0][0]) == TEMPORARY):
+        if facts.object_type not in _RELATIONS:
+            # It would stand before one of that name in what others have made: a view, a default.
+            raise InsufficientPrivilege(
+                f"permission denied to create a temporary {facts.object_type.lower()}", hint=_SUPERUSERS
+            )
+        return
+    for name in facts.names:
+        schema, made = session.names.made_key(name)
+        _may_create(session, schema)
+        there = session.names.objects().get(_OBJECTS[facts.object_type], schema, made)
+        if facts.or_replace and there is not None:
+            _own(session, _item_of(session, there), f'{there.kind} "{name[-1]}"')
+
+
+def _may_create(session: Context, schema: str) -> None:
+    access = session.access
+    if schema in (TEMPORARY, OURS):
+        return  # The one is the session's own, the other refused for everybody, in its own words.
+    if not access.sees_schema(schema):
+        raise InvalidSchemaName(f'schema "{schema}" does not exist')
+    if not access.may_create_in(schema):
+        raise no_create(schema)
+
+
+def no_create(schema: str) -> InsufficientPrivilege:
+    """The error of somebody who may not make things in a schema."""
+    return InsufficientPrivilege(f'permission denied for schema "{schema}"', detail="It wants CREATE on it.")
+
+
+def _change(session: Context, facts: DdlFacts) -> None:
+    """ALTER, DROP and COMMENT are the owner's."""
+    if facts.object_type == "TRIGGER":
+        session.access.require_superuser(f"{facts.verb.lower()} triggers")
+    for name in facts.names:
+        whole = name[:-1] if facts.object_type == "COLUMN" else name
+        what = facts.object_type.lower()
+        if facts.object_type == "COLUMN" or facts.object_type in _RELATIONS:
+            _own_table(session, whole, facts)
+        elif facts.object_type == "MACRO":
+            session.access.require_superuser(f"{facts.verb.lower()} macros")
+        elif facts.object_type == "SCHEMA":
+            if not session.access.rights.sees(session.access.user, r.schema_item(whole[-1])):
+                raise InvalidSchemaName(f'schema "{".".join(whole)}" does not exist')
+            _own(session, r.schema_item(whole[-1]), f'schema "{whole[-1]}"')
+        else:
+            found = session.names.find(_OBJECTS[facts.object_type], whole)
+            if found is None:
+                raise UndefinedObject(f'{what} "{".".join(whole)}" does not exist')
+            if not found.temporary:
+                _own(session, _item_of(session, found), f'{what} "{whole[-1]}"')
+
+
+def _own_table(session: Context, name: Name, facts: DdlFacts | None = None) -> None:
+    key = session.names.table_key(name)
+    if key[0] in (TEMPORARY, OURS):
+        return  # The one is the session's own, the other refused for everybody, in its own words.
+    if not session.access.sees(key) or session.names.kind_of(key) is None:
+        raise no_table(name, None)
+    item = session.access.item_of(key)
+    if facts is not None and facts.verb == "DROP" and session.access.owns(r.schema_item(key[0])):
+        return
+    _own(session, item, f'table "{name[-1]}"')
+
+
+def _own(session: Context, item: r.Item, what: str) -> None:
+    if not session.access.owns(item):
+        raise InsufficientPrivilege(f"must be owner of {what}")
+
+
+def _check_owned_by(session: Context, classified: Classified) -> None:
+    """ALTER SEQUENCE ... OWNED BY a table: it goes with the sequence, so it is to be the user's as well."""
+    tokens = classified.tokens
+    for at in range(1, len(tokens) - 1):
+        if tokens[at].kind == "BY" and tokens[at - 1].kind == "OWNED" and tokens[at + 1].kind != "NONE":
+            parts = tuple(token.name for token in tokens[at + 1 :] if token.is_name)
+            if session.names.table_key(parts)[0] in (TEMPORARY, OURS):
+                raise no_table(parts, None)
+            _own_table(session, parts)
+
+
+def _item_of(session: Context, found: Object) -> r.Item:
+    """The thing that an object's rights are on: of an index its table, of a stream's view the stream."""
+    if found.kind == SCHEMA:
+        return r.schema_item(found.name)
+    if found.kind == INDEX:
+        return session.access.item_of(key_of(found.schema, found.definition))
+    if found.kind in RELATIONS:
+        return session.access.item_of(found.key)
+    return r.Item(found.kind, *found.key)
+
+
+_CHECKS: dict[str, Callable[[Context, DdlFacts], None]] = {
+    "CREATE": _create,
+    "ALTER": _change,
+    "DROP": _change,
+    "COMMENT": _change,
+}
+
+
+def _check_schemas(session: Context, classified: Classified) -> None:
+    """No name of a schema that the session may not know of stands in a type.
+
+    Raises:
+        UndefinedObject: 42704, as where there is no such schema. UndefinedTable: 42P01.
+    """
+    tokens = classified.tokens
+    for first, path in named_types(tokens[: _before_query(classified)]):
+        # The database's own name may stand before the schema's.
+        for name in path[:-1][:2]:
+            if session.names.has_schema(name) and not session.access.sees_schema(name):
+                raise UndefinedObject(
+                    f"type with name {path[-1]} does not exist", position=tokens[first].start + 1
+                )
+    for at, token in enumerate(tokens[:-1]):
+        if token.kind == "REFERENCES" and tokens[at + 1].is_name:
+            _check_referenced(session, classified, at + 1)
+
+
+def _before_query(classified: Classified) -> int:
+    """How many tokens stand before the query, which is looked at on its own."""
+    facts, tokens = classified.ddl, classified.tokens
+    assert facts is not None
+    if facts.verb == "CREATE" and facts.object_type == "VIEW":
+        return 0
+    start = facts.query_offset
+    return next((at for at, token in enumerate(tokens) if token.start == start), len(tokens))
+
+
+def _check_referenced(session: Context, classified: Classified, at: int) -> None:
+    """A foreign key tells of the rows of the table that it refers to."""
+    tokens, name = classified.tokens, [classified.tokens[at].name]
+    while at + 2 < len(tokens) and tokens[at + 1].kind == ".":
+        at += 2
+        name.append(tokens[at].name)
+    key = session.names.table_key(tuple(name))
+    if key[0] != TEMPORARY and classified.ddl is not None and classified.ddl.table is not None:
+        if session.names.table_key(classified.ddl.table) == key and session.names.kind_of(key) is None:
+            return  # The table that is being made.
+    if not session.access.sees(key) or session.names.kind_of(key) is None:
+        raise UndefinedTable(f"table with name {'.'.join(name)} does not exist")
+    if not session.access.may("select", key):
+        raise InsufficientPrivilege(
+            f'permission denied for table "{name[-1]}"', detail="It wants SELECT on it."
+        )
+
+
+def _check_calls(session: Context, classified: Classified) -> None:
+    """Judge the calls in defaults, checks, generated columns and indexes: they run later, for others too."""
+    facts, end = classified.ddl, _before_query(classified)
+    assert facts is not None
+    if facts.object_type == "VIEW":
+        return  # It holds a query and nothing else.
+    if facts.object_type == "TYPE":
+        labels = enum_of(classified.tokens)
+        end = end if labels is None else labels
+    names = facts.verb == "CREATE" and facts.object_type in ("TABLE", "INDEX")
+    named = named_in_words(classified.tokens[:end], 1 if names else 0)
+    if named.sequences and facts.temporary:
+        # Nothing of the database keeps the sequence there, or tells whose it is by the time of an INSERT.
+        raise InsufficientPrivilege("permission denied for a sequence in a temporary table", hint=_SUPERUSERS)
+    Reach(session, definition=True).take(named)
+
+
+# Whose it is.
+
+
+def owning(plain: Runner) -> Runner:
+    """The runner of DDL; rights follow what it has made, renamed and dropped."""
+
+    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        facts = statement.classified.ddl
+        assert facts is not None
+        if not session.database.rights.users:
+            return (yield from plain(session, statement, parameters))
+        if skips(session, facts):
+            return Result.command(f"{facts.verb} {facts.object_type}")
+        # The one sees to the rights itself, the others leave the table and its name as they are.
+        stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
+        # A comment is no change of rights; a limited user's is judged in the snapshot in which it runs, all
+        # the same: another table may have taken the name meanwhile.
+        plainly = facts.verb == "COMMENT" and not session.access.limited
+        if stays or alters_captured(session, facts) or plainly:
+            return (yield from plain(session, statement, parameters))
+
+        def whole() -> Waiting[Result]:
+            session.block.touched()
+            before = session.names.objects()
+            if session.access.limited:
+                # In the snapshot in which it runs.
+                check(session, statement.classified)
+            result = yield from plain(session, statement, parameters)
+            transaction = session.block.opened()
+            after = read_objects(transaction.cursor, session.database.catalog_name)
+            transaction.objects = after
+            try:
+                for change in [*_followed(session, before, after), *_macros_gone(facts, session)]:
+                    edit.add(session.database, transaction, change)
+            except duckdb.Error as error:
+                raise translated(error) from error
+            return result
+
+        return (yield from atomically(session, whole))
+
+    return run
+
+
+def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edit.Change]:
+    """What a definition changes of the rights.
+
+    Raises:
+        DependentObjects: 2BP01, it changes or drops what is not the user's.
+    """
+    rights, owner = session.access.rights, session.access.owner
+    old, new = _by_identity(before), _by_identity(after)
+    gone = [one for identity, one in old.items() if identity not in new]
+    come = [one for identity, one in new.items() if identity not in old]
+    changed = [(one, new[i]) for i, one in old.items() if i in new and _differ(one, new[i])]
+    if session.access.limited:
+        _refuse_others(session, [*gone, *(one for one, _ in changed)])
+    replaced = {(one.kind in RELATIONS, one.key) for one in come}
+    for one in gone:
+        if (one.kind in RELATIONS, one.key) not in replaced:
+            yield from map(edit.Forget, _items_at(rights, one))
+    known = {(one.kind in RELATIONS, one.key) for one in gone}
+    for one in come:
+        # What takes the place of another in one statement has its owner and rights.
+        if (one.kind in RELATIONS, one.key) in known:
+            continue
+        item = _own_item(one)
+        if owner is not None:
+            yield edit.PutOwner(item, owner)
+        elif item in rights.owners or any(item == given for _, given in rights.grants):
+            yield edit.Forget(item)
+    for one, now in changed:
+        if one.key != now.key:
+            for item in _items_at(rights, one):
+                yield edit.Rename(item, r.Item(item.kind, *_named(item, now), item.group))
+
+
+def _by_identity(objects: Objects) -> dict[tuple[str, int], Object]:
+    """By what they are, all objects but the engine's own, which come and go beside any statement.
+
+    A captured table that is put aside under a name of ours is gone from its own
+    (engine/table_changes/renames.py).
+    """
+    return {(group_of(one.kind), one.oid): one for one in objects if not _ours(one)}
+
+
+def _ours(one: Object) -> bool:
+    return one.key[0] == OURS or one.key[1].startswith(RESERVED_PREFIX)
+
+
+def _differ(one: Object, other: Object) -> bool:
+    return one.key != other.key or one.definition != other.definition
+
+
+def _named(item: r.Item, now: Object) -> tuple[str, str]:
+    return (fold(now.name), "") if item.kind == r.SCHEMA else (now.key[0], now.key[1])
+
+
+def _own_item(one: Object) -> r.Item:
+    """What an object's own rights are on."""
+    if one.kind == SCHEMA:
+        return r.schema_item(one.name)
+    return r.relation(*one.key) if one.kind in RELATIONS else r.Item(one.kind, *one.key)
+
+
+def _items_at(rights: r.Rights, one: Object) -> list[r.Item]:
+    """All that has an owner or rights by an object's name: of a relation its groups and bookmarks, too."""
+    if one.kind == SCHEMA:
+        return rights.below(one.name)
+    kinds = {r.RELATION, r.GROUP, r.BOOKMARK} if one.kind in RELATIONS else {one.kind}
+    return [item for item in rights.about(*one.key) if item.kind in kinds]
+
+
+def _macros_gone(facts: DdlFacts, session: Context) -> Iterator[edit.Change]:
+    """Macros are not listed: their overloads share a name, and only superusers make and drop them."""
+    if facts.verb == "DROP" and facts.object_type == "MACRO":
+        for name in facts.names:
+            yield edit.Forget(r.Item(r.MACRO, *session.names.made_key(name)))
+
+
+def _refuse_others(session: Context, touched: Sequence[Object]) -> None:
+    """Refuse a definition that changes what is not the user's.
+
+    Raises:
+        DependentObjects: 2BP01; it names nothing, as he may not know of it.
+    """
+    access = session.access
+    for one in touched:
+        # Of a schema's owner is what is in it, to be dropped.
+        mine = access.owns(_item_of(session, one)) or access.owns(r.schema_item(one.schema))
+        if not mine:
+            raise DependentObjects(
+                "cannot change or drop it because other objects depend on it",
+                detail="They are not yours.",
+            )

@@ -1,1 +1,0 @@
-"""Stream scans: planned, opened, polled, and how far each has read."""

@@ -1,0 +1,262 @@
+"""What one session may do: its user's rights as its transaction sees them.
+
+A session without an account is the database's owner: in process, or let in on trust while there was no
+user. Everybody else has an account, and what he may do is looked up for each statement, so that a REVOKE
+holds for the sessions that are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...engine.catalog.rights import (
+    THE_DATABASE,
+    Item,
+    Rights,
+    User,
+    bookmark_item,
+    group_item,
+    relation,
+    schema_item,
+)
+from ...engine.catalog.streams import Bookmark, Group, Stream
+from ...engine.database import Database
+from ...engine.definitions.bookmarks import find_bookmark, missing_bookmark
+from ...engine.definitions.groups import find_group, missing_group
+from ...engine.duck.objects import INDEX, RELATIONS, SCHEMA, TABLE, Object
+from ...engine.errors import InsufficientPrivilege, InvalidAuthorization, SerializationFailure
+from ...engine.quoting import fold
+from ...engine.rights_changes import seen_by
+from ...engine.schema import LIVE_VIEWS
+from ...engine.transactions.transaction import Transaction
+
+Key = tuple[str, ...]
+TEMPORARY = "temp"
+OURS = "ducktail"
+# What everybody sees: the schema that a new session is in.
+MAIN = "main"
+# The key of a user who has been dropped: no name that a person types is this.
+GONE = "\x1f"
+
+
+class Access:
+    """The rights of a session.
+
+    Args:
+        account: the user's name; None is the owner of the database.
+        transaction: gives the session's open transaction.
+    """
+
+    def __init__(
+        self, database: Database, account: str | None, transaction: Callable[[], Transaction | None]
+    ) -> None:
+        self.account = account
+        found = None if account is None else seen_by(database, transaction()).users.get(account.lower())
+        self._number = 0 if found is None else found.number
+        # The rights that the session's cursors were told of last (visible.py).
+        self.told: Rights | None = None
+        # The text that it runs, with its parameters, and one that runs within: errors may name what they do.
+        self.said: list[tuple[str, Sequence[object]]] = []
+        # Kind and key of what has another object by its name now than in the session's snapshot (names.py).
+        self.replaced: Callable[[], frozenset[tuple[str, Key]]] = frozenset
+        # The client is another node, which asks for the user.
+        self.of_node = False
+        self._database = database
+        self._transaction = transaction
+
+    @property
+    def rights(self) -> Rights:
+        """As the session sees them now."""
+        return seen_by(self._database, self._transaction())
+
+    @property
+    def user(self) -> str:
+        """The user's key; empty for the database's owner."""
+        if self.account is None:
+            return ""
+        found = self._found()
+        return GONE if found is None else found.key
+
+    def _found(self) -> User | None:
+        """The user whose session it is, by whatever name; another who has got his is not he."""
+        assert self.account is not None
+        users = self.rights.users
+        found = users.get(self.account.lower())
+        if found is None or found.number != self._number:
+            found = next((user for user in users.values() if user.number == self._number), None)
+        return found
+
+    @property
+    def known(self) -> User | None:
+        """The user of the account, as he is now.
+
+        Raises:
+            InvalidAuthorization: 28000, he has been dropped.
+        """
+        if self.account is None:
+            return None
+        found = self._found()
+        if found is None:
+            raise InvalidAuthorization(f'user "{self.account}" does not exist any more')
+        return found
+
+    @property
+    def superuser(self) -> bool:
+        """Whether everything is allowed.
+
+        Raises:
+            InvalidAuthorization: 28000, the user has been dropped.
+        """
+        user = self.known
+        return user is None or user.superuser
+
+    @property
+    def owner(self) -> str | None:
+        """Who owns what is made now; None leaves it to the superusers."""
+        return None if self.account is None else self.user
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is something that it may not."""
+        return self.account is not None and not self.superuser
+
+    def require_superuser(self, what: str) -> None:
+        """Refuse everybody else.
+
+        Raises:
+            InsufficientPrivilege: 42501.
+        """
+        if not self.superuser:
+            raise InsufficientPrivilege(f"permission denied to {what}", hint="Only superusers may.")
+
+    # Relations.
+
+    def item_of(self, key: Key) -> Item:
+        """The thing that a relation's rights are on: of a stream's second view, the stream."""
+        stream = self._database.catalog.stream_of_view(key)
+        return relation(*key) if stream is None else relation(*stream.key)
+
+    def sees(self, key: Key) -> bool:
+        """Whether there is a relation of this name as far as the session is told."""
+        if self.superuser or key[0] == TEMPORARY:
+            return True
+        seen = key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
+        return seen and self._is_it(TABLE, key)
+
+    def _is_it(self, kind: str, key: Key) -> bool:
+        """Whether what the session is told of by a name now is what its snapshot has by it.
+
+        Raises:
+            SerializationFailure: 40001, it is not.
+        """
+        if (kind, key) in self.replaced():
+            raise SerializationFailure(
+                f'"{key[-1]}" was dropped or made anew after this transaction began to read',
+                hint="Roll back and try again.",
+            )
+        return True
+
+    def sees_object(self, found: Object) -> bool:
+        """Whether there is this object of DuckDB's catalog, as far as the session is told."""
+        if self.account is None or found.temporary or found.kind == SCHEMA or self.superuser:
+            return True
+        if found.kind in RELATIONS:
+            return found.key[1] in LIVE_VIEWS if found.key[0] == OURS else self.sees(found.key)
+        if found.kind == INDEX:  # It is its table's.
+            return self.sees((found.key[0], fold(found.definition)))
+        seen = self.rights.sees(self.user, Item(found.kind, *found.key))
+        return seen and self._is_it(found.kind, found.key)
+
+    def may(self, privilege: str, key: Key) -> bool:
+        """Whether the session may do this with a relation."""
+        if self.superuser or key[0] == TEMPORARY:
+            return True
+        return key[0] != OURS and self.rights.has(self.user, self.wanted(privilege, key), self.item_of(key))
+
+    def wanted(self, privilege: str, key: Key) -> str:
+        """The privilege that something wants: who inserts into a topic publishes."""
+        stream = self._database.catalog.streams.get(key)
+        return "publish" if privilege == "insert" and stream is not None and stream.topic else privilege
+
+    def owns(self, item: Item) -> bool:
+        """Whether a thing is the session's user's, or he is a superuser."""
+        return self.superuser or self.rights.owners.get(item) == self.user
+
+    # Streams and groups.
+
+    def hears(self, stream: Stream) -> bool:
+        """Whether the session may go on listening to a stream; not once its user has been dropped."""
+        return (self.account is None or self._found() is not None) and self.sees(stream.key)
+
+    def may_use_group(self, stream: Stream, group: Group | str) -> bool:
+        """Whether the session may read, commit and change a group: his own, or one that he was given."""
+        if self.superuser:
+            return True
+        rights, name = self.rights, group if isinstance(group, str) else group.name
+        item = group_item(stream.schema, stream.name, name)
+        mine = rights.owners.get(item) == self.user or "consume" in rights.privileges(self.user, item)
+        return mine and rights.has(self.user, "consume", relation(*stream.key))
+
+    def sees_group(self, stream: Stream, group: Group) -> bool:
+        """Whether there is this group as far as the session is told: the stream's owner is told too."""
+        return self.may_use_group(stream, group) or self.owns(relation(*stream.key))
+
+    def group(self, stream: Stream, name: str, transaction: Transaction | None, *, use: bool = True) -> Group:
+        """A stream's group by name, for a session that may use it; or that may know of it.
+
+        Raises:
+            UndefinedObject: 42704, there is none, as far as the session is told.
+            InsufficientPrivilege: 42501, it is somebody else's.
+        """
+        group = find_group(self._database.catalog, stream, name, transaction)
+        if not self.limited or self.may_use_group(stream, group):
+            return group
+        if not self.sees_group(stream, group):
+            raise missing_group(stream, name)
+        if use:
+            raise InsufficientPrivilege(
+                f'permission denied for consumer group "{group.name}"',
+                hint="Its owner can grant CONSUME ON CONSUMER GROUP.",
+            )
+        return group
+
+    def bookmark(
+        self, stream: Stream, name: str, transaction: Transaction | None, *, drops: bool = False
+    ) -> Bookmark:
+        """A stream's bookmark by name: his own; the stream's owner may seek to any that is on it.
+
+        Args:
+            drops: it is to be dropped, which is for its own owner.
+
+        Raises:
+            UndefinedObject: 42704, there is none, as far as the session is told.
+            InsufficientPrivilege: 42501, it is somebody else's.
+        """
+        bookmark = find_bookmark(self._database.catalog, stream, name, transaction)
+        if not self.limited:
+            return bookmark
+        item = bookmark_item(stream.schema, stream.name, bookmark.name)
+        mine = self.owns(item) and self.rights.has(self.user, "consume", relation(*stream.key))
+        if not mine and not self.owns(relation(*stream.key)):
+            raise missing_bookmark(stream, name)
+        if drops and not mine:
+            raise InsufficientPrivilege(f'must be owner of bookmark "{bookmark.name}"')
+        return bookmark
+
+    # Schemas.
+
+    def sees_schema(self, schema: str) -> bool:
+        """Whether there is this schema as far as the session is told."""
+        if self.superuser or fold(schema) in (MAIN, TEMPORARY, OURS):
+            return True
+        return self.rights.sees(self.user, schema_item(schema))
+
+    def may_create_in(self, schema: str) -> bool:
+        """Whether the session may make things in a schema."""
+        if self.superuser or fold(schema) == TEMPORARY:
+            return True
+        return self.rights.has(self.user, "create", schema_item(schema))
+
+    def may_create_schemas(self) -> bool:
+        """Whether the session may make schemas."""
+        return self.superuser or self.rights.has(self.user, "create", THE_DATABASE)

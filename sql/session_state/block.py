@@ -1,0 +1,305 @@
+"""A session's transaction block: PostgreSQL's over DuckDB's transaction.
+
+BEGIN is answered without DuckDB and takes no snapshot; DuckDB's transaction begins with the first
+statement that needs it. An error makes the block fail until it ends, and DuckDB's transaction is rolled
+back at once, so that a failed block holds no lock. Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from ...engine.catalog.captured_tables import Captured
+from ...engine.database import Database
+from ...engine.definitions.name_locks import anywhere, refuse_aside
+from ...engine.duck.duckdb_errors import recognized
+from ...engine.duck.queries import MEMORY_AGAIN_S
+from ...engine.errors import ActiveTransaction, DucktailError, InFailedTransaction, OutOfMemory
+from ...engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
+from ...engine.transactions.locks import TableKey
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Wait, Waiting
+from ..results.cursors import Cursors
+from ..settings import READ_ONLY, Variables
+
+T = TypeVar("T")
+
+NONE, OPEN, BROKEN = "none", "open", "failed"
+# What the engine knows a session by while no call is under way, and PostgreSQL's byte.
+RESTING = {NONE: IDLE, OPEN: IN_TRANSACTION, BROKEN: FAILED}
+STATUS = {NONE: "I", OPEN: "T", BROKEN: "E"}
+
+
+class Block:
+    """See the head of the file.
+
+    Args:
+        committing: told before a commit, which fails where it does.
+        transaction_ended: told when a transaction is over: whether it was committed.
+        restore: puts back the settings that a block has changed for itself.
+
+    Attributes:
+        implicit: it is of several statements of one message, and not begun by BEGIN.
+        piped: the same, but of the statements up to a Sync: to them it is no block.
+        transaction: DuckDB's, where it has begun.
+        ddl: names may mean something else in this block than outside.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        entry: SessionEntry,
+        cursors: Cursors,
+        variables: Variables,
+        committing: Callable[[], None],
+        transaction_ended: Callable[[bool], None],
+        restore: Callable[[dict[str, str]], None],
+    ) -> None:
+        self._database = database
+        self._entry = entry
+        self._cursors = cursors
+        self._variables = variables
+        self._committing = committing
+        self._transaction_ended = transaction_ended
+        self._restore = restore
+        self._state = NONE
+        self._lost: DucktailError | None = None  # why it failed between two statements
+        self.implicit = False
+        self._piped = False
+        self.transaction: Transaction | None = None
+        self._ddl = False
+
+    @property
+    def ddl(self) -> bool:
+        """See the head of the class."""
+        return self._ddl
+
+    def defined(self) -> None:
+        """A statement has changed DuckDB's catalog: where a block is open, only it sees that so far."""
+        self._database.catalog.version += 1
+        self._ddl = self.begun
+        if self.transaction is not None:
+            self.transaction.ddl, self.transaction.objects = True, None
+
+    @property
+    def begun(self) -> bool:
+        """Whether statements now belong to a block, implicit and failed ones included."""
+        return self._state != NONE
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is one, and it has not failed."""
+        return self._state == OPEN
+
+    @property
+    def broken(self) -> bool:
+        """Whether there is one, and it has failed."""
+        return self._state == BROKEN
+
+    @property
+    def status(self) -> str:
+        """PostgreSQL's byte: 'I' outside a block, 'T' in one, 'E' in a failed one."""
+        return STATUS[NONE if self.implicit else self._state]
+
+    @property
+    def resting(self) -> str:
+        """What the session is while no call is under way, as the engine tells it."""
+        return RESTING[self._state]
+
+    @property
+    def lock_timeout_ms(self) -> int:
+        """How long the session waits for a lock."""
+        return self._variables.milliseconds("lock_timeout") or self._database.settings.lock_timeout_ms
+
+    @property
+    def tables(self) -> Mapping[TableKey, Captured]:
+        """The captured tables by the names that they have here: the block may have renamed some."""
+        return self._database.transactions.tables(self.transaction)
+
+    def enter_plain(self, key: TableKey, *, drops: bool = False) -> Waiting[bool]:
+        """Before the session writes a table that has no stream; True when it still has none.
+
+        Args:
+            drops: see `Gate.enter`.
+
+        Raises:
+            LockNotAvailable: 55P03.
+        """
+        transactions = self._database.transactions
+        session_id, timeout_ms = self._entry.session_id, self.lock_timeout_ms
+        return transactions.enter_plain(session_id, key, timeout_ms, self.transaction, drops=drops)
+
+    def enter_plain_write(self, key: TableKey) -> Waiting[bool]:
+        """`enter_plain`, of who writes rows.
+
+        Raises:
+            LockNotAvailable: 55P03. WrongState: 55000, the table is in none of the streams over all tables of
+            its schema, and nothing of it is to be missed there. NotSupported: 0A000, a trigger that is fired
+            may write a captured table.
+        """
+        if self._database.catalog.triggers.all:
+            yield from self._enter_fired(key)
+        free = yield from self.enter_plain(key)
+        if free:
+            refuse_aside(self._database.catalog, key, "be written")
+        return free
+
+    def _enter_fired(self, key: TableKey) -> Waiting[None]:
+        """A CREATE STREAM on what triggers write waits for who fires them, as for who writes that."""
+        catalog, made = self._database.catalog, () if self.transaction is None else self.transaction.makes
+        catalog.refuse_triggered(key, {*self.tables, *made})
+        for trigger in catalog.triggers.fired_by(key):
+            schema, name = trigger.target.schema, trigger.target.name or ""
+            yield from self.enter_plain(anywhere(name) if schema is None else (schema, name))
+        catalog.refuse_triggered(key, {*self.tables, *made})
+
+    @property
+    def piped(self) -> bool:
+        """See the head of the class."""
+        return self.implicit and self._piped
+
+    def begin(self, *, implicit: bool = False, piped: bool = False) -> None:
+        """Begin a block; DuckDB's transaction begins with the first statement that needs it."""
+        self._state, self._lost = OPEN, None
+        self.implicit, self._piped = implicit, piped
+        self._variables.block_begins()
+        self._entry.transaction_us = self._database.clock.now_us()
+
+    def opened(self) -> Transaction:
+        """The block's DuckDB transaction, begun if it was not."""
+        assert self._state == OPEN
+        if self.transaction is None:
+            self.transaction = self._begun()
+        return self.transaction
+
+    def touched(self) -> Transaction:
+        """The block's transaction, about to have an MVCC snapshot."""
+        transaction = self.opened()
+        self._database.snapshots.touch(transaction)
+        self._entry.has_snapshot = True
+        return transaction
+
+    def commit(self) -> Waiting[None]:
+        """COMMIT of an open block; the block is over, whatever comes of it."""
+        try:
+            self._committing()
+        except BaseException:
+            self.rollback()
+            raise
+        transaction, self.transaction = self.transaction, None
+        committed = False
+        try:
+            if transaction is not None:
+                yield from self._database.transactions.commit(transaction, self.lock_timeout_ms)
+            committed = True
+        finally:
+            self._ended(committed=committed)
+
+    def rollback(self) -> None:
+        """ROLLBACK of a block."""
+        self._cursors.drop_result()
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            self._database.transactions.rollback(transaction)
+        self._ended(committed=False)
+
+    def _ended(self, *, committed: bool) -> None:
+        self._state, self.implicit = NONE, False
+        if self._ddl:
+            self._ddl = False
+            self._database.catalog.version += 1
+        self._transaction_ended(committed)
+        self._entry.transaction_us, self._entry.has_snapshot = None, False
+        self._restore(self._variables.block_ends(committed=committed))
+
+    def failed(self) -> None:
+        """An error: the open result is void; a block is rolled back at once and fails until its end."""
+        self._cursors.fail_result()
+        if self._state != OPEN:
+            return
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            self._database.transactions.rollback(transaction)
+        self._transaction_ended(False)
+        self._entry.has_snapshot = False
+        self._state = BROKEN
+
+    def lose(self, error: DucktailError) -> None:
+        """DuckDB has given the database up between two statements: an open block has failed."""
+        self._cursors.fail_result(error)
+        if self._state == OPEN:
+            self._lost = error
+            self.failed()
+
+    def refuse_within(self, what: str) -> None:
+        """Refuse what makes its own transaction inside a block, which could not take it back.
+
+        Raises:
+            ActiveTransaction: 25001.
+        """
+        if self.begun:
+            raise ActiveTransaction(
+                f"{what} cannot run inside a transaction block",
+                hint="Run it by itself, in autocommit.",
+            )
+
+    def check_sound(self) -> None:
+        """Refuse what asks or changes something, once the block has failed.
+
+        Raises:
+            InFailedTransaction: 25P02.
+        """
+        if self._state == BROKEN:
+            raise InFailedTransaction(
+                "current transaction is aborted, commands ignored until end of transaction block"
+            )
+
+    def check_whole(self) -> None:
+        """Go on with what was begun in the open block, unless the block failed meanwhile.
+
+        Raises:
+            IoError: 58030, it did: DuckDB gave the database up. InFailedTransaction: 25P02, it did.
+        """
+        if self._state == BROKEN:
+            raise self._lost or InFailedTransaction("the transaction has failed")
+
+    def unit(self, work: Callable[[Transaction], Waiting[T]]) -> Waiting[T]:
+        """Do `work` in the block's transaction, or in one of its own that commits with it."""
+        if self.begun:
+            return (yield from work(self.opened()))
+        transaction = self._begun()
+        try:
+            result = yield from work(transaction)
+        except BaseException:
+            self._database.transactions.rollback(transaction)
+            raise
+        yield from self._database.transactions.commit(transaction, self.lock_timeout_ms)
+        return result
+
+    def unit_with_memory(self, work: Callable[[Transaction], Waiting[T]], *, again: bool) -> Waiting[T]:
+        """`unit`; while others have DuckDB's memory it waits as for a lock, and does it once more.
+
+        Within a block nothing is done again: what ran before it in the transaction is gone with the error.
+
+        Args:
+            again: it can be done a second time.
+        """
+        clock = self._database.clock
+        until = clock.monotonic_s() + self.lock_timeout_ms / 1000
+        while True:
+            try:
+                return (yield from self.unit(work))
+            except Exception as error:
+                # Python's own may have come behind DuckDB's COMMIT.
+                short = isinstance(recognized(error), OutOfMemory) and not isinstance(error, MemoryError)
+                if not (short and again) or self.begun or clock.monotonic_s() >= until:
+                    raise
+            yield Wait(Future(), MEMORY_AGAIN_S)
+
+    def _begun(self) -> Transaction:
+        entry = self._entry
+        read_only = self._variables[READ_ONLY] == "on"
+        begin = self._database.transactions.begin
+        return begin(entry.session_id, self._cursors.main, entry.user_name, read_only=read_only)

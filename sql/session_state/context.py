@@ -1,0 +1,137 @@
+"""What the runners of statements need of a session: its parts.
+
+The one real implementation is `session.Session`; the runners import this and not that, so that the
+session can import the runners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.database import Database
+from ...engine.placement.peer import Peer
+from ...engine.waiting import Waiting
+from ..language.statements import CreateStream
+from ..peers.learned import Learner
+from ..peers.links import Links
+from ..peers.owners import Habits, Holds
+from ..peers.part import Part
+from ..peers.remote import Peers
+from ..results.cursors import Cursors
+from ..results.notices import Notices
+from ..results.results import Result
+from ..settings import Variables
+from ..text.classified import Classified
+from .access import Access
+from .block import Block
+from .data_frames import Frames
+from .guard import Guard
+from .listening import Listening
+from .names import Names
+from .portals import Portals
+from .positions import Positions
+from .statement import ParsedStatement, PreparedStatement
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What a statement's WAIT has come to.
+
+    Args:
+        through_lsn: up to where everything was readable when it ended.
+        streams: by their names when it began, the numbers of the streams whose events it has waited for.
+        left: group ids and members that LEAVE CONSUMER GROUP took out meanwhile: they do not join again.
+    """
+
+    through_lsn: int
+    streams: Mapping[tuple[str, ...], int]
+    left: frozenset[tuple[int, str]] = frozenset()
+
+
+class Context(Protocol):
+    """See the head of the file; each member is documented in `session.Session`, or where its class is."""
+
+    database: Database
+    user: str
+    access: Access
+    wire: bool
+    id: int
+    cursors: Cursors
+    block: Block
+    guard: Guard
+    names: Names
+    frames: Frames
+    notices: Notices
+    variables: Variables
+    positions: Positions
+    prepared: dict[str, PreparedStatement]
+    portals: Portals
+    # What the WAIT of the present statement has come to; None without one.
+    waited: Waited | None
+    listening: Listening
+    # To the other nodes of a cluster; None where there are none, or none may be asked.
+    links: Links | None
+    # Has the node learn what others have; None where it is of no cluster.
+    learner: Learner | None
+    # How many rows the client of the present statement takes at first; None for all of them.
+    first_rows: int | None
+    # The node that the client is; None where it is none.
+    peer: Peer | None
+    # Its sessions on the cluster's other nodes; None where it can reach none.
+    peers: Peers | None
+    # How the events of topics with several owners were shared among them.
+    habits: Habits
+    # The facts of the share that the present statement is; None where it is no share.
+    part: Part | None
+    # Where the rows of a COPY to a topic that other nodes have a share of are kept to its end; else None.
+    collected: list[pa.Table] | None
+    # What members hold by reads and commits of other nodes that are under way in this session.
+    holds: Holds
+    # What other nodes were told and have not answered yet.
+    told: list[Future[Any]]
+
+    @property
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's cursor for the user's statements."""
+
+    @property
+    def meta(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's cursor for binding and looking up."""
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Within, names are looked up and texts bound, outside or inside a statement that runs."""
+
+    def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
+        """Ask once more whether the session may do what a statement does, once it need not wait any more."""
+
+    def parse(self, text: str, oids: tuple[int, ...] = (), *, told: bool = True) -> Waiting[ParsedStatement]:
+        """Parse one statement.
+
+        Args:
+            told: whether somebody is told of its columns before it runs.
+        """
+
+    def begin_implicit(self) -> Waiting[None]:
+        """What follows is one transaction, unless one is open."""
+
+    def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Do what a statement waits for before it runs, in the call that is under way, or in one of its own:
+        it is cancelled, and counts towards the statement's time-out."""
+
+    def kept(self, result: Result) -> None:
+        """A portal's result is taken in parts from now on, within calls or in calls of their own."""
+
+    def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
+        """A setting has a new value."""
+
+
+Runner = Callable[[Context, ParsedStatement, tuple[object, ...]], Waiting[Result]]

@@ -1,0 +1,207 @@
+"""One call at a time, cancelled, timed, and never beside the watchdog.
+
+A driver owns its session and makes one call after the other. From other threads come a cancel, the
+watchdog that ends an idle session, and the warning that DuckDB has given its database up: the first and
+the last end what runs, a DuckDB call by an interrupt, a wait by a future of the session's own; whoever
+wants the session at rest asks for it `alone`. Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from ...engine.clock import Clock
+from ...engine.errors import AdminShutdown, DucktailError, QueryCanceled
+from ...engine.waiting import Wait, Waiting
+
+T = TypeVar("T")
+
+# How long a call waits for who has the session alone.
+ENTER_S = 60.0
+
+
+class Guard:
+    """See the head of the file.
+
+    Args:
+        interrupt: ends the DuckDB call that is under way on the session's cursor; from any thread.
+
+    Attributes:
+        interrupts: end the calls that are under way on other cursors.
+        running: whether a call is under way.
+        cancelled: it has been cancelled.
+        warned: why it is to end, where the database has fallen.
+    """
+
+    def __init__(self, clock: Clock, interrupt: Callable[[], None]) -> None:
+        self._clock = clock
+        self._interrupt = interrupt
+        self.interrupts: set[Callable[[], None]] = set()
+        self.running = False
+        self.cancelled = False
+        self.warned: DucktailError | None = None
+        self._busy = threading.Lock()
+        self._cancel_lock = threading.Lock()
+        self._waiting: Future[None] | None = None
+        self._deadline: float | None = None
+        self._closed: DucktailError | None = None
+
+    # The call.
+
+    def enter(self) -> None:
+        """Begin a call.
+
+        Raises:
+            AdminShutdown: 57P01, the session is being ended, or closed. DucktailError: why it was ended.
+        """
+        if not self._busy.acquire(timeout=ENTER_S):
+            raise AdminShutdown("the session is being ended")
+        if self._closed is not None:
+            self._busy.release()
+            raise self._closed
+        with self._cancel_lock:
+            self.running, self.cancelled, self.warned = True, False, None
+
+    def leave(self) -> None:
+        """End it."""
+        with self._cancel_lock:
+            self.running = False
+        self._busy.release()
+
+    @contextmanager
+    def alone(self, timeout_s: float = -1) -> Iterator[bool]:
+        """Within, no call is under way; False where one still is after so many seconds."""
+        alone = self._busy.acquire(timeout=timeout_s)
+        try:
+            yield alone
+        finally:
+            if alone:
+                self._busy.release()
+
+    @property
+    def closed(self) -> bool:
+        """Whether there will be no more calls."""
+        return self._closed is not None
+
+    def close(self, error: DucktailError) -> None:
+        """Every later call is answered with this error."""
+        self._closed = self._closed or error
+
+    # Its waits.
+
+    def cancellable(self, work: Waiting[T], limit_ms: int) -> Generator[Wait, bool, T]:
+        """Pass on what `work` waits for, so that a cancel or a time-out ends the wait.
+
+        Args:
+            limit_ms: the statement's time-out; 0 is none.
+        """
+        self.limit(limit_ms)
+        try:
+            wait = next(work)
+            while True:
+                yield from self._one_wait(wait, self._deadline)
+                deadline = self._deadline
+                if self.warned is not None:
+                    wait = work.throw(self.warned)
+                elif self.cancelled or (
+                    deadline is not None and self._clock.monotonic_s() >= deadline and not wait.future.done()
+                ):
+                    wait = work.throw(self.cancel_error())
+                else:
+                    wait = work.send(wait.future.done())
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        except GeneratorExit:
+            work.close()
+            raise
+
+    def limit(self, limit_ms: int) -> None:
+        """The statement's time-out from now on; 0 is none."""
+        self._deadline = self._clock.monotonic_s() + limit_ms / 1000 if limit_ms else None
+
+    @property
+    def ends_s(self) -> float | None:
+        """When the statement's time is over, by the engine's clock; None where it has no time-out."""
+        return self._deadline
+
+    @property
+    def left_ms(self) -> int:
+        """How long the statement may still take, at least 1; 0 where it has no time-out."""
+        if self._deadline is None:
+            return 0
+        return max(1, round((self._deadline - self._clock.monotonic_s()) * 1000))
+
+    def _one_wait(self, wait: Wait, deadline: float | None) -> Generator[Wait, bool, None]:
+        """Wait on a future of the session's own: it ends with the other, or with a cancel."""
+        own: Future[None] = Future()
+        with self._cancel_lock:
+            if self.cancelled or self.warned is not None:
+                return
+            self._waiting = own
+        wait.future.add_done_callback(lambda _: _finish(own))
+        times = [] if wait.timeout_s is None else [wait.timeout_s]
+        if deadline is not None:
+            times.append(max(0.0, deadline - self._clock.monotonic_s()))
+        yield Wait(own, min(times) if times else None)
+        self._waiting = None
+
+    # From other threads.
+
+    def cancel(self) -> None:
+        """End what the session is doing now with 57014; from any thread, at any time."""
+        with self._cancel_lock:
+            if not self.running:
+                return
+            self.cancelled = True
+            waiting = self._end_call()
+        if waiting is not None:
+            _finish(waiting)
+
+    def warn(self, error: DucktailError) -> None:
+        """End what the session is doing: the database has fallen."""
+        with self._cancel_lock:
+            if not self.running or self.warned is not None:
+                return
+            self.warned = error
+            waiting = self._end_call()
+        if waiting is not None:
+            _finish(waiting)
+
+    def _end_call(self) -> Future[None] | None:
+        """End the DuckDB calls that are under way; the wait that is to be ended as well."""
+        self._interrupt()
+        for interrupt in list(self.interrupts):
+            interrupt()
+        return self._waiting
+
+    @contextmanager
+    def shield(self) -> Iterator[None]:
+        """A cancel waits: what DuckDB does within is done whole, or not begun."""
+        with self._cancel_lock:
+            yield
+
+    def check(self) -> None:
+        """Go on, unless the call has been cancelled.
+
+        Raises:
+            QueryCanceled: 57014, it has.
+        """
+        if self.cancelled:
+            raise self.cancel_error()
+
+    def cancel_error(self) -> QueryCanceled:
+        """Why DuckDB was interrupted, or a wait: a user's request, or else the statement's time-out."""
+        if self.cancelled:
+            return QueryCanceled("canceling statement due to user request")
+        return QueryCanceled("canceling statement due to statement timeout")
+
+
+def _finish(future: Future[None]) -> None:
+    """Make a future done, once; from any thread."""
+    with suppress(Exception):
+        future.set_result(None)

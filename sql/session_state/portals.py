@@ -1,0 +1,151 @@
+"""Queries with a name whose rows are taken in parts: cursors of DECLARE, and a driver's named portals.
+
+Both are one to PostgreSQL, and so they are here: SQL's FETCH takes from a portal that a driver has bound,
+and the protocol describes and executes a cursor that SQL has declared. A portal ends with its
+transaction; a cursor WITH HOLD is kept in the session's spool when its transaction commits.
+Source: docs/design/sql.md, "Cursors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...engine.errors import DuplicateCursor, InvalidCursorName, ProgramLimitExceeded
+from ..results.results import Result, ResultBatch, ResultColumn
+from ..results.scrolling import Scroll
+from .statement import ParsedStatement
+
+
+def _nothing() -> None:
+    """Nothing is kept."""
+
+
+@dataclass(slots=True, eq=False)
+class Portal:
+    """A query with its parameters; with a result once it has been started.
+
+    Args:
+        binary: SQL's FETCH of it gives binary values.
+        hold: it outlives its transaction.
+        declared: by DECLARE; else a driver's.
+        given: rows taken so far: the place of a cursor that goes forward only.
+        ours: made in the transaction that is open.
+        scroll: it goes in any direction; `scrolled` is then its place, once it has been started.
+        text: the statement that has made it, where it is not `statement` itself.
+        made_us: when, in microseconds since 1970.
+        free: frees what is kept for it.
+    """
+
+    statement: ParsedStatement
+    parameters: Sequence[object]
+    binary: bool = False
+    hold: bool = False
+    declared: bool = True
+    result: Result | None = None
+    given: int = 0
+    ours: bool = True
+    scroll: bool = False
+    scrolled: Scroll | None = None
+    text: str = ""
+    made_us: int = 0
+    free: Callable[[], None] = _nothing
+
+    @property
+    def columns(self) -> Sequence[ResultColumn]:
+        """Of its rows."""
+        columns = self.statement.columns if self.result is None else self.result.columns
+        return columns or ()
+
+    def take(self, count: int | None) -> ResultBatch | None:
+        """The next rows, at most `count`, within a call of the session; None where there are no more."""
+        assert self.result is not None, "a portal is started before its rows are taken"
+        batch = self.result.take(count)
+        if batch is not None:
+            self.given += batch.row_count
+        return batch
+
+    def close(self) -> None:
+        """Give the rest up."""
+        if self.result is not None:
+            self.result.close()
+        self.free()
+
+
+class Portals:
+    """The portals of a session, by name.
+
+    Args:
+        portals_max: how many there may be.
+        now_us: the time, in microseconds since 1970.
+    """
+
+    def __init__(self, portals_max: int, now_us: Callable[[], int]) -> None:
+        self._max = portals_max
+        self._now_us = now_us
+        self._portals: dict[str, Portal] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Portal]]:
+        """Names and portals."""
+        return iter(list(self._portals.items()))
+
+    def get(self, name: str) -> Portal | None:
+        """The one of this name, if there is one."""
+        return self._portals.get(name)
+
+    def find(self, name: str) -> Portal:
+        """The one of this name.
+
+        Raises:
+            InvalidCursorName: 34000, there is none.
+        """
+        portal = self._portals.get(name)
+        if portal is None:
+            raise InvalidCursorName(f'cursor "{name}" does not exist')
+        return portal
+
+    def add(self, name: str, portal: Portal) -> None:
+        """Keep a new one.
+
+        Raises:
+            DuplicateCursor: 42P03. ProgramLimitExceeded: 54000, there are too many.
+        """
+        if name in self._portals:
+            raise DuplicateCursor(f'cursor "{name}" already exists')
+        if len(self._portals) >= self._max:
+            raise ProgramLimitExceeded(
+                f"a session cannot keep more than {self._max} portals",
+                hint="Close portals that are no longer needed.",
+            )
+        portal.made_us = self._now_us()
+        self._portals[name] = portal
+
+    def remove(self, name: str) -> None:
+        """Close one, if it is there."""
+        portal = self._portals.pop(name, None)
+        if portal is not None:
+            portal.close()
+
+    def clear(self) -> None:
+        """Close all that SQL has declared."""
+        for name, portal in self:
+            if portal.declared:
+                self.remove(name)
+
+    def keep_held(self, keep_rest: Callable[[Result], None]) -> None:
+        """The transaction is about to be committed: what outlives it is kept.
+
+        Raises:
+            OutOfMemory: 53200, there is no room for it. IoError: 58030, it cannot be written.
+        """
+        for _, portal in self:
+            if portal.hold and portal.result is not None and portal.result.holds_cursor:
+                keep_rest(portal.result)
+
+    def transaction_ended(self, *, committed: bool) -> None:
+        """Portals end with their transaction, but for those that are held and were there at a commit."""
+        for name, portal in self:
+            if portal.hold and (committed or not portal.ours):
+                portal.ours = False
+            elif portal.declared:
+                self.remove(name)

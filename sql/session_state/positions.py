@@ -1,0 +1,352 @@
+"""Who reads a group, and whose read position that moves: the session's own, or a member's.
+
+The rules of read positions are in `engine/groups/read_positions.py`. A session has its own, of reads without
+MEMBER; those of members are the engine's (`engine/groups/members.py`), whatever session reads or commits.
+What a session's transaction has read is void where it is rolled back. Source: docs/sql.md, "Committing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from ...engine.buffers.buffer import StreamBuffer
+from ...engine.groups.member import MemberHold
+from ...engine.groups.members import Members
+from ...engine.groups.offsets import moved_by_seek
+from ...engine.groups.read_positions import MOVED, ReadPosition, ReadPositions
+
+Key = tuple[int, int]  # stream id, group id
+# Answers whose reads are kept apart at once; each is told what counts of it when its client is answered.
+APART_MAX = 256
+# Of so many members elsewhere the latest read is known: a connection reads as few.
+LATEST_MAX = 64
+
+
+ROLLED_BACK = "the transaction that read was rolled back"
+H = TypeVar("H", "MemberHold", "Elsewhere")
+
+
+class Elsewhere(Protocol):
+    """What a member holds at another node while it reads; that node has its read position."""
+
+    @property
+    def name(self) -> str:
+        """The member's."""
+
+    @property
+    def read(self) -> int:
+        """Its number among the member's reads, which rise."""
+
+    def set(self, lsns: Mapping[int, int]) -> None:
+        """The read has given everything up to these."""
+
+    def gave(self, lsns: Mapping[int, int]) -> None:
+        """It has given events up to these, or fewer, and leaves no position."""
+
+    def void(self, reason: str) -> None:
+        """It leaves none, because of `reason`."""
+
+    def end(self) -> None:
+        """It is over; a second time does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One read of a group.
+
+    Args:
+        read: its number among the reads of the session, without a member.
+        hold: what its member holds for it; None without MEMBER.
+        committed: partition -> committed LSN from which it begins; the partitions that it scans.
+        seeks: how often SEEK had moved the group.
+    """
+
+    key: Key
+    read: int
+    hold: MemberHold | Elsewhere | None
+    committed: Mapping[int, int]
+    seeks: int
+
+    @property
+    def member(self) -> object:
+        """Who reads."""
+        return self.hold.member if isinstance(self.hold, MemberHold) else self.hold
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What a read has given, before it is known what counts of it: see `Positions.apart`."""
+
+    reader: Reader
+    lsns: Mapping[int, int]
+    again: Mapping[int, frozenset[int]]
+
+    def through(self, lsn: int, buffer: StreamBuffer) -> Apart:
+        """The part of it up to an LSN."""
+        began = self.reader.committed
+        with buffer.mutex:
+            last = {p: min(buffer.partitions[p].last_at(lsn), lsn) for p in self.lsns}
+        lsns = {p: max(began[p], min(given, last[p])) for p, given in self.lsns.items()}
+        again = {p: frozenset(one for one in given if one <= lsn) for p, given in self.again.items()}
+        return Apart(self.reader, lsns, again)
+
+
+class Positions:
+    """The read positions that a session moves.
+
+    Args:
+        members: of all groups.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._own = ReadPositions()
+        # By group and member. A transaction's reads count as one: they stand, or none does.
+        self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
+        self._holds: set[MemberHold | Elsewhere] = set()
+        # The latest reads whose read position is at another node.
+        self._latest: dict[tuple[Key, str], Elsewhere] = {}
+        # Reads whose members hold at other nodes what the open transaction has read.
+        self._kept: list[Elsewhere] = []
+        # What the open transaction moves by SEEK.
+        self._moved: set[Key] = set()
+        # By the number of an answer, what its reads have given; and the answer that is taken now.
+        self._kept_apart: dict[int, list[Apart]] = {}
+        self._taking: int | None = None
+        # The answer to another node that is taken now; and by its number, whose position that has set.
+        self._answering = 0
+        self._answered: dict[int, dict[tuple[Key, str | None], Reader]] = {}
+
+    # Reads.
+
+    @contextmanager
+    def answering(self, number: int, *, apart: bool) -> Iterator[None]:
+        """Within, what is read is for another node's client, who may not get it: see `unanswered`.
+
+        Args:
+            number: of the answer.
+            apart: reads set no position: what they give is kept under the number, as that node's own
+                statement may pass on less of it.
+        """
+        before = self._answering, self._taking
+        self._answering, self._taking = number, number if apart else None
+        try:
+            yield
+        finally:
+            self._answering, self._taking = before
+
+    def unanswered(self, number: int) -> None:
+        """The client has not got an answer, or not all of it, though it was given to the end here."""
+        kept = [one.reader for one in self.kept_apart(number, last=True)]
+        for reader in [*kept, *self._answered.pop(number, {}).values()]:
+            self.void(reader, "the latest read failed or was cancelled")
+
+    def kept_apart(self, number: int, *, last: bool) -> list[Apart]:
+        """What was kept under a number.
+
+        Args:
+            last: it is not kept any longer.
+        """
+        return self._kept_apart.pop(number, []) if last else self._kept_apart.get(number, [])
+
+    def holding(self, hold: H) -> H:
+        """A member's read begins, and ends with the session at the latest."""
+        self._holds.add(hold)
+        return hold
+
+    def keep(self, hold: Elsewhere) -> None:
+        """What the open transaction reads stays the member's until its end."""
+        self._kept.append(hold)
+
+    def reader(
+        self,
+        key: Key,
+        hold: MemberHold | Elsewhere | None,
+        committed: Mapping[int, int],
+        seeks: int,
+        *,
+        transaction: bool,
+    ) -> Reader:
+        """A read begins; its committed LSNs are known."""
+        member = name_of(hold)
+        earlier = self._of_transaction.get((key, member))
+        number = self._own.begin() if earlier is None else earlier.read
+        reader = Reader(key, number, hold, committed, seeks)
+        if hold is not None and not isinstance(hold, MemberHold):
+            while len(self._latest) >= LATEST_MAX:
+                self._latest.pop(next(iter(self._latest)))
+            self._latest[key, hold.name] = hold
+        if transaction and (earlier is None or earlier.member is not reader.member):
+            self._of_transaction[key, member] = reader
+        return reader
+
+    def set(self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]) -> None:
+        """A read has given everything up to `lsns` in the partitions that it scanned.
+
+        Args:
+            again: partition -> the released events that it gave.
+        """
+        if self._answering and self._taking is None:
+            while len(self._answered) >= APART_MAX and self._answering not in self._answered:
+                self._answered.pop(next(iter(self._answered)))
+            readers = self._answered.setdefault(self._answering, {})
+            readers[reader.key, name_of(reader.hold)] = reader
+        if self._taking is not None:
+            while len(self._kept_apart) >= APART_MAX and self._taking not in self._kept_apart:
+                self._kept_apart.pop(next(iter(self._kept_apart)))
+            self._kept_apart.setdefault(self._taking, []).append(Apart(reader, lsns, again))
+        elif reader.hold is None:
+            self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
+        else:
+            if isinstance(reader.hold, MemberHold):
+                self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks, again)
+            else:
+                reader.hold.set(lsns)
+            own = (reader.key, name_of(reader.hold))
+            if own in self._of_transaction:
+                # Another connection of the member may read meanwhile: this transaction's data is not of that.
+                self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
+
+    def has(self, reader: Reader) -> bool:
+        """Whether the reader's group has a position already, as far as this node knows."""
+        member = name_of(reader.hold)
+        if member is None:
+            return bool(self._own.lsns(reader.key, reader.seeks))
+        return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.key[1], member))
+
+    def void(self, reader: Reader, reason: str) -> None:
+        """A read leaves none, because of `reason`."""
+        if reader.hold is None:
+            self._own.void(reader.key, reason, reader.read)
+        else:
+            if isinstance(reader.hold, MemberHold):
+                self._members.void(reader.hold, reason)
+            else:
+                reader.hold.void(reason)
+            own = (reader.key, name_of(reader.hold))
+            if own in self._of_transaction:
+                self._own.void(own, reason, reader.read)
+
+    def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
+        """A read that leaves no position has given events up to `lsns`, or fewer."""
+        if isinstance(reader.hold, MemberHold):
+            self._members.gave(reader.hold, lsns, reader.committed)
+        elif reader.hold is not None:
+            reader.hold.gave(lsns)
+
+    def ended(self, hold: MemberHold | Elsewhere | None) -> None:
+        """A member's read is over."""
+        if isinstance(hold, MemberHold):
+            self._holds.discard(hold)
+            self._members.end(hold)
+        elif hold is not None and hold not in self._kept:
+            self._holds.discard(hold)
+            hold.end()
+
+    # The session's own.
+
+    def get(self, key: Key, group_name: str, seeks: int) -> ReadPosition:
+        """The session's own position of a group.
+
+        Raises:
+            WrongState: 55000, there is none, and why.
+        """
+        return self._own.get(key, group_name, seeks)
+
+    def latest(self, key: Key, member: str) -> Elsewhere | None:
+        """The session's latest read as a member whose position is at another node, where that is known."""
+        return self._latest.get((key, member))
+
+    def lsns(self, key: Key) -> Mapping[int, int]:
+        """How far the session's own reads of a group have given events, where that is known."""
+        return self._own.lsns(key)
+
+    def committed(self, key: Key, lsns: Mapping[int, int]) -> None:
+        """The session has committed these LSNs of a group; a later commit is of what it reads since."""
+        self._own.committed(key, lsns)
+
+    def set_aside(self, key: Key, lsn: int) -> None:
+        """The session has parked an event: what was read of it before counts no more."""
+        self._own.set_aside(key, lsn)
+        for of in self._of_transaction:
+            if of[0] == key:
+                self._own.set_aside(of, lsn)
+        self._members.set_aside(key[1], lsn)
+
+    def released(self, key: Key, member: str | None) -> dict[int, frozenset[int]]:
+        """Partition -> the released events that the latest reads of a group, as a member or as none, gave."""
+        if member is None:
+            return self._own.released(key)
+        if (key, member) in self._of_transaction:
+            return self._own.released((key, member))
+        return self._members.released(key[1], member)
+
+    def of_transaction(self, key: Key, member: str, group_name: str, seeks: int) -> ReadPosition | None:
+        """What the open transaction itself has read as a member; None where it has not.
+
+        Raises:
+            WrongState: 55000, it has, and has no position.
+        """
+        if (key, member) not in self._of_transaction:
+            if key in self._moved:
+                raise moved_by_seek(group_name)
+            return None
+        return self._own.get((key, member), group_name, seeks)
+
+    def seeking(self, key: Key, *, transaction: bool) -> None:
+        """The session moves a group by SEEK: what it has read of it, as whatever member, is void.
+
+        Args:
+            transaction: it is in one, and so the group is moved for it alone until the COMMIT.
+        """
+        self._own.void(key, MOVED)
+        if transaction:
+            self._moved.add(key)
+        for of, member in self._of_transaction:
+            if of == key and member is not None:
+                self._own.void((key, member), MOVED)
+
+    def seeked(self, key: Key, seeks: int) -> None:
+        """SEEK has moved the group in this session's transaction: what was read after it stands."""
+        self._own.seeked(key, seeks)
+        for (of, member), reader in self._of_transaction.items():
+            if of == key and isinstance(reader.hold, MemberHold):
+                self._members.seeked(reader.hold, self._own.partitions((key, member)), seeks)
+
+    def transaction_ended(self, *, committed: bool) -> None:
+        """Reads of a transaction that was rolled back have given nothing."""
+        readers, self._of_transaction = list(self._of_transaction.values()), {}
+        kept, self._kept = self._kept, []
+        self._moved.clear()
+        for reader in readers:
+            if not committed:
+                self.void(reader, ROLLED_BACK)
+            if reader.hold is not None:
+                self._own.forget((reader.key, name_of(reader.hold)))
+        for hold in kept:
+            if not committed:
+                hold.void(ROLLED_BACK)
+            self.ended(hold)
+
+    def clear(self) -> None:
+        """Forget the session's own."""
+        self._kept_apart.clear()
+        self._answered.clear()
+        self._latest.clear()
+        self._own.clear()
+        self._of_transaction.clear()
+        self._moved.clear()
+
+    def close(self) -> None:
+        """The session ends, and with it whatever reads are still open."""
+        self._kept.clear()
+        for hold in list(self._holds):
+            self.ended(hold)
+
+
+def name_of(hold: MemberHold | Elsewhere | None) -> str | None:
+    """The member whose read it is; None where it is nobody's."""
+    return hold.member.name if isinstance(hold, MemberHold) else None if hold is None else hold.name

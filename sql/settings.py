@@ -1,0 +1,409 @@
+"""A session's settings: PostgreSQL's that clients send and ask for, our own, and DuckDB's that may be set.
+
+Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether the client
+is told of a change (PostgreSQL's GUC_REPORT). What has no meaning here is accepted only at the
+value that says so: `standard_conforming_strings = off` is refused, not ignored.
+Source: docs/settings.md, "Session settings"; PostgreSQL's "Server Configuration".
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ..engine.errors import (
+    CantChangeRuntimeParam,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    ProgramLimitExceeded,
+    UndefinedObject,
+)
+from .text.hints import SHOWN
+from .text.units import parse_interval_ms
+
+SERVER_VERSION = "15.0"
+APPLICATION_NAME_CHARS_MAX = 256
+# What stands in the headers of the session's events: each event has it.
+ANNOTATION = "ducktail.annotation"
+INTEGER_DIVISION = "integer_division"
+ANNOTATION_BYTES_MAX = 4096
+# An id of the client's, in the logs of all nodes that work for it.
+TRACE = "ducktail.trace"
+TRACE_CHARS_MAX = 128
+UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
+FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
+
+# Whether the open transaction is read-only, and whether a new one is.
+READ_ONLY = "transaction_read_only"
+DEFAULT_READ_ONLY = "default_transaction_read_only"
+
+Reader = Callable[[str, tuple[str, ...]], str]
+
+
+def _one(name: str, values: tuple[str, ...]) -> str:
+    if len(values) != 1:
+        raise InvalidParameterValue(f'setting "{name}" takes one value')
+    return values[0]
+
+
+def _text(name: str, values: tuple[str, ...]) -> str:
+    return _one(name, values)[:APPLICATION_NAME_CHARS_MAX]
+
+
+def _boolean(name: str, values: tuple[str, ...]) -> str:
+    word = _one(name, values).lower()
+    if word in TRUE_WORDS:
+        return "on"
+    if word in FALSE_WORDS:
+        return "off"
+    raise InvalidParameterValue(f'setting "{name}" wants a boolean, not "{word}"')
+
+
+def _milliseconds(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values).strip()
+    if text.isdigit():
+        return text
+    return str(parse_interval_ms(text))
+
+
+def _annotation(name: str, values: tuple[str, ...]) -> str:
+    """A JSON object, without blanks; empty is none."""
+    text = _one(name, values)
+    if not text:
+        return ""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise InvalidParameterValue(
+                f'setting "{name}" wants a JSON object, not "{text[:100]}"',
+                hint='Such as \'{"job": "import 7"}\'.',
+            )
+        # What another reader of JSON might refuse (NaN, half a surrogate) must not get into events.
+        kept = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(kept.encode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidTextRepresentation(f'setting "{name}" is not valid JSON: "{text[:100]}"') from error
+    if size > ANNOTATION_BYTES_MAX:
+        raise ProgramLimitExceeded(f'setting "{name}" is larger than {ANNOTATION_BYTES_MAX} bytes')
+    return kept
+
+
+def _trace(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    if len(text) > TRACE_CHARS_MAX:
+        raise InvalidParameterValue(f'setting "{name}" has at most {TRACE_CHARS_MAX} characters')
+    return text
+
+
+def _whole(low: int, high: int) -> Reader:
+    def read(name: str, values: tuple[str, ...]) -> str:
+        text = _one(name, values)
+        try:
+            number = int(text)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise InvalidParameterValue(
+                f'setting "{name}" wants a whole number from {low} to {high}, not "{text}"'
+            )
+        return str(number)
+
+    return read
+
+
+def _only(*allowed: str) -> Reader:
+    """A setting that has just these values here."""
+
+    def read(name: str, values: tuple[str, ...]) -> str:
+        text = ", ".join(values)
+        for value in allowed:
+            if text.lower().replace("'", "").replace(" ", "") == value.lower().replace(" ", ""):
+                return allowed[0] if name == "client_encoding" else value
+        raise InvalidParameterValue(
+            f'setting "{name}" can only be {" or ".join(repr(v) for v in allowed)} here, not "{text}"'
+        )
+
+    return read
+
+
+def _boolean_only(wanted: str) -> Reader:
+    def read(name: str, values: tuple[str, ...]) -> str:
+        word = _boolean(name, values)
+        if word != wanted:
+            raise NotSupported(f'setting "{name}" can only be {wanted}')
+        return word
+
+    return read
+
+
+def _datestyle(name: str, values: tuple[str, ...]) -> str:
+    words = {word.strip().upper() for value in values for word in value.split(",")}
+    if not words <= {"ISO", "MDY", "DMY", "YMD"}:
+        raise InvalidParameterValue(f'setting "DateStyle" can only be ISO here, not "{", ".join(values)}"')
+    return "ISO, MDY"
+
+
+def _search_path(name: str, values: tuple[str, ...]) -> str:
+    parts = [part.strip() for value in values for part in value.split(",")]
+    # PostgreSQL's own name of the user's schema, which tools put in by habit, is nobody's here.
+    return ",".join(part for part in parts if part and part.strip('"') != "$user") or "main"
+
+
+def _timezone(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    if text.upper() in ("UTC", "GMT", "Z"):
+        return "UTC" if text.upper() != "GMT" else "GMT"
+    try:
+        return ZoneInfo(text).key
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidParameterValue(f'invalid value for setting "TimeZone": "{text}"') from error
+
+
+def _fixed(name: str, values: tuple[str, ...]) -> str:
+    raise CantChangeRuntimeParam(f'setting "{name}" cannot be changed')
+
+
+def _isolation(name: str, values: tuple[str, ...]) -> str:
+    level = _one(name, values).lower()
+    if level == "serializable":
+        raise NotSupported(
+            "isolation level SERIALIZABLE is not supported",
+            hint="Transactions run in snapshot isolation: REPEATABLE READ.",
+        )
+    if level not in ("repeatable read", "read committed", "read uncommitted"):
+        raise InvalidParameterValue(f'setting "{name}" has no value "{level}"')
+    return "repeatable read"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One setting.
+
+    Args:
+        name: as it is shown.
+        default: its value in a new session; None is DuckDB's own present value.
+        read: turns the values of SET into the stored text, or raises.
+        report: the client is told when it changes.
+        duckdb: the DuckDB setting that follows it, or None.
+    """
+
+    name: str
+    default: str
+    read: Reader
+    about: str
+    report: bool = False
+    duckdb: str | None = None
+
+
+VARIABLES: dict[str, Variable] = {
+    variable.name.lower(): variable
+    for variable in (
+        Variable("application_name", "", _text, "what the client calls itself", report=True),
+        Variable("client_encoding", "UTF8", _only("UTF8", "UTF-8", "UNICODE"), "UTF8 only", report=True),
+        Variable(
+            "client_min_messages",
+            "notice",
+            _only(
+                "notice", "warning", "error", "log", "info", "debug1", "debug2", "debug3", "debug4", "debug5"
+            ),
+            "notices below it are not sent",
+        ),
+        Variable("DateStyle", "ISO, MDY", _datestyle, "ISO only", report=True),
+        Variable(
+            "TimeZone", "UTC", _timezone, "zone in which timestamptz is shown", report=True, duckdb="TimeZone"
+        ),
+        Variable("IntervalStyle", "postgres", _only("postgres"), "postgres only", report=True),
+        Variable("bytea_output", "hex", _only("hex"), "hex only"),
+        Variable("extra_float_digits", "1", _whole(-15, 3), "floats are always shortest and exact"),
+        Variable("integer_datetimes", "on", _fixed, "fixed", report=True),
+        Variable("standard_conforming_strings", "on", _boolean_only("on"), "on only", report=True),
+        Variable("escape_string_warning", "on", _boolean, "no effect: there are no such warnings"),
+        Variable("backslash_quote", "safe_encoding", _only("safe_encoding", "off"), "safe_encoding only"),
+        Variable("server_version", SERVER_VERSION, _fixed, "the PostgreSQL version spoken", report=True),
+        Variable("server_version_num", "150000", _fixed, "the same as a number"),
+        Variable("server_encoding", "UTF8", _fixed, "fixed", report=True),
+        Variable("is_superuser", "on", _fixed, "fixed", report=True),
+        Variable("session_authorization", "", _fixed, "the user of the session", report=True),
+        Variable("in_hot_standby", "off", _fixed, "fixed", report=True),
+        Variable(DEFAULT_READ_ONLY, "off", _boolean, "transactions write nothing", report=True),
+        Variable(READ_ONLY, "off", _boolean, "the open transaction writes nothing"),
+        Variable("default_transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
+        Variable("transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
+        Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
+        Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
+        Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
+        Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
+        Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
+        Variable("jit", "off", _boolean_only("off"), "off only: drivers ask for it before they read types"),
+        Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
+        Variable(
+            "statement_timeout",
+            "0",
+            _milliseconds,
+            "longest run of a statement, ms; 0 is no end",
+            duckdb="max_execution_time",
+        ),
+        Variable("lock_timeout", "10000", _milliseconds, "longest wait for a lock, ms; 0 is the default"),
+        Variable(
+            "idle_in_transaction_session_timeout",
+            "60000",
+            _milliseconds,
+            "a session idle in a transaction for longer is ended, ms; 0 is never",
+        ),
+        Variable(
+            "search_path",
+            "main",
+            _search_path,
+            "where unqualified names are looked up",
+            duckdb="search_path",
+        ),
+        Variable("schema", "main", _one, "where unqualified names are made", duckdb="schema"),
+        Variable(INTEGER_DIVISION, "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb=INTEGER_DIVISION),
+        Variable(ANNOTATION, "", _annotation, "a JSON object that marks the events of what is written"),
+        Variable(TRACE, "", _trace, "an id that stands in the logs of all nodes that work for the session"),
+        Variable(
+            "default_null_order",
+            "nulls_last",
+            _only("nulls_last", "nulls_first"),
+            "where ORDER BY puts NULLs",
+            duckdb="default_null_order",
+        ),
+    )
+}
+# Other names of the same settings.
+ALIASES = {
+    "time zone": "timezone",
+    "names": "client_encoding",
+    "session characteristics as transaction": "default_transaction_isolation",
+    "transaction isolation level": "transaction_isolation",
+}
+
+
+def variable(name: str) -> Variable:
+    """The setting of this name.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    key = name.lower()
+    key = ALIASES.get(key, key)
+    found = VARIABLES.get(key)
+    if found is None:
+        near = [] if key in SHOWN else difflib.get_close_matches(key, VARIABLES, 1)
+        raise UndefinedObject(
+            f'unrecognized configuration parameter "{name}"',
+            hint=f"Did you mean {VARIABLES[near[0]].name}?" if near else SHOWN.get(key),
+        )
+    return found
+
+
+class Variables:
+    """The present values of one session's settings, and what a transaction block puts back."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
+        self.defaults.update(given)
+        self.values = dict(self.defaults)
+        self._at_start: set[str] = set()  # what the client began with
+        self._at_begin: dict[str, str] | None = None  # the open block's
+        self._local: dict[str, str] = {}  # what was there before SET LOCAL
+        self._changes: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        return self.values[name.lower()]
+
+    def change(self, key: str, value: str, *, report: bool, local: bool) -> None:
+        """A setting has a new value.
+
+        Args:
+            report: the client is told.
+            local: until the end of the open block.
+        """
+        if local and key not in self._local:
+            self._local[key] = self.values[key]
+        self.values[key] = value
+        if key == DEFAULT_READ_ONLY and self._at_begin is None:
+            self.values[READ_ONLY] = value
+        if report:
+            self._changes[VARIABLES[key].name] = value
+
+    def check(self, name: str, values: tuple[str, ...] | None) -> None:
+        """Refuse what SET would refuse.
+
+        Raises:
+            UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
+        """
+        found = variable(name)
+        if values is not None:
+            found.read(found.name, values)
+
+    def started(self) -> None:
+        """The session has begun: what it was begun with are its defaults, and no news."""
+        self._at_start = {
+            key
+            for key, value in self.values.items()
+            if value != self.defaults[key] and VARIABLES[key].read is not _fixed
+        }
+        if self.values["application_name"]:
+            self._at_start.add("application_name")
+        self.defaults = dict(self.values)
+        self._changes.clear()
+
+    @property
+    def annotation(self) -> str | None:
+        """What marks the events of what is written now."""
+        return self.values[ANNOTATION] or None
+
+    @property
+    def integer_division(self) -> bool:
+        """How DuckDB parses `/` now: what it has parsed before stays as it was."""
+        return self.values[INTEGER_DIVISION] == "on"
+
+    def block_begins(self) -> None:
+        """What is changed from now on comes back at ROLLBACK."""
+        self._at_begin = dict(self.values)
+
+    def block_ends(self, *, committed: bool) -> dict[str, str]:
+        """The block is over: the values that settings must have now."""
+        before, self._at_begin = self._at_begin, None
+        local, self._local = self._local, {}
+        found = {**self.values, **local} if local else {}
+        if not committed and before is not None:
+            found = before
+        # Each transaction begins as the default says.
+        self.values[READ_ONLY] = found.get(DEFAULT_READ_ONLY, self.values[DEFAULT_READ_ONLY])
+        found.pop(READ_ONLY, None)
+        return found
+
+    def take_changes(self) -> dict[str, str]:
+        """Reported settings that have changed since the last time."""
+        changes, self._changes = self._changes, {}
+        return changes
+
+    def shown(self, name: str) -> str:
+        """A value as SHOW has it: a time with the largest unit that it is a whole number of."""
+        value = self[name]
+        if VARIABLES[name.lower()].read is not _milliseconds or value == "0":
+            return value
+        whole = next((u for u in UNITS if int(value) % u[0] == 0), (1, "ms"))
+        return f"{int(value) // whole[0]}{whole[1]}"
+
+    def source(self, name: str) -> str:
+        """Where a value comes from, in the words of PostgreSQL's pg_settings."""
+        key = name.lower()
+        if self.values[key] != self.defaults[key]:
+            return "session"
+        return "default" if key not in self._at_start else "client"
+
+    def milliseconds(self, name: str) -> int:
+        """A setting that is a time."""
+        return int(self.values[name])
+
+    def reported(self) -> dict[str, str]:
+        """What a client is told at its start."""
+        return {variable.name: self.values[key] for key, variable in VARIABLES.items() if variable.report}

@@ -1,1 +1,0 @@
-"""What a query does with its stream scans, and so what it says of the read position."""

@@ -1,0 +1,201 @@
+"""DECLARE, FETCH, MOVE and CLOSE of cursors, which may be a driver's named portals too.
+
+A cursor's query begins with its DECLARE, so that it sees what is there then, and gives rows as they are
+fetched: forward only, or with SCROLL in any direction (scrolling.py). Source: docs/sql.md, "Cursors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...engine.errors import DucktailError, NoActiveTransaction, NotSupported, WrongState
+from ...engine.waiting import Waiting
+from ..results.results import Result, ResultBatch
+from ..results.scrolling import Scroll, ScrollSource
+from ..session_state.context import Context, Runner
+from ..session_state.portals import Portal
+from ..session_state.statement import ParsedStatement, check_described
+from ..text.classified import CursorFacts, Kind
+
+Values = tuple[object, ...]
+UNDER_WAY = "A FETCH of it failed, or was given up, before its client had all of its rows."
+SCROLL_HINT = "DECLARE it with SCROLL to go back."
+
+
+def _facts(statement: ParsedStatement) -> CursorFacts:
+    facts = statement.classified.cursor
+    assert facts is not None
+    return facts
+
+
+def named(session: Context, statement: ParsedStatement) -> Portal | None:
+    """The portal that a FETCH, MOVE or CLOSE names, if there is one."""
+    facts = _facts(statement)
+    return None if facts.name is None or facts.inner else session.portals.get(facts.name)
+
+
+def run_with(runners: dict[Kind, Runner]) -> Runner:
+    """The runner of statements about cursors, with the runners of what they are over."""
+
+    def start(session: Context, portal: Portal) -> Waiting[Result]:
+        # Its rows are taken by FETCH: none are wanted of another node before that.
+        session.first_rows = 0
+        try:
+            result = yield from runners[portal.statement.classified.kind](
+                session, portal.statement, tuple(portal.parameters)
+            )
+        finally:
+            session.first_rows = None
+        portal.result = result
+        if portal.scroll:
+            source = result.source = ScrollSource(result.source, session.cursors.spool)
+            portal.scrolled = Scroll(result, source)
+            portal.free = source.free
+        session.kept(result)
+        return result
+
+    def declare(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+        facts = _facts(statement)
+        assert facts.name is not None
+        if not facts.hold and (not session.block.begun or session.block.piped):
+            raise NoActiveTransaction("DECLARE CURSOR can only be used in transaction blocks")
+        try:
+            inner = yield from session.parse(facts.inner)
+            if inner.classified.error is not None:
+                raise inner.classified.error
+            if inner.classified.kind is not Kind.READ:
+                raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
+            inner = inner.declared(statement.parameter_types_given)
+            if parameters:
+                _ = inner.description  # What the parameters are cast to is told by binding.
+            text = statement.text
+            portal = Portal(inner, parameters, facts.binary, facts.hold, scroll=facts.scroll, text=text)
+            session.portals.add(facts.name, portal)
+            try:
+                result = yield from start(session, portal)
+                if not session.block.begun:
+                    # The statement is a transaction of its own, which the cursor outlives.
+                    portal.ours = False
+                    session.portals.keep_held(session.cursors.keep_rest)
+            except BaseException:
+                session.portals.remove(facts.name)
+                raise
+        except DucktailError as error:
+            if error.position is not None:
+                error.position += facts.offset
+            raise
+        assert result.columns is not None
+        return Result.command("DECLARE CURSOR")
+
+    def fetch(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+        facts = _facts(statement)
+        assert facts.name is not None
+        portal = session.portals.find(facts.name)
+        if portal.result is None and portal.statement.columns is not None:
+            yield from start(session, portal)
+        if portal.result is None or portal.result.columns is None:
+            raise WrongState(f'portal "{facts.name}" cannot be run')
+        rows = _rows(portal, facts)
+        if statement.classified.verb == "MOVE":
+            moved = sum(batch.row_count for batch in rows)
+            portal.result.suspend()
+            return Result.command(f"MOVE {moved}")
+        result = _fetched(portal, portal.result, rows)
+        result.formats = (1,) if portal.binary else ()
+        check_described(statement, result)
+        return result
+
+    def close(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+        name = _facts(statement).name
+        if name is None:
+            session.portals.clear()
+            return Result.command("CLOSE CURSOR ALL")
+        session.portals.find(name)
+        session.portals.remove(name)
+        return Result.command("CLOSE CURSOR")
+        yield
+
+    verbs: dict[str, Runner] = {
+        "DECLARE CURSOR": declare,
+        "FETCH": fetch,
+        "MOVE": fetch,
+        "CLOSE CURSOR": close,
+    }
+
+    def run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+        return (yield from verbs[statement.classified.verb](session, statement, parameters))
+
+    return run
+
+
+def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:
+    """The rows that a FETCH or MOVE takes.
+
+    Raises:
+        WrongState: 55000, the way leads back, and the cursor was not made for that.
+    """
+    if portal.scrolled is not None:
+        return portal.scrolled.rows(facts.way, facts.count)
+    skipped, count = _way(portal, facts)
+    for _ in _forward(portal, skipped):
+        pass
+    return _forward(portal, count)
+
+
+def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
+    """How many rows are passed over, and how many are then taken (None: all that are left).
+
+    Raises:
+        WrongState: 55000, the way leads back.
+    """
+    count = facts.count
+    if facts.way == "FORWARD" and (count is None or count > 0):
+        return 0, count
+    if facts.way == "RELATIVE" and count is not None and count > 0:
+        return count - 1, 1
+    if facts.way == "ABSOLUTE" and count is not None and count > portal.given:
+        return count - portal.given - 1, 1
+    raise WrongState("cursor can only scan forward", hint=SCROLL_HINT)
+
+
+def _forward(portal: Portal, count: int | None) -> Iterator[ResultBatch]:
+    """The next rows, at most `count`."""
+    left = count
+    while left is None or left:
+        batch = portal.take(left)
+        if batch is None:
+            return
+        left = None if left is None else left - batch.row_count
+        yield batch
+
+
+def _fetched(portal: Portal, taken: Result, rows: Iterator[ResultBatch]) -> Result:
+    """The answer of a FETCH; where its client does not get it whole, the portal's query has failed."""
+
+    def ended(complete: bool) -> None:
+        if complete:
+            taken.suspend()
+
+    return Result(
+        tuple(portal.columns),
+        _Fetched(rows),
+        lambda rows: f"FETCH {rows}",
+        on_end=ended,
+        on_fail=lambda: taken.fail(WrongState("the cursor cannot be run", detail=UNDER_WAY)),
+        on_suspend=taken.suspend,
+    )
+
+
+class _Fetched:
+    """The rows of one FETCH."""
+
+    def __init__(self, rows: Iterator[ResultBatch]) -> None:
+        self._rows = rows
+
+    def next(self, limit: int | None) -> ResultBatch | None:
+        """The next of them."""
+        return next(self._rows, None)
+
+    def close(self) -> None:
+        """The portal keeps the rest."""
+        self._rows = iter(())

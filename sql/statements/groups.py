@@ -1,0 +1,451 @@
+"""CREATE, ALTER, DROP and DESCRIBE CONSUMER GROUP. Source: docs/groups.md.
+
+Each is part of the transaction that it stands in: others see it at COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+from functools import partial
+from itertools import chain
+
+import duckdb
+
+from ...engine import rights_changes
+from ...engine.catalog import rights
+from ...engine.catalog.copies import Copy
+from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
+from ...engine.definitions import groups, parking
+from ...engine.definitions.start_positions import StartPosition, check_partitions, lsns_at
+from ...engine.definitions.whole_copies import copy_of, leave_copy, present_stream
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.queries import ask, ask_maybe
+from ...engine.errors import (
+    DuplicateObject,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    UndefinedObject,
+)
+from ...engine.schema import LIVE_VIEWS
+from ...engine.transactions.offset_moves import lock_group
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..cluster import offset_shares
+from ..cluster.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
+from ..language import statements as st
+from ..language.position_text import parse_after, require_one_lsn
+from ..peers.part import Part
+from ..reading.commit_offsets import committed_lsns
+from ..reading.whole_copies import check_copies, create_with_copy
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.run_text import Values, number, text, text_rows, value_of
+from .show import DESCRIBE_COLUMNS, SEEK_COLUMNS
+from .streams import owner_of_made
+
+
+def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
+    """CREATE CONSUMER GROUP."""
+    stream = session.names.stream(made.stream.parts, made.stream.position)
+    name = text(made.group, parameters)
+    if not name:
+        raise InvalidParameterValue("a consumer group's name must not be empty")
+    with_copy = made.start.kind == "snapshot"
+    on_gap = made.options.text("on_gap") or "error"
+    on_park = made.options.text("on_park") or "event"
+    _check_on_park(stream, on_park)
+    timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
+    _check_on_gap(session, stream, on_gap, on_park)
+
+    def make(transaction: Transaction, present: Stream, start: StartPosition, copy: Copy | None) -> None:
+        uid = None if session.part is None else session.part.uid
+        groups.create_group(
+            session.database, transaction, present, name, start, on_gap, timeout_ms, on_park, uid, copy
+        )
+        _owned(session, transaction, present, name)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        present = yield from _with_writer_lock(session, transaction, stream)
+        make(transaction, present, start, None)
+
+    try:
+        if with_copy:
+            check_copies(session, stream, "START SNAPSHOT")
+            session.block.refuse_within("CREATE CONSUMER GROUP ... START SNAPSHOT")
+            groups.check_new(session.database, None, stream, name)
+            yield from create_with_copy(session, stream, make)
+        else:
+            start = _start(session, stream, made.start, parameters)
+            yield from session.block.unit(work)
+    except DuplicateObject:
+        if not made.if_not_exists or session.block.begun:
+            raise
+        session.notices.add(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
+    return Result.command("CREATE CONSUMER GROUP")
+
+
+def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
+    """Whether a group of these options can be.
+
+    Raises:
+        NotSupported: 0A000. InsufficientPrivilege: 42501.
+    """
+    if on_gap != "snapshot":
+        return
+    check_copies(session, stream, "on_gap = 'snapshot'")
+    if on_park == "key":
+        raise NotSupported(
+            "on_gap = 'snapshot' is not supported with on_park = 'key'",
+            detail="What stands behind a parked key would be missing from the copy.",
+            hint="Take on_park = 'event'.",
+        )
+
+
+def _owned(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
+    """A group belongs to who made it."""
+    item, owner = rights.group_item(stream.schema, stream.name, name), owner_of_made(session)
+    if owner is not None:
+        rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
+
+
+def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> StartPosition:
+    """The place of START; after an LSN it is one for all partitions."""
+    if place.kind == "after":
+        assert place.value is not None
+        lsn = number(place.value, parameters, "AFTER")
+        return StartPosition("after", dict.fromkeys(range(stream.partitions), lsn))
+    return _place(session, place, parameters, range(stream.partitions))
+
+
+def _place(
+    session: Context, place: st.Place, parameters: Values, partitions: Sequence[int], one: bool = False
+) -> StartPosition:
+    """A place with its values; an LSN is one for all of these partitions, and with `one` no map may stand."""
+    if place.kind == "timestamp":
+        assert place.value is not None
+        return StartPosition("timestamp", at_us=timestamp_us(session, text(place.value, parameters)))
+    if place.kind != "after":
+        return StartPosition(place.kind)
+    assert place.value is not None
+    value = value_of(place.value, parameters)
+    after = parse_after(value if isinstance(value, int) else str(value))
+    if one:
+        require_one_lsn(after)
+    if isinstance(after, int):
+        return StartPosition("after", dict.fromkeys(partitions, after))
+    return StartPosition("after", after)
+
+
+def _seek_place(
+    session: Context, stream: Stream, asked: st.SeekGroup, parameters: Values, partitions: Sequence[int]
+) -> StartPosition:
+    """The place of SEEK, a bookmark's as well."""
+    if asked.to.kind != "bookmark":
+        return _place(session, asked.to, parameters, partitions, asked.partition is not None)
+    name = str(asked.to.value)
+    lsns = session.access.bookmark(stream, name, session.block.transaction).lsns
+    if session.part is not None:
+        # Of other nodes' partitions nothing is known here.
+        lsns = {partition: lsns[partition] for partition in partitions}
+    return StartPosition("after", lsns)
+
+
+def timestamp_us(session: Context, literal: str) -> int:
+    """A timestamp's text in the session's time zone, as microseconds since 1970 UTC.
+
+    Raises:
+        InvalidTextRepresentation: 22P02, it is none, or is not a point in time.
+    """
+    try:
+        row = ask(session.meta, "SELECT epoch_us($1::TIMESTAMPTZ)", [literal])
+    except duckdb.Error as error:
+        raise InvalidTextRepresentation(
+            f'invalid timestamp: "{literal}"', detail=translated(error).message
+        ) from error
+    if row[0] is None:
+        raise InvalidTextRepresentation(f'invalid timestamp: "{literal}"')
+    return int(row[0])
+
+
+def _with_writer_lock(session: Context, transaction: Transaction, stream: Stream) -> Waiting[Stream]:
+    """A group begins or ends at one place of the commit order, and all before it is readable.
+
+    Returns:
+        The stream as it is there: it may have got another name while this waited.
+
+    Raises:
+        UndefinedObject: 42704, it has been dropped.
+    """
+    yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+    yield from session.database.commits.wait_readable()
+    return present_stream(session.database, stream)
+
+
+def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
+    """DROP CONSUMER GROUP."""
+    stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
+    name = text(dropped.group, parameters)
+
+    def drop(transaction: Transaction, present: Stream, group: Group) -> None:
+        groups.drop_group(session.database, transaction, group)
+        if session.database.rights.users:
+            item = rights.group_item(present.schema, present.name, group.name)
+            rights_changes.add(session.database, transaction, rights_changes.Forget(item))
+
+    if dropped.if_exists and not _there_is(session, stream, name):
+        session.notices.add(f'consumer group "{name}" does not exist, skipping')
+        return Result.command("DROP CONSUMER GROUP")
+    yield from _on_locked_group(session, stream, name, drop)
+    return Result.command("DROP CONSUMER GROUP")
+
+
+def _there_is(session: Context, stream: Stream, name: str) -> bool:
+    try:
+        session.access.group(stream, name, session.block.transaction, use=False)
+    except UndefinedObject:
+        return False
+    return True
+
+
+def _check_on_park(stream: Stream, on_park: str | None) -> None:
+    """Refuse what would set one table's events aside behind another's of an equal key.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    if on_park == "key" and stream.several is not None:
+        raise NotSupported(
+            f"on_park = 'key' is not supported for stream \"{stream.name}\": it is over several tables",
+            detail="Rows of two tables may have the same key.",
+            hint="Take on_park = 'event'; or make a stream on each table.",
+        )
+
+
+def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... SET (option = value)."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    name = text(asked.group, parameters)
+    on_gap, timeout_ms = asked.options.text("on_gap"), asked.options.integer("session_timeout")
+    on_park = asked.options.text("on_park")
+    _check_on_park(stream, on_park)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        present = present_stream(session.database, stream)
+        group = session.access.group(present, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
+        changed = replace(
+            group,
+            on_gap=on_gap or group.on_gap,
+            session_timeout_ms=timeout_ms or group.session_timeout_ms,
+            on_park=on_park or group.on_park,
+        )
+        if on_gap is not None or on_park is not None:
+            _check_on_gap(session, present, changed.on_gap, changed.on_park)
+        groups.set_group(session.database, transaction, group, changed)
+
+    yield from session.block.unit(work)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... SEEK; answers what has moved, with DRY RUN what would."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    name = text(asked.group, parameters)
+    partitions = list(range(stream.partitions))
+    if asked.partition is not None:
+        partitions = [number(asked.partition, parameters, "PARTITION")]
+        check_partitions(stream, partitions)
+    owners = spread(session, stream)
+    if owners is not None:
+        partition = None if asked.partition is None else partitions[0]
+        to = asked.to if asked.to.value is None else replace(asked.to, value=_plain(asked.to, parameters))
+        whole = replace(asked, group=name, partition=partition, to=to)
+        shares = offset_shares.seek_shares(session, stream, owners, whole, partition)
+        if shares is not None:
+            here = partial(_seek_here, session)
+            rows = yield from offset_shares.run_shares(session, stream, owners, shares, here, "moved")
+            return _moved([groups.Shift(*map(_number, row)) for row in sorted(chain(*rows.values()))])
+    if session.part is not None:
+        partitions = own_partitions(session, stream, partitions)
+    place = _seek_place(session, stream, asked, parameters, partitions)
+
+    def plan(transaction: Transaction | None, group: Group) -> list[groups.Shift]:
+        copy = copy_of(session.database, transaction, group)
+        to = lsns_at(session.database, transaction, stream, place, copy)
+        chosen = {partition: lsn for partition, lsn in to.items() if partition in partitions}
+        within = copy if place.kind == "after" else None
+        present = committed_lsns(session, stream, group)
+        return groups.shifts(session.database, stream, present, chosen, (copy, within))
+
+    # What was committed before this statement is readable, so it may be skipped.
+    yield from session.database.commits.wait_readable()
+    if asked.dry_run:
+        group = session.access.group(stream, name, session.block.transaction)
+        return _moved(plan(session.block.transaction, group))
+
+    def work(transaction: Transaction) -> Waiting[list[groups.Shift]]:
+        group = session.access.group(stream, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
+        moved = plan(transaction, group)
+        key = (stream.stream_id, group.group_id)
+        session.positions.seeking(key, transaction=session.block.begun)
+        groups.seek(session.database, transaction, group, moved, _restamp(session, key))
+        leave_copy(session.database, transaction, group, _left(session, transaction, group, place, moved))
+        return moved
+
+    return _moved((yield from session.block.unit(work)))
+
+
+def _left(
+    session: Context,
+    transaction: Transaction,
+    group: Group,
+    place: StartPosition,
+    moved: Sequence[groups.Shift],
+) -> set[int]:
+    """The partitions in which a SEEK leaves the group's whole copy: only an LSN of it is a place in it."""
+    copy = copy_of(session.database, transaction, group)
+    if copy is None:
+        return set()
+    return {s.partition for s in moved if place.kind != "after" or not copy.left(s.partition, s.to_lsn)}
+
+
+def _plain(place: st.Place, parameters: Values) -> st.Scalar:
+    """The value of a place, a parameter's as one that may stand in a text."""
+    assert place.value is not None
+    value = value_of(place.value, parameters)
+    return value if isinstance(value, int) else str(value)
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _seek_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
+    """This node's own share of a SEEK."""
+    assert isinstance(asked, st.SeekGroup)
+    return rows_of((yield from seek_group(session, asked, ())))
+
+
+def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
+    return lambda seeks: session.positions.seeked(key, seeks)
+
+
+def _moved(shifts: list[groups.Shift]) -> Result:
+    return text_rows(SEEK_COLUMNS, [astuple(shift) for shift in shifts], "ALTER CONSUMER GROUP")
+
+
+def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... PARK."""
+    reason = None if asked.reason is None else text(asked.reason, parameters)
+    place = number(asked.partition, parameters, "PARTITION"), number(asked.lsn, parameters, "AT")
+
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    whole = replace(asked, partition=place[0], lsn=place[1], reason=reason)
+    if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
+        return Result.command("ALTER CONSUMER GROUP")
+
+    def park(transaction: Transaction, present: Stream, group: Group) -> None:
+        if 0 <= place[0] < present.partitions:
+            # It may have been given since the statement began; a copy here would be lost then.
+            check_owned(session, present, [place[0]])
+        committed = committed_lsns(session, present, group)
+        parking.park(session.database, transaction, present, group, place, reason, committed)
+        session.positions.set_aside((stream.stream_id, group.group_id), place[1])
+
+    yield from _on_locked_group(session, stream, text(asked.group, parameters), park)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def release_events(session: Context, asked: st.Release, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... RELEASE."""
+    lsn = None if asked.lsn is None else number(asked.lsn, parameters, "AT")
+    place = number(asked.partition, parameters, "PARTITION"), lsn
+
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    whole = replace(asked, partition=place[0], lsn=lsn)
+    if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
+        return Result.command("ALTER CONSUMER GROUP")
+
+    def release(transaction: Transaction, present: Stream, group: Group) -> None:
+        if not parking.release(session.database, transaction, present, group, place):
+            session.notices.add(
+                f'consumer group "{group.name}" has no parked events in partition {place[0]}, skipping'
+            )
+
+    yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def _by_owner(
+    session: Context, stream: Stream, asked: st.Park | st.Release, partition: int, group: str
+) -> Waiting[bool]:
+    """Have the owner of a partition do what is about it, where that is another node.
+
+    Raises:
+        NotSupported: 0A000, in a transaction block.
+    """
+    owners = spread(session, stream)
+    if owners is None or partition >= stream.partitions or owners.of(partition) == owners.local:
+        return False
+    node = owners.of(partition)
+    offset_shares.refuse_block(session, stream, owners, {node: [partition]}, "set aside events")
+    whole = replace(asked, stream=offset_shares.name_of(stream), group=group)
+    share = offset_shares.Share(whole, Part(owners.epoch), [partition])
+    yield from offset_shares.run_shares(
+        session, stream, owners, {node: share}, partial(_seek_here, session), "changed"
+    )
+    return True
+
+
+def _on_locked_group(
+    session: Context, stream: Stream, name: str, do: Callable[[Transaction, Stream, Group], None]
+) -> Waiting[None]:
+    """Change a group in a transaction that holds it and the writer lock."""
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        session.database.topics.keep_epoch(transaction)
+        present = yield from _with_writer_lock(session, transaction, stream)
+        check_held(session, present)
+        group = session.access.group(present, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
+        do(transaction, present, group)
+
+    yield from session.block.unit(work)
+
+
+def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:
+    """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    group = session.access.group(stream, text(asked.group, parameters), None, use=False)
+    yield from session.database.commits.wait_readable()
+    names = [name for name, _ in LIVE_VIEWS["consumer_groups"]]
+    row = ask_maybe(
+        session.meta,
+        f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)}, "
+        "(SELECT sum(trimmed_unread)::BIGINT::VARCHAR FROM ducktail.offsets AS o "
+        "WHERE (o.schema_name, o.stream_name, o.group_name) = (g.schema_name, g.stream_name, g.group_name)) "
+        "FROM ducktail.consumer_groups AS g "
+        "WHERE schema_name = $1 AND stream_name = $2 AND group_name = $3",
+        [stream.schema, stream.name, group.name],
+    )
+    assert row is not None
+    rows = list(zip([*names, "trimmed_unread"], row, strict=True))
+    copy = session.database.catalog.copies.get(group.group_id)
+    if copy is not None:
+        standing = session.database.offsets.positions(group.group_id)
+        left = sum(copy.left(number, at.lsn) for number, at in standing.items())
+        facts = {"first_lsn": copy.first_lsn, "last_lsn": copy.last_lsn, "rows": copy.rows, "rows_left": left}
+        rows += [(f"copy_{name}", str(value)) for name, value in facts.items()]
+    if session.part is not None:
+        rows.append(("session_timeout_ms", str(group.session_timeout_ms)))
+        item = rights.group_item(stream.schema, stream.name, group.name)
+        rows.append(("owner", session.database.rights.owners.get(item)))
+    if stream.topic and session.database.cluster.placement.epoch:
+        rows.append(("identity", session.database.identities.of(group.group_id)))
+    return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE CONSUMER GROUP")

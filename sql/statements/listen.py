@@ -1,0 +1,72 @@
+"""LISTEN, UNLISTEN and NOTIFY. Source: docs/sql.md, "Notifications"."""
+
+from __future__ import annotations
+
+from ...engine.errors import InvalidParameterValue, NotSupported
+from ...engine.notifications import Notification
+from ...engine.waiting import Waiting
+from ..cluster.listing import check_heard
+from ..cluster.shares import in_cluster
+from ..language import statements as st
+from ..results.results import Result
+from ..session_state.context import Context
+
+# PostgreSQL's bounds of a NOTIFY.
+CHANNEL_BYTES_MAX = 63
+PAYLOAD_BYTES_MAX = 7_999
+
+
+def _wants_wire(session: Context, what: str) -> None:
+    if not session.wire:
+        raise NotSupported(
+            f"{what} wants a connection over the wire",
+            hint="In process a read with WAIT, or a loop of reads, tells of new events.",
+        )
+
+
+def _channel(name: str) -> str:
+    if len(name.encode()) > CHANNEL_BYTES_MAX:
+        raise InvalidParameterValue("channel name too long")
+    return name
+
+
+def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """LISTEN channel; a stream's name is the stream.
+
+    Raises:
+        InvalidParameterValue: 22023, the name is too long. NotSupported: 0A000, in process, or a stream of
+            another node.
+    """
+    _wants_wire(session, "LISTEN")
+    channel = _channel(node.channel)
+    if in_cluster(session):
+        yield from check_heard(session, channel)
+    stream = session.names.find_stream((channel,))
+    number = None if stream is None else stream.stream_id
+    session.listening.do(
+        lambda hub, listener: hub.listen(listener, channel, number), later=session.block.begun
+    )
+    return Result.command("LISTEN")
+
+
+def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """UNLISTEN { channel | * }"""
+    session.listening.do(
+        lambda hub, listener: hub.unlisten(listener, node.channel), later=session.block.begun
+    )
+    return Result.command("UNLISTEN")
+    yield
+
+
+def notify(session: Context, node: st.Notify, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """NOTIFY channel [, 'payload']; of streams the database itself tells.
+
+    Raises:
+        InvalidParameterValue: 22023, the channel's name or the payload is too long.
+    """
+    if len(node.payload.encode()) > PAYLOAD_BYTES_MAX:
+        raise InvalidParameterValue("payload string too long")
+    note = Notification(session.id, _channel(node.channel), node.payload)
+    session.listening.say(note, later=session.block.begun)
+    return Result.command("NOTIFY")
+    yield

@@ -1,0 +1,318 @@
+"""SET, RESET, SHOW and DISCARD of settings. Source: docs/settings.md, "Session settings"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import TABLE, TEMPORARY
+from ...engine.duck.queries import ask_maybe
+from ...engine.duck.table_shape import RELATIONS, RESERVED_PREFIX
+from ...engine.errors import (
+    ActiveTransaction,
+    CantChangeRuntimeParam,
+    DucktailError,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    UndefinedObject,
+)
+from ...engine.quoting import fold, folded_sql, ident, literal
+from ...engine.settings import ShownSetting, told_everybody
+from ...engine.waiting import Waiting
+from ..results.results import Result, ResultColumn, table_result
+from ..session_state import run_text
+from ..session_state.context import Context
+from ..session_state.names import OURS
+from ..session_state.run_text import query_result, text_rows
+from ..session_state.statement import ParsedStatement
+from ..settings import READ_ONLY, VARIABLES, Variable, variable
+from ..text.classified import SettingFacts
+
+TEXT = "VARCHAR"
+# What sets where names are looked up.
+PATHS = frozenset({"search_path", "schema"})
+# Of SHOW ALL: PostgreSQL's, and where a value comes from.
+ALL_COLUMNS = ("name", "setting", "description", "source")
+
+
+def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *, local: bool) -> None:
+    """Give a setting a value, None for its default.
+
+    Raises:
+        UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
+    """
+    try:
+        found = variable(name)
+    except UndefinedObject as error:
+        if _duckdb_setting(session, name) is not None:
+            raise InsufficientPrivilege(
+                f'setting "{name}" cannot be changed', hint="SHOW ALL lists the settings of a session."
+            ) from error
+        if any(item.name == name.lower() for item in of_the_server(session)):
+            raise CantChangeRuntimeParam(
+                f'setting "{name}" cannot be changed now', hint="It is set where the server is started."
+            ) from error
+        raise
+    key = found.name.lower()
+    if values is None:
+        value = session.variables.defaults[key]
+    else:
+        value = found.read(found.name, values)
+    if key == READ_ONLY:
+        run_text.choose(session, read_only=value == "on")
+    else:
+        apply_value(session, key, value, local=local)
+
+
+def _duckdb_setting(session: Context, name: str) -> str | None:
+    """The value of a setting of DuckDB's own, None where it has none of that name."""
+    sql = "SELECT value FROM system.main.duckdb_settings() WHERE name = $1"
+    row = ask_maybe(session.meta, sql, [name.lower()])
+    return None if row is None else str(row[0])
+
+
+def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
+    """Store a value that has been read, and give it to DuckDB where it follows.
+
+    Raises:
+        DucktailError: DuckDB refuses it.
+    """
+    found = VARIABLES[key]
+    if key in PATHS:
+        _check_path(session, value)
+    if found.duckdb is not None:
+        _set_in_duckdb(session, found, value)
+    session.changed(key, value, report=found.report, local=local)
+    if key in PATHS:
+        session.names.path = _path(value) or ("main",)
+        other = "schema" if key == "search_path" else "search_path"
+        shown = session.names.path[0] if other == "schema" else value
+        session.changed(other, shown, report=False, local=local)
+
+
+def renew_values(session: Context) -> None:
+    """Give the session's settings to new cursors of DuckDB's; what DuckDB alone knows is at its default."""
+    for key, found in VARIABLES.items():
+        value = session.variables.values[key]
+        if found.duckdb is not None and value != found.default:
+            _set_in_duckdb(session, found, value)
+
+
+def restore_values(session: Context, values: Mapping[str, str]) -> None:
+    """Put settings back to what they were."""
+    for key, value in values.items():
+        if session.variables.values.get(key) != value:
+            # A schema of an older search path may be gone.
+            with suppress(DucktailError):
+                apply_value(session, key, value, local=False)
+
+
+def carried(session: Context, name: str, value: str) -> str:
+    """Another node's setting as it is set here: of its search path what is a schema here."""
+    if name not in PATHS or value == "main":
+        return value
+    rows = session.meta.execute(
+        "SELECT schema_name FROM system.main.duckdb_schemas() WHERE database_name = $1",
+        [session.database.catalog_name],
+    ).fetchall()
+    schemas = {fold(schema) for (schema,) in rows}
+    names = [part.rpartition(".")[2].strip('"') for part in _path(value)]
+    seen = [name for name in names if fold(name) in schemas and session.access.sees_schema(name)]
+    return ",".join(map(ident, seen)) or "main"
+
+
+def _path(value: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
+
+
+def _check_path(session: Context, value: str) -> None:
+    """Names without a schema are the user's: not ours, and of no other database.
+
+    Raises:
+        InsufficientPrivilege: 42501. InvalidSchemaName: 3F000, one that the session may not know of.
+    """
+    for part in _path(value):
+        catalog, _, schema = part.rpartition(".")
+        ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
+        if ours or fold(catalog.strip('"')) not in ("", fold(session.database.catalog_name)):
+            raise InsufficientPrivilege(
+                f'"{part}" cannot be on the search path',
+                hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
+            )
+        # To DuckDB the name of a database is its schema main, and the next name is looked for there.
+        database = not catalog and fold(schema) in (TEMPORARY, "system", fold(session.database.catalog_name))
+        if database and not session.names.has_schema(schema):
+            raise InvalidSchemaName(f'schema "{schema}" does not exist')
+        if session.access.limited and not session.access.sees_schema(schema):
+            raise InvalidSchemaName(f'schema "{schema}" does not exist')
+
+
+def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
+    text = {"on": "true", "off": "false"}.get(value) or literal(value)
+    try:
+        for cursor in (session.cursor, session.meta):
+            # Without SESSION some settings of DuckDB change for every cursor of the process.
+            cursor.execute(f"SET SESSION {found.duckdb} = {text}")
+    except duckdb.Error as error:
+        raise translated(error) from error
+
+
+def _set(session: Context, facts: SettingFacts) -> Result:
+    local = facts.scope == "LOCAL"
+    if local and not session.block.begun:
+        session.notices.add(
+            "SET LOCAL can only be used in transaction blocks", severity="WARNING", sqlstate="25P01"
+        )
+        return Result.command("SET")
+    set_variable(session, facts.name, facts.values, local=local)
+    return Result.command("SET")
+
+
+def _reset(session: Context, facts: SettingFacts) -> Result:
+    if facts.name == "all":
+        for key, value in session.variables.defaults.items():
+            if session.variables.values[key] != value and key != READ_ONLY:
+                apply_value(session, key, value, local=False)
+    else:
+        set_variable(session, facts.name, None, local=False)
+    return Result.command("RESET")
+
+
+def _show(session: Context, facts: SettingFacts) -> Result:
+    if facts.name == "all":
+        found = [(v.name, session.variables.shown(v.name), v.about, session.variables.source(v.name))
+                 for v in VARIABLES.values()]  # fmt: skip
+        found += [(item.name, item.setting, item.about, item.source) for item in of_the_server(session)]
+        found.sort(key=lambda row: row[0].lower())
+        table = pa.table(dict(zip(ALL_COLUMNS, zip(*found, strict=True), strict=True)))
+        return table_result([ResultColumn(name, TEXT) for name in ALL_COLUMNS], table, lambda _: "SHOW")
+    name, value = _shown(session, facts.name)
+    return text_rows([(name, TEXT)], [(value,)], "SHOW")
+
+
+def _shown(session: Context, asked: str) -> tuple[str, str]:
+    """Name and value of a setting: a session's, the server's, or one of DuckDB's.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    try:
+        found = variable(asked)
+    except UndefinedObject:
+        served = [item.setting for item in of_the_server(session) if item.name == asked.lower()]
+        value = served[0] if served else _duckdb_setting(session, asked)
+        if value is None:
+            raise
+        return asked, value
+    return found.name, session.variables.shown(found.name)
+
+
+def of_the_server(session: Context) -> tuple[ShownSetting, ...]:
+    """The server's settings as far as the session is told of them."""
+    rows = session.database.shown_settings
+    return rows if session.access.superuser else told_everybody(rows)
+
+
+def _discard(session: Context, facts: SettingFacts) -> Result:
+    """DISCARD ALL | PLANS | SEQUENCES | TEMP: what a connection pool says between two users."""
+    if facts.name == "all":
+        if session.block.begun and not session.block.implicit:
+            raise ActiveTransaction("DISCARD ALL cannot run inside a transaction block")
+        session.prepared.clear()
+        session.positions.clear()
+        session.portals.clear()
+        session.listening.close()
+        _reset(session, SettingFacts(None, "all", None))
+    if facts.name in ("all", "temp", "temporary"):
+        if session.block.begun and session.names.temporary:
+            session.block.touched()
+        # What a program has registered is its own, and stays until it takes it back.
+        for name in sorted(name for name in session.names.temporary if name not in session.frames):
+            _drop_temporary(session, name)
+            session.names.temporary.discard(name)
+    return Result.command(f"DISCARD {facts.name.upper()}")
+
+
+def _drop_temporary(session: Context, name: str) -> None:
+    """Drop the session's temporary table or view of a name, if it still is."""
+    kinds = session.cursor.execute(
+        f"SELECT kind FROM {RELATIONS} WHERE database_name = 'temp' AND {folded_sql('table_name')} = $1",
+        [fold(name)],
+    ).fetchall()
+    for (kind,) in kinds:
+        session.cursor.execute(f"DROP {kind} temp.main.{ident(name)}")
+
+
+def _set_variable(session: Context, statement: ParsedStatement) -> Result:
+    """SET VARIABLE: DuckDB's own variables, a session's alone.
+
+    Raises:
+        InsufficientPrivilege: 42501, one of ours: by them the catalog knows who asks.
+    """
+    facts = statement.classified.setting
+    if facts is not None and fold(facts.name).startswith(RESERVED_PREFIX):
+        raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
+    try:
+        session.cursor.execute(statement.text).fetchall()
+    except duckdb.Error as error:
+        raise translated(error, statement.text) from error
+    return Result.command("SET")
+
+
+VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
+
+
+def shows_table(session: Context, statement: ParsedStatement) -> bool:
+    """Whether SHOW names a table and no setting: DuckDB describes it then."""
+    facts = statement.classified.setting
+    if statement.classified.verb != "SHOW" or facts is None or fold(facts.name) in VARIABLES:
+        return False
+    return session.names.is_table(facts.name)
+
+
+def run_setting(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """Run one of them."""
+    facts = statement.classified.setting
+    assert facts is not None
+    if shows_table(session, statement):
+        if session.block.begun:
+            session.block.touched()
+        found = session.names.find(TABLE, (facts.name,))
+        text = statement.text if found is None else f"DESCRIBE {found.in_full}"
+        return query_result(session, text, parameters, statement.text if found is None else None)
+    if statement.classified.verb == "SET VARIABLE":
+        if session.block.begun:
+            session.block.touched()
+        return _set_variable(session, statement)
+    return VERBS[statement.classified.verb](session, facts)
+    yield
+
+
+def is_inline(statement: ParsedStatement) -> bool:
+    """Whether it takes no DuckDB work: SHOW and SET of what is the session's own."""
+    facts = statement.classified.setting
+    found = None if facts is None else VARIABLES.get(fold(facts.name))
+    if found is None:
+        return False
+    own = found.duckdb is None and found.name.lower() not in PATHS
+    return statement.classified.verb == "SHOW" or (own and statement.classified.verb in ("SET", "RESET"))
+
+
+def shown_columns(session: Context, statement: ParsedStatement) -> tuple[ResultColumn, ...] | None:
+    """The columns of SHOW, before it runs.
+
+    Raises:
+        UndefinedObject: 42704, no such setting.
+    """
+    facts = statement.classified.setting
+    if statement.classified.verb != "SHOW" or facts is None:
+        return None
+    if facts.name == "all":
+        return tuple(ResultColumn(name, TEXT) for name in ALL_COLUMNS)
+    return (ResultColumn(_shown(session, facts.name)[0], TEXT),)

@@ -1,0 +1,107 @@
+"""SHOW CHANGES FOR a table: a look at what has happened to it, without the name of a stream.
+
+It is a plain read of the stream that says most of the table. Source: docs/sql.md, "SHOW CHANGES".
+"""
+
+from __future__ import annotations
+
+from ...engine.catalog.captured_tables import Captured
+from ...engine.catalog.streams import Stream
+from ...engine.errors import WrongObjectType, WrongState
+from ...engine.log.schema_versions import shown_table
+from ...engine.quoting import ident, literal
+from ...engine.waiting import Waiting
+from ..language import statements as st
+from ..reading import scans
+from ..reading.narrowing import lsn_before
+from ..results.results import Result
+from ..rights import permission
+from ..rights.reach import no_table
+from ..session_state.context import Context
+from ..session_state.run_text import Values, number, value_of
+from .groups import timestamp_us
+
+
+def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:
+    """SHOW CHANGES FOR t [SINCE ...] [LIMIT n]: the retained events of a table, oldest first."""
+    captured, stream = _found(session, asked.table)
+    text = f"SELECT * FROM STREAM {ident(stream.schema)}.{ident(stream.name)}"
+    conditions = [_of_table(session, captured)] if stream.is_part else []
+    limit = None if asked.limit is None else number(asked.limit, parameters, "LIMIT")
+    if asked.since is not None:
+        at_us = _since_us(session, asked.since, parameters)
+        conditions.append(f"lsn > {lsn_before(session, at_us)}")
+        if at_us > session.database.commits.now_us():
+            limit = 0  # It is still to come, whatever is committed until this reads.
+    if conditions:
+        text += f" WHERE {' AND '.join(conditions)}"
+    if limit is not None:
+        text += f" LIMIT {limit}"
+    statement = yield from session.parse(text)
+    permission.check(session, statement, ())
+    return (yield from scans.run_query(session, statement, ()))
+
+
+def _of_table(session: Context, captured: Captured) -> str:
+    """A predicate on events of a stream over several tables: they are of this one, whatever it was called.
+
+    Another of them may have been called so before, or since; and so may it be in the session's transaction.
+    """
+    captured = session.database.catalog.table_by_id(captured.table_id)
+    ends = [*(f" AND lsn < {version.first_lsn}" for version in captured.versions[1:]), ""]
+    called = (
+        f"table_name = {literal(shown_table(version.table.shape))} AND lsn >= {version.first_lsn}{end}"
+        for version, end in zip(captured.versions, ends, strict=True)
+    )
+    return f"({' OR '.join(called)})"
+
+
+def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
+    """A timestamp's text, or milliseconds since 1970, as microseconds since 1970 UTC."""
+    value = value_of(since, parameters)
+    digits = str(value).strip()
+    if isinstance(value, int) or (digits.isascii() and digits.isdecimal()):
+        return number(since, parameters, "SINCE") * 1000
+    return timestamp_us(session, str(value))
+
+
+def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
+    """The table, and the stream that is read: one that has every change of it, with as much as there is.
+
+    Raises:
+        UndefinedTable: 42P01. WrongObjectType: 42809, it is a stream. WrongState: 55000,
+        the table has no such stream that the session may read.
+    """
+    known = session.names.find_stream(name.parts)
+    if known is not None:
+        raise WrongObjectType(
+            f'"{name}" is a {known.kind}, and SHOW CHANGES wants a table',
+            hint=f"SELECT * FROM {known.kind.upper()} {name} reads it.",
+            position=name.position or None,
+        )
+    key = session.names.table_key(name.parts)
+    kind = session.names.kind_of(key)
+    if not session.access.sees(key) or kind is None:
+        raise no_table(name.parts, name.position or None)
+    if kind == "view":
+        raise WrongObjectType(
+            f'"{name}" is a view, and SHOW CHANGES wants a table', position=name.position or None
+        )
+    captured = session.block.tables.get(key)
+    streams = [] if captured is None else [s for s in captured.streams if s.shows_all]
+    readable = [s for s in streams if session.access.may("select", s.key)]
+    if captured is None or not readable:
+        raise WrongState(
+            f'table "{name.last}" has no stream of all its changes',
+            hint="CREATE STREAM s ON t makes one; SHOW STREAMS lists what there is.",
+        )
+    return captured, max(readable, key=lambda stream: _breadth(session, stream))
+
+
+def _breadth(session: Context, stream: Stream) -> tuple[bool, int, bool, int, int]:
+    """How much of a change a stream tells; of two that tell as much the one that goes back further is taken.
+
+    One over several tables is read only where there is no other: the other tables' events are passed over.
+    """
+    begins = max(stream.created_lsn, session.database.buffers.of(stream).edge_lsn)
+    return not stream.is_part, len(stream.columns), stream.before == "full", -begins, -stream.stream_id

@@ -1,0 +1,285 @@
+"""CREATE, ALTER, COMMENT ON and DROP of streams and topics. Source: docs/streams.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from ...engine.catalog.streams import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_COMPACTION_LAG_US,
+    DEFAULT_PARTITIONS_WITH_KEY,
+    DEFAULT_RETENTION_US,
+    DEFAULT_TOMBSTONE_RETENTION_US,
+    TABLES_MAX,
+    Stream,
+)
+from ...engine.definitions import alter, create, drop
+from ...engine.definitions.stream_spec import Keeping, StreamSpec
+from ...engine.duck.objects import TEMPORARY
+from ...engine.duck.queries import ask_maybe
+from ...engine.errors import (
+    InvalidParameterValue,
+    InvalidSchemaName,
+    NotSupported,
+    ProgramLimitExceeded,
+    WrongObjectType,
+)
+from ...engine.quoting import fold, folded_sql
+from ...engine.waiting import Waiting
+from ..language import statements as st
+from ..language.options import COMPACTED, INTERVALS, Options
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.names import Key
+from ..session_state.run_text import Values
+
+T = TypeVar("T")
+
+
+def create_stream(session: Context, made: st.CreateStream, parameters: Values) -> Waiting[Result]:
+    """CREATE STREAM."""
+    session.block.refuse_within("CREATE STREAM")
+    schema, name = session.names.new_name(made.name.parts)
+    if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
+        session.notices.add(f'stream "{name}" already exists, skipping', sqlstate="42710")
+        return Result.command("CREATE STREAM")
+    keys = [_captured_key(session, table) for table in made.tables]
+    twice = next((table for at, table in enumerate(made.tables) if keys[at] in keys[:at]), None)
+    if twice is not None:
+        raise InvalidParameterValue(f'table "{twice.last}" is named twice', position=twice.position or None)
+    if len(keys) > TABLES_MAX:
+        raise ProgramLimitExceeded(
+            f"a stream is on {TABLES_MAX} tables at most, not on {len(keys)}",
+            hint="Make several streams: they share one order of LSNs.",
+        )
+    spec = _spec(made, schema, name, tuple(keys))
+    if made.all_in_schema is not None:
+        spec = replace(spec, of_schema=_schema(session, made.all_in_schema))
+    yield from create.create_stream(
+        session.database,
+        session.id,
+        session.cursor,
+        spec,
+        session.block.lock_timeout_ms,
+        session.access.owner,
+        lambda: session.judge(made),
+    )
+    return Result.command("CREATE STREAM")
+
+
+def _schema(session: Context, name: st.Name) -> str:
+    """The schema of ALL TABLES IN SCHEMA, as it is spelled.
+
+    Raises:
+        NotSupported: 0A000, it is another database's, or none of a user's. InvalidSchemaName: 3F000.
+    """
+    parts = name.parts
+    if len(parts) > 2 or (len(parts) == 2 and fold(parts[0]) != fold(session.database.catalog_name)):
+        raise NotSupported(
+            f'cross-database references are not supported: "{name}"', position=name.position or None
+        )
+    found = ask_maybe(
+        session.meta,
+        "SELECT schema_name FROM system.main.duckdb_schemas() "
+        f"WHERE database_name = $1 AND {folded_sql('schema_name')} = $2",
+        [session.database.catalog_name, fold(name.last)],
+    )
+    if found is None:
+        raise InvalidSchemaName(f'schema "{name.last}" does not exist', position=name.position or None)
+    if found[0] in ("ducktail", "information_schema", "pg_catalog"):
+        raise NotSupported(
+            f'a stream on schema "{found[0]}" is not supported', position=name.position or None
+        )
+    return str(found[0])
+
+
+def _captured_key(session: Context, table: st.Name) -> Key:
+    """Schema and name, in small letters, of a table that a stream is to be on.
+
+    Raises:
+        NotSupported: 0A000, it is no table of the database that can have one.
+    """
+    key = session.names.table_key(table.parts)
+    if key[0] == TEMPORARY:
+        raise NotSupported(f'a stream on temporary table "{table.last}" is not supported')
+    if key[0] == "ducktail":
+        raise NotSupported('a stream on schema "ducktail" is not supported')
+    session.names.refuse_hidden(key)
+    if session.names.find_stream(table.parts) is not None:
+        raise NotSupported(
+            f'"{table.last}" is a stream, and a stream is made on a table',
+            hint="CREATE CONSUMER GROUP ... ON it reads it a second time.",
+        )
+    return key
+
+
+def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> Waiting[Result]:
+    """CREATE TOPIC."""
+    session.block.refuse_within("CREATE TOPIC")
+    schema, name = session.names.new_name(made.name.parts)
+    known = session.names.find_stream(made.name.parts)
+    if made.if_not_exists and known is not None and known.topic:
+        session.notices.add(f'topic "{name}" already exists, skipping', sqlstate="42710")
+        return Result.command("CREATE TOPIC")
+    options = made.options
+    _refuse_compaction(session, options)
+    spec = create.TopicSpec(
+        schema,
+        name,
+        options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY,
+        _keeping(options),
+        None if session.part is None else session.part.uid,
+        session.part is not None and session.part.fresh,
+    )
+    yield from create.create_topic(
+        session.database,
+        session.id,
+        session.cursor,
+        spec,
+        session.block.lock_timeout_ms,
+        owner_of_made(session),
+    )
+    if session.part is not None:
+        session.database.cluster.owe(session.part.without)
+    return Result.command("CREATE TOPIC")
+
+
+def _refuse_compaction(session: Context, options: Options) -> None:
+    """Of a topic in a cluster: its partitions move with their events. One from before may end it.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    ends = options.text("compaction") == "none"
+    given = [o for o in options if o.name in COMPACTED or (o.name == "compaction" and not ends)]
+    if given and session.database.cluster.placement.epoch:
+        raise NotSupported(
+            f'option "{given[0].name}" of a topic is not supported in a cluster',
+            hint="A stream on a table can be compacted there.",
+            position=given[0].position or None,
+        )
+
+
+def owner_of_made(session: Context) -> str | None:
+    """Whose a topic or a group is that a session makes: its user's, or what another node has told."""
+    told = None if session.part is None else session.part.owner
+    return told or session.access.owner
+
+
+def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]) -> StreamSpec:
+    options = made.options
+    return StreamSpec(
+        schema=schema,
+        name=name,
+        tables=tables,
+        columns=made.columns,
+        operations=frozenset(made.operations),
+        filter=made.where.text if made.where is not None else None,
+        partitions=options.integer("partitions"),
+        partition_by=options.names("partition_by"),
+        snapshot=options.text("snapshot") or "none",
+        before=options.text("before") or "full",
+        minimal_changes=options.text("minimal_changes") or "replace",
+        keeping=_keeping(options),
+    )
+
+
+def _keeping(options: Options) -> Keeping:
+    return Keeping(
+        options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
+        _retention_us(options),
+        options.integer("retention_bytes"),
+        options.text("compaction") or "none",
+        _us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
+        _us(options, "tombstone_retention", DEFAULT_TOMBSTONE_RETENTION_US),
+    )
+
+
+def _us(options: Options, name: str, default: T) -> int | T:
+    """An option that is an interval, in microseconds; the default where it is not given, or is 'none'."""
+    length_ms = options.integer(name)
+    return default if length_ms is None else length_ms * 1000
+
+
+def _retention_us(options: Options) -> int | None:
+    """The option retention in microseconds; None is 'none'."""
+    return _us(options, "retention", None) if "retention" in options else DEFAULT_RETENTION_US
+
+
+def _of_kind(session: Context, name: st.Name, *, topic: bool) -> Stream:
+    """The stream or the topic of this name.
+
+    Raises:
+        UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is the other, or a table.
+    """
+    stream = session.names.stream(name.parts, name.position, _word(topic).lower())
+    if stream.topic != topic:
+        raise WrongObjectType(
+            f'"{name}" is not a {"topic" if topic else "stream"}',
+            hint=f"It is a {stream.kind}: say {stream.kind.upper()}.",
+            position=name.position or None,
+        )
+    session.names.refuse_hidden_of(stream)
+    return stream
+
+
+def _word(topic: bool) -> str:
+    return "TOPIC" if topic else "STREAM"
+
+
+def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Waiting[Result]:
+    """ALTER { STREAM | TOPIC } ... SET (option = value)."""
+    tag = f"ALTER {_word(asked.topic)}"
+    session.block.refuse_within(tag)
+    stream = _of_kind(session, asked.name, topic=asked.topic)
+    if asked.topic:
+        _refuse_compaction(session, asked.options)
+    values: dict[str, int | str | None] = {}
+    for option in asked.options:
+        if option.name == "compaction":
+            values[option.name] = asked.options.text(option.name)
+        elif option.name in INTERVALS:
+            values[f"{option.name}_us"] = _us(asked.options, option.name, None)
+        else:
+            values[option.name] = asked.options.integer(option.name)
+    yield from alter.set_stream(
+        session.database, session.id, session.cursor, stream, values, session.block.lock_timeout_ms
+    )
+    return Result.command(tag)
+
+
+def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: Values) -> Waiting[Result]:
+    """COMMENT ON { STREAM | TOPIC } ... IS."""
+    session.block.refuse_within(f"COMMENT ON {_word(asked.topic)}")
+    stream = _of_kind(session, asked.name, topic=asked.topic)
+    yield from alter.comment_on_stream(
+        session.database, session.id, session.cursor, stream, asked.text, session.block.lock_timeout_ms
+    )
+    return Result.command("COMMENT")
+
+
+def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
+    """ALTER { STREAM | TOPIC } ... RENAME TO."""
+    tag = f"ALTER {_word(asked.topic)}"
+    session.block.refuse_within(tag)
+    stream = _of_kind(session, asked.name, topic=asked.topic)
+    yield from alter.rename_stream(
+        session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
+    )
+    return Result.command(tag)
+
+
+def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:
+    """DROP { STREAM | TOPIC }."""
+    word = _word(dropped.topic)
+    session.block.refuse_within(f"DROP {word}")
+    stream = session.names.find_stream(dropped.name.parts)
+    if stream is None and dropped.if_exists:
+        session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')
+        return Result.command(f"DROP {word}")
+    stream = _of_kind(session, dropped.name, topic=dropped.topic)
+    yield from drop.drop_stream(
+        session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
+    )
+    return Result.command(f"DROP {word}")

@@ -1,0 +1,149 @@
+"""BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
+
+Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. SAVEPOINT and RELEASE are
+accepted because drivers send them around single statements; ROLLBACK TO cannot be done and leaves
+the block failed. Source: docs/sql.md, "Transactions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...engine.errors import NoActiveTransaction, NotSupported
+from ...engine.waiting import Waiting
+from ..results.results import Result
+from ..session_state import run_text
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
+from ..settings import DEFAULT_READ_ONLY
+from .set_and_show import set_variable
+
+
+def _check_modes(statement: ParsedStatement) -> None:
+    facts = statement.classified.transaction
+    assert facts is not None
+    if facts.isolation == "serializable":
+        raise NotSupported(
+            "isolation level SERIALIZABLE is not supported",
+            hint="Transactions run in snapshot isolation: REPEATABLE READ.",
+        )
+    if facts.chain:
+        raise NotSupported("AND CHAIN is not supported", hint="Say BEGIN again.")
+
+
+def _begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _check_modes(statement)
+    if session.block.implicit:
+        session.block.implicit = False
+    elif session.block.begun:
+        session.notices.add(
+            "there is already a transaction in progress", severity="WARNING", sqlstate="25001"
+        )
+    else:
+        session.block.begin()
+    _take_mode(session, statement)
+    return Result.command("BEGIN")
+    yield
+
+
+def _commit(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _check_modes(statement)
+    if not session.block.begun or session.block.implicit:
+        _no_transaction(session)
+    if not session.block.begun:
+        return Result.command("COMMIT")
+    if session.block.broken:
+        session.block.rollback()
+        return Result.command("ROLLBACK")
+    yield from session.block.commit()
+    return Result.command("COMMIT")
+
+
+def _rollback(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _check_modes(statement)
+    if not session.block.begun or session.block.implicit:
+        _no_transaction(session)
+    if session.block.begun:
+        session.block.rollback()
+    return Result.command("ROLLBACK")
+    yield
+
+
+def _no_transaction(session: Context) -> None:
+    session.notices.add("there is no transaction in progress", severity="WARNING", sqlstate="25P01")
+
+
+def _in_block(session: Context, what: str) -> None:
+    if not session.block.begun or session.block.implicit:
+        raise NoActiveTransaction(f"{what} can only be used in transaction blocks")
+
+
+def _savepoint(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _in_block(session, "SAVEPOINT")
+    return Result.command("SAVEPOINT")
+    yield
+
+
+def _release(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _in_block(session, "RELEASE SAVEPOINT")
+    return Result.command("RELEASE")
+    yield
+
+
+def _rollback_to(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _in_block(session, "ROLLBACK TO SAVEPOINT")
+    raise NotSupported(
+        "ROLLBACK TO SAVEPOINT is not supported",
+        detail="DuckDB cannot undo a part of a transaction.",
+        hint="ROLLBACK ends the transaction; do the work that may fail in one of its own.",
+    )
+    yield
+
+
+def _take_mode(session: Context, statement: ParsedStatement) -> None:
+    facts = statement.classified.transaction
+    assert facts is not None
+    if facts.read_only is not None:
+        run_text.choose(session, read_only=facts.read_only)
+
+
+def _set(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _check_modes(statement)
+    if not session.block.begun:
+        session.notices.add(
+            "SET TRANSACTION can only be used in transaction blocks", severity="WARNING", sqlstate="25P01"
+        )
+    _take_mode(session, statement)
+    return Result.command("SET")
+    yield
+
+
+def _set_characteristics(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    _check_modes(statement)
+    facts = statement.classified.transaction
+    assert facts is not None
+    if facts.read_only is not None:
+        set_variable(session, DEFAULT_READ_ONLY, ("on" if facts.read_only else "off",), local=False)
+    return Result.command("SET")
+    yield
+
+
+VERBS: dict[str, Callable[[Context, ParsedStatement], Waiting[Result]]] = {
+    "BEGIN": _begin,
+    "COMMIT": _commit,
+    "ROLLBACK": _rollback,
+    "SAVEPOINT": _savepoint,
+    "RELEASE": _release,
+    "ROLLBACK TO": _rollback_to,
+    "SET TRANSACTION": _set,
+    "SET SESSION CHARACTERISTICS": _set_characteristics,
+}
+# What still may be said in a failed block.
+ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO"})
+
+
+def run_transaction_statement(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """Run one of them."""
+    return (yield from VERBS[statement.classified.verb](session, statement))

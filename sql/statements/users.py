@@ -1,0 +1,328 @@
+"""CREATE, ALTER and DROP USER, GRANT and REVOKE. Source: docs/security.md.
+
+Each is part of the transaction that it stands in, under the writer lock: of two that would each take away
+the last but one superuser, one comes second and is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+import duckdb
+
+from ...engine import rights_changes as edit
+from ...engine.catalog import rights as r
+from ...engine.catalog.passwords import SALT_BYTES, verifier_of
+from ...engine.cluster.users import USER_NAME_CHARS_MAX
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.objects import SCHEMA, TABLE
+from ...engine.errors import (
+    DependentObjects,
+    DuplicateObject,
+    InsufficientPrivilege,
+    InvalidParameterValue,
+    InvalidSchemaName,
+    NotSupported,
+    ObjectInUse,
+    SerializationFailure,
+    UndefinedObject,
+    UndefinedTable,
+    WrongState,
+)
+from ...engine.quoting import fold
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..language import statements as st
+from ..language.statements import PRIVILEGES, AlterUser, CreateUser, DropUser, Grant, Revoke
+from ..results.results import Result
+from ..session_state.context import Context
+
+Values = tuple[object, ...]
+# What may be given on each kind of thing.
+ON_TABLE = frozenset({"select", "insert", "update", "delete"})
+ON_STREAM = frozenset({"select", "consume"})
+ON_TOPIC = ON_STREAM | {"publish"}
+ON_ALL = r.INHERITED | {"create"}
+ON_GROUP = frozenset({"consume"})
+
+
+def _write(
+    session: Context,
+    work: Callable[[r.Rights], list[edit.Change]],
+    last: Callable[[], None] = lambda: None,
+) -> Waiting[None]:
+    """Write the changes that `work` makes of the rights as they are under the writer lock.
+
+    Args:
+        last: looks before the COMMIT whether they may still be made.
+    """
+
+    def locked(transaction: Transaction) -> Waiting[None]:
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        changes = work(session.access.rights)
+        try:
+            for change in changes:
+                edit.add(session.database, transaction, change)
+                transaction.checks[f"rights {len(transaction.checks)}"] = last
+        except duckdb.Error as error:
+            raise translated(error) from error
+
+    yield from session.block.unit(locked)
+
+
+def _own_users(session: Context, what: str) -> None:
+    """Refuse it where a file says who the users are.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    file = session.database.placement.users
+    if file is not None:
+        raise NotSupported(
+            f"{what} is not supported on a node whose users stand in a file",
+            hint=f"Change {file} on all nodes, with `ducktail cluster user`, and send them SIGHUP.",
+        )
+
+
+def _user(rights: r.Rights, name: str) -> r.User:
+    """The user of a name.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    user = rights.users.get(name.lower())
+    if user is None:
+        raise UndefinedObject(f'user "{name}" does not exist')
+    return user
+
+
+def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiting[Result]:
+    """CREATE USER u PASSWORD '...' [SUPERUSER]."""
+    session.access.require_superuser("create a user")
+    _own_users(session, "CREATE USER")
+    _check_name(made.name)
+    user = r.User(made.name, verifier_of(made.password, secrets.token_bytes(SALT_BYTES)), made.superuser)
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        if user.key in rights.users:
+            raise DuplicateObject(f'user "{made.name}" already exists')
+        if not rights.users and not user.superuser:
+            raise WrongState(
+                "the first user must be a superuser",
+                detail="Once there is a user, whoever connects needs a password: nobody could make another.",
+                hint="CREATE USER u PASSWORD '...' SUPERUSER",
+            )
+        return [edit.PutUser(user)] if rights.nonce else [edit.PutNonce(), edit.PutUser(user)]
+
+    first = not session.access.rights.users
+    yield from _write(session, changes)
+    if first:
+        session.notices.add("from now on every connection needs a user and a password")
+    return Result.command("CREATE USER")
+
+
+def alter_user(session: Context, asked: AlterUser, parameters: Values) -> Waiting[Result]:
+    """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; everybody may set his own
+    password."""
+    _own_users(session, "ALTER USER")
+    if asked.new is not None:
+        return (yield from _rename_user(session, asked.name, asked.new))
+    own = asked.superuser is None and session.access.user == asked.name.lower()
+    if not own:
+        session.access.require_superuser("alter users")
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        user = _user(rights, asked.name)
+        verifier, superuser = user.verifier, user.superuser
+        if asked.password is not None:
+            verifier = verifier_of(asked.password, secrets.token_bytes(SALT_BYTES))
+        if asked.superuser is not None:
+            superuser = asked.superuser
+        if user.superuser and not superuser:
+            _keep_one(rights, user)
+        return [edit.PutUser(replace(user, verifier=verifier, superuser=superuser))]
+
+    yield from _write(session, changes)
+    return Result.command("ALTER USER")
+
+
+def _rename_user(session: Context, name: str, new: str) -> Waiting[Result]:
+    session.access.require_superuser("rename users")
+    _check_name(new)
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        user = _user(rights, name)
+        if user.key == session.access.user:
+            raise ObjectInUse("the current user cannot be renamed")
+        if new.lower() != user.key and new.lower() in rights.users:
+            raise DuplicateObject(f'user "{new}" already exists')
+        return [edit.RenameUser(user, new)]
+
+    yield from _write(session, changes)
+    return Result.command("ALTER USER")
+
+
+def _check_name(name: str) -> None:
+    if len(name) > USER_NAME_CHARS_MAX:
+        raise InvalidParameterValue(f"a user's name has at most {USER_NAME_CHARS_MAX} characters")
+
+
+def _keep_one(rights: r.Rights, user: r.User) -> None:
+    """One superuser must be left, or nobody could make another.
+
+    Raises:
+        WrongState: 55000.
+    """
+    if not any(other.superuser for other in rights.users.values() if other.key != user.key):
+        raise WrongState(f'user "{user.name}" is the last superuser')
+
+
+def drop_user(session: Context, dropped: DropUser, parameters: Values) -> Waiting[Result]:
+    """DROP USER [IF EXISTS] u."""
+    session.access.require_superuser("drop users")
+    _own_users(session, "DROP USER")
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        if dropped.if_exists and dropped.name.lower() not in rights.users:
+            session.notices.add(f'user "{dropped.name}" does not exist, skipping')
+            return []
+        user = _user(rights, dropped.name)
+        if user.key == session.access.user:
+            raise ObjectInUse("the current user cannot be dropped")
+        belongings = rights.belongings(user.key)
+        # Nothing depends on what a pipeline has told: the superusers keep it.
+        reported = [item for item in belongings if item.kind == r.PIPELINE]
+        has = [item for item in belongings if item.kind != r.PIPELINE]
+        if has:
+            raise DependentObjects(
+                f'user "{user.name}" cannot be dropped because some objects depend on him',
+                detail=f"He owns, or has rights on, {', '.join(sorted(set(map(_shown, has))))}.",
+                hint="DROP what he owns, and REVOKE ALL ON what he was given FROM him.",
+            )
+        if user.superuser and len(rights.users) > 1:
+            _keep_one(rights, user)
+        if len(rights.users) == 1:
+            session.notices.add("there is no user any more: whoever is on this machine may come in")
+        return [*map(edit.Forget, reported), edit.DropUser(user)]
+
+    yield from _write(session, changes)
+    return Result.command("DROP USER")
+
+
+def _shown(item: r.Item) -> str:
+    """A thing, for a reader."""
+    if item.kind == r.DATABASE:
+        return "the database"
+    if item.kind == r.GROUP:
+        return f'consumer group "{item.group}" on "{item.schema}.{item.name}"'
+    if item.kind == r.BOOKMARK:
+        return f'bookmark "{item.group}" on "{item.schema}.{item.name}"'
+    if item.kind == r.SCHEMA:
+        return f'schema "{item.schema}"'
+    return f'"{item.schema}.{item.name}"'
+
+
+def grant(session: Context, asked: Grant, parameters: Values) -> Waiting[Result]:
+    """GRANT privileges ON thing TO u."""
+    yield from _change(session, asked, lambda present, given: present | given)
+    return Result.command("GRANT")
+
+
+def revoke(session: Context, asked: Revoke, parameters: Values) -> Waiting[Result]:
+    """REVOKE privileges ON thing FROM u."""
+    yield from _change(session, asked, lambda present, given: present - given)
+    return Result.command("REVOKE")
+
+
+def _change(
+    session: Context, asked: Grant, new: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
+) -> Waiting[None]:
+    if session.block.begun:
+        session.block.touched()
+    judged = _judged(session, asked)
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        # While this waited for the lock, another may have got the name.
+        if _judged(session, asked) != judged:
+            raise SerializationFailure(f'"{asked.on}" has become another object', hint="Try again.")
+        item, given, _ = judged
+        user = _user(rights, asked.user)
+        return [edit.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
+
+    def last() -> None:
+        """What others have committed meanwhile is not in a block's snapshot."""
+        kind, item = (SCHEMA if judged[0].kind == r.SCHEMA else TABLE), judged[0]
+        made_here = session.block.ddl or judged[2] == 0 or item.kind not in (r.SCHEMA, r.RELATION)
+        if made_here or (item.schema, item.name) in session.database.catalog.streams:
+            return
+        there = session.database.objects.now(session.meta)[1].get(kind, item.schema, item.name or item.schema)
+        if there is None or there.oid != judged[2]:
+            raise SerializationFailure(f'"{asked.on}" has become another object', hint="Try again.")
+
+    yield from _write(session, changes, last)
+
+
+def _judged(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str], int]:
+    """The thing, the privileges that are given on it, and its identity (0 for what DuckDB has not).
+
+    Raises:
+        InsufficientPrivilege: 42501. InvalidParameterValue: 22023. UndefinedTable: 42P01, and the like.
+    """
+    item, possible = _target(session, asked)
+    if not session.access.owns(item):
+        raise InsufficientPrivilege(
+            f"must be owner of {_shown(item)}", hint="A superuser may give rights on it as well."
+        )
+    given = frozenset(asked.privileges)
+    if asked.privileges == PRIVILEGES:
+        given = possible
+    elif given - possible:
+        raise InvalidParameterValue(
+            f"privilege {', '.join(sorted(given - possible)).upper()} cannot be given on {_shown(item)}",
+            hint=f"On it there is {', '.join(sorted(possible)).upper()}.",
+        )
+    kind, name = (SCHEMA, item.schema) if item.kind == r.SCHEMA else (TABLE, item.name)
+    stream = session.database.catalog.streams.get((item.schema, item.name))
+    if stream is not None:
+        # Its view is made anew with each change of its columns.
+        return item, given, stream.stream_id
+    found = session.names.objects().get(kind, item.schema, name)
+    return item, given, 0 if found is None else found.oid
+
+
+def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
+    """The thing that rights are given on, and which there are.
+
+    Raises:
+        UndefinedTable: 42P01. UndefinedObject: 42704. InvalidSchemaName: 3F000. UndefinedDatabase: 3D000.
+    """
+    if asked.kind == "database":
+        if asked.on is not None and fold(str(asked.on)) != fold(session.database.name):
+            session.database.check_name(fold(str(asked.on)))
+        return r.THE_DATABASE, ON_ALL
+    assert asked.on is not None
+    if asked.kind == "schema":
+        return _schema(session, asked.on), ON_ALL
+    if asked.kind == "group":
+        assert asked.group is not None
+        stream = session.names.stream(asked.on.parts, asked.on.position)
+        group = session.access.group(stream, asked.group, session.block.transaction, use=False)
+        return r.group_item(stream.schema, stream.name, group.name), ON_GROUP
+    key = session.names.table_key(asked.on.parts)
+    if not session.names.kind_of(key) or not session.access.sees(key) or key[0] == "ducktail":
+        raise UndefinedTable(f'relation "{asked.on}" does not exist', position=asked.on.position or None)
+    if key[0] == "temp":
+        raise InvalidParameterValue(f'"{asked.on}" is temporary: it is its session\'s alone')
+    found = session.database.catalog.stream_of_view(key)
+    possible = ON_TABLE if found is None else ON_TOPIC if found.topic else ON_STREAM
+    return session.access.item_of(key), possible
+
+
+def _schema(session: Context, name: st.Name) -> r.Item:
+    if len(name.parts) > 1 or fold(name.last) == "ducktail":
+        raise InvalidParameterValue(f'no rights can be given on schema "{name}"')
+    if not session.names.has_schema(name.last) or not session.access.sees_schema(name.last):
+        raise InvalidSchemaName(f'schema "{name.last}" does not exist')
+    return r.schema_item(name.last)

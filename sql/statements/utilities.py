@@ -1,0 +1,117 @@
+"""INSTALL PLACEMENT. Source: docs/cluster.md, "Apply".
+
+REPORT PIPELINE. Source: docs/sql.md, "REPORT PIPELINE".
+
+It is part of the transaction that it stands in: others see it at COMMIT.
+
+CHECKPOINT, VACUUM, ANALYZE, USE: DuckDB's own housekeeping.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from ...engine import rights_changes
+from ...engine.catalog import rights
+from ...engine.cluster.joining import install
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.table_shape import RESERVED_PREFIX
+from ...engine.errors import ActiveTransaction, InsufficientPrivilege, ObjectInUse
+from ...engine.quoting import fold
+from ...engine.system_views import pipelines
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Wait, Waiting
+from ..language import statements as sto
+from ..language.statements import InstallPlacement
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.run_text import Values, text, text_rows
+from ..session_state.statement import ParsedStatement
+from .set_and_show import set_variable
+from .show import INSTALLED_COLUMNS
+
+
+def install_placement(session: Context, asked: InstallPlacement, parameters: Values) -> Waiting[Result]:
+    """INSTALL PLACEMENT 'text'."""
+    session.access.require_superuser("install a placement")
+    session.block.refuse_within("INSTALL PLACEMENT")
+    done = yield from install(session.database, text(asked.text, parameters))
+    if session.learner is not None and session.database.cluster.lacks:
+        yield Wait(learning := session.learner.learn())
+        for told in learning.result().told():
+            session.notices.add(told, severity="WARNING", sqlstate="01000")
+    node = session.database.placement.local.name
+    return text_rows(INSTALLED_COLUMNS, [[node, done.epoch, done.moves, done.new]], "INSTALL PLACEMENT")
+
+
+def report_pipeline(session: Context, asked: sto.ReportPipeline, parameters: Values) -> Waiting[Result]:
+    """REPORT PIPELINE 'name' AS '{...}'."""
+    report = pipelines.read_report(text(asked.pipeline, parameters), text(asked.state, parameters))
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        try:
+            _store(session, transaction, report)
+        except duckdb.Error as error:
+            raise translated(error) from error
+
+    yield from session.block.unit(work)
+    return Result.command("REPORT PIPELINE")
+
+
+def _store(session: Context, transaction: Transaction, report: pipelines.Report) -> None:
+    """Raises:
+    InsufficientPrivilege: 42501, it is somebody else's pipeline. ProgramLimitExceeded: 54000.
+    """
+    cursor, now_us = transaction.cursor, session.database.clock.now_us()
+    item, owner = rights.pipeline_item(report.name), session.access.owner
+    if not pipelines.there_is(cursor, report.key):
+        gone = pipelines.silent(cursor, now_us)
+        pipelines.forget(cursor, gone)
+        for key in gone:
+            _forget(session, transaction, rights.pipeline_item(key))
+        pipelines.check_room(cursor)
+        if owner is not None:
+            rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
+    elif not session.access.owns(item):
+        raise InsufficientPrivilege(
+            f'permission denied for pipeline "{report.name}"',
+            hint="Another user reports under this name: take another one.",
+        )
+    pipelines.store(cursor, report, now_us, owner or "")
+
+
+def _forget(session: Context, transaction: Transaction, item: rights.Item) -> None:
+    if item in session.access.rights.owners:
+        rights_changes.add(session.database, transaction, rights_changes.Forget(item))
+
+
+def run_utility(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """Run one of them."""
+    verb = statement.classified.verb
+    if verb == "USE":
+        assert statement.classified.name is not None
+        if fold(statement.classified.name).startswith(RESERVED_PREFIX):
+            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
+        set_variable(session, "schema", (statement.classified.name,), local=False)
+        return Result.command("USE")
+    if session.block.begun and not session.block.implicit:
+        raise ActiveTransaction(f"{verb} cannot run inside a transaction block")
+    text, tokens = statement.text, statement.classified.tokens
+    if tokens[0].kind == "FORCE":
+        # DuckDB would wait until no other transaction is open, and let none begin meanwhile: who has written
+        # and asks for something that begins another one then waits for it, and it for that, for ever.
+        text = text[tokens[0].end :]
+    try:
+        session.cursor.execute(text).fetchall()
+    except duckdb.TransactionException as error:
+        raise ObjectInUse(
+            f"{verb} has to wait for open transactions",
+            hint="SELECT * FROM ducktail.sessions shows them.",
+        ) from error
+    except duckdb.Error as error:
+        raise translated(error, text if text is statement.text else None) from error
+    return Result.command(verb)
+    yield
