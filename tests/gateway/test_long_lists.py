@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from server_process import ServerProcess
 
-from ducktail.sql.pipeline.pipeline import long_lists
+from ducktail.sql.pipeline import long_lists
 from ducktail.sql.text import tokens
 
 LISTS: dict[str, list[Any]] = {

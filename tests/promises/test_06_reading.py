@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from local_client import Client, raises, run
+from local_client import Client, raises
 
 from ducktail.engine.errors import DucktailError
+from ducktail.engine.waiting import drive
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ def test_where_limit_stopped_it_the_last_row_sent_counts(client: Client, query: 
 
 
 def test_a_read_fetched_in_part_counts_what_was_fetched(client: Client) -> None:
-    statement = run(client.session.parse("select * from stream s consumer group g"))
-    result = run(client.session.execute(statement))
+    statement = drive(client.session.parse("select * from stream s consumer group g"))
+    result = drive(client.session.execute(statement))
     batch = result.fetch(3)
     assert batch is not None and batch.row_count == 3
     result.suspend()
@@ -91,7 +92,8 @@ def test_a_read_fetched_in_part_counts_what_was_fetched(client: Client) -> None:
 
 
 def test_a_read_that_is_given_up_in_the_middle_of_an_answer_sets_none(client: Client) -> None:
-    result = run(client.session.execute(run(client.session.parse("select * from stream s consumer group g"))))
+    read = drive(client.session.parse("select * from stream s consumer group g"))
+    result = drive(client.session.execute(read))
     assert result.fetch(3) is not None
     result.close()
     with raises("55000"):
@@ -130,7 +132,7 @@ def test_a_limit_inside_is_what_was_given(client: Client, query: str, last: int)
 
 def test_an_aggregate_fetched_in_part_sets_none(client: Client) -> None:
     text = "select lsn, count(*) from stream s consumer group g group by lsn"
-    result = run(client.session.execute(run(client.session.parse(text))))
+    result = drive(client.session.execute(drive(client.session.parse(text))))
     result.fetch(2)
     result.close()
     with raises("55000"):
@@ -165,7 +167,7 @@ def test_a_group_read_with_after_leaves_none(client: Client) -> None:
 def test_describe_leaves_it_as_it_was(client: Client) -> None:
     client("select * from stream s consumer group g limit 5")
     before = position(client)
-    statement = run(client.session.parse("select * from stream s consumer group g"))
+    statement = drive(client.session.parse("select * from stream s consumer group g"))
     assert statement.columns is not None and len(statement.columns) == 13
     assert position(client) == before
 
@@ -271,7 +273,7 @@ def test_a_read_whose_stream_is_dropped_meanwhile_says_so(connect: Callable[...,
     reader("create stream s on t")
     reader("create consumer group g on s")
     reader("insert into t from range(20000)")
-    result = run(reader.session.execute(run(reader.session.parse(query))))
+    result = drive(reader.session.execute(drive(reader.session.parse(query))))
     assert result.fetch(10) is not None
     other("drop stream s cascade")
     with raises("42704"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from local_client import Client, raises, run
+from local_client import Client, raises
 
 from ducktail.engine.database import Database
+from ducktail.engine.waiting import drive
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_a_reader_whose_place_is_gone_is_told(client: Client, database: Database
 
 
 def test_a_scan_under_way_that_the_edge_passes_is_told(client: Client, database: Database) -> None:
-    result = run(client.session.execute(run(client.session.parse("select * from stream s after 5"))))
+    result = drive(client.session.execute(drive(client.session.parse("select * from stream s after 5"))))
     assert result.fetch(10) is not None
     other = Client(database)
     trim(other, database, 2000)

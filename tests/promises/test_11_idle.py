@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_client import Client, raises, run
+from local_client import Client, raises
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.settings import Settings
+from ducktail.engine.waiting import drive
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_a_suspended_read_of_a_stream_is_in_no_checkpoints_way(
     for start in range(1000, 5000, 500):
         client(f"insert into t select i, repeat('q', 50) from range({start}, {start + 500}) r(i)")
     slow = connect()
-    read = run(slow.session.execute(run(slow.session.parse("select lsn from stream cold"))))
+    read = drive(slow.session.execute(drive(slow.session.parse("select lsn from stream cold"))))
     first = read.fetch(10)
     assert first is not None
     client("update t set v = 'changed'")

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import ducktail
-from ducktail.sql.pipeline.pipeline.long_lists import ELEMENTS_MAX
+from ducktail.sql.pipeline.long_lists import ELEMENTS_MAX
 
 VALUES = [
     "NULL",

@@ -11,7 +11,7 @@ import pytest
 from ducktail.sql.language.parse import Query, parse
 from ducktail.sql.language.statements import Parameter, Scan
 from ducktail.sql.read_shape.pruning import chosen_partitions
-from ducktail.sql.read_shape.shape import HIDDEN_LSN, Edit, Kind, Shape, bound, shapes_of
+from ducktail.sql.read_shape.shape import HIDDEN_LSN, Edit, ReadKind, Shape, bound, shapes_of
 from ducktail.sql.text.tokens import tokenize
 
 P = Parameter
@@ -86,7 +86,7 @@ ROWWISE = [
 def test_rowwise(marked: str) -> None:
     text = marked.replace("{G}", G).replace("^", "")
     shape = shape_of(text)
-    assert shape.kind is Kind.ROWWISE, shape.reason
+    assert shape.kind is ReadKind.ROWWISE, shape.reason
     assert shape.hidden
     shape = replace(shape, edits=tuple(edit for edit in shape.edits if "ORDER" not in edit.text))
     comma = "" if "^," in marked else ","
@@ -143,7 +143,7 @@ def test_whole(marked: str) -> None:
     plain = marked.replace("{G}", G)
     text = "".join(c for c in plain if c not in "[]^")
     shape = shapes_of(query_of(text))[0]
-    assert shape.kind is Kind.WHOLE, shape.reason
+    assert shape.kind is ReadKind.WHOLE, shape.reason
     assert shape.plain is None
     assert shape.hidden == ("[" in marked)
     if "[" not in marked:
@@ -183,7 +183,7 @@ UNCHANGED = [
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_unchanged(text: str) -> None:
     shape = shape_of(text)
-    assert shape.kind is Kind.UNCHANGED
+    assert shape.kind is ReadKind.UNCHANGED
     assert shape.edits == ()
     assert not shape.hidden
 
@@ -207,7 +207,7 @@ DISTURBED = [
 def test_order_is_restored_where_duckdb_makes_a_join(marked: str) -> None:
     wanted = marked.replace("{G}", G).replace("^", f" ORDER BY {HIDDEN_LSN}")
     text = marked.replace("^", "").replace("{G}", G)
-    for group, kind in ((G, Kind.ROWWISE), ("STREAM s", Kind.UNCHANGED)):
+    for group, kind in ((G, ReadKind.ROWWISE), ("STREAM s", ReadKind.UNCHANGED)):
         shape = shape_of(text.replace(G, group))
         edits = [edit for edit in shape.edits if "ORDER" in edit.text]
         assert edited(text.replace(G, group), tuple(edits)) == wanted.replace(G, group)
@@ -218,7 +218,7 @@ def test_order_is_restored_where_duckdb_makes_a_join(marked: str) -> None:
 
 def test_an_explicit_order_is_enough() -> None:
     shape = shape_of("SELECT * FROM {G} WHERE lsn IN (SELECT l FROM p) ORDER BY lsn LIMIT 50")
-    assert shape.kind is Kind.ROWWISE
+    assert shape.kind is ReadKind.ROWWISE
     assert shape.edits == ()
 
 
@@ -281,7 +281,7 @@ def test_none_and_why(text: str) -> None:
     query = parse(text.replace("{G}", G))
     assert isinstance(query, Query)
     (shape,) = shapes_of(query)
-    assert shape.kind is Kind.NONE
+    assert shape.kind is ReadKind.NONE
     assert NONE[text] in shape.reason
     assert shape.reason and not shape.reason.endswith(".")
     assert not shape.hidden
@@ -298,30 +298,30 @@ def test_none_and_why(text: str) -> None:
 )
 def test_a_group_read_twice_has_no_position(text: str) -> None:
     shapes = shapes_of(query_of(text))
-    assert [shape.kind for shape in shapes] == [Kind.NONE, Kind.NONE]
+    assert [shape.kind for shape in shapes] == [ReadKind.NONE, ReadKind.NONE]
     assert {shape.reason for shape in shapes} == {"the query reads the group twice"}
 
 
 def test_two_scans_each_have_their_shape() -> None:
     text = "SELECT * FROM {G} WHERE key IN (SELECT key FROM STREAM o CONSUMER GROUP h) LIMIT 5"
     first, second = shapes_of(query_of(text))
-    assert (first.kind, second.kind) == (Kind.ROWWISE, Kind.NONE)
+    assert (first.kind, second.kind) == (ReadKind.ROWWISE, ReadKind.NONE)
     first, second = shapes_of(query_of("SELECT count(*) FROM {G} a JOIN STREAM o b ON a.lsn = b.lsn"))
-    assert (first.kind, second.kind) == (Kind.WHOLE, Kind.UNCHANGED)
+    assert (first.kind, second.kind) == (ReadKind.WHOLE, ReadKind.UNCHANGED)
 
 
 def test_a_query_that_sqlglot_does_not_know_has_no_position() -> None:
     query = parse(f"SELECT * FROM {G} WHERE #!")
     assert isinstance(query, Query)
     (shape,) = shapes_of(query)
-    assert shape.kind is Kind.NONE
+    assert shape.kind is ReadKind.NONE
 
 
 def test_a_limit_of_zero_is_known_when_it_is_bound() -> None:
     shape = shape_of("SELECT * FROM {G} LIMIT $2")
     assert shape.limits == (P(2),)
-    assert bound([shape], [7, 0])[0].kind is Kind.UNCHANGED
-    assert bound([shape], [0, "0"])[0].kind is Kind.UNCHANGED
+    assert bound([shape], [7, 0])[0].kind is ReadKind.UNCHANGED
+    assert bound([shape], [0, "0"])[0].kind is ReadKind.UNCHANGED
     assert bound([shape], [0, 5]) == (shape,)
     assert bound([shape_of("SELECT count(*) FROM (FROM {G} LIMIT $1) x")], [0])[0].unit is None
 
