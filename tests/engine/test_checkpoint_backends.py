@@ -287,7 +287,7 @@ def test_what_is_listed_goes_before_it_is_read(
 
     monkeypatch.setattr(KeptBackend, "_intact", late)
     assert read(backend)[-1] == state(7)
-    monkeypatch.setattr(backend, "LOOKS_MAX", 2)
+    monkeypatch.setattr("ducktail.engine.checkpoints.backend.LOOKS_MAX", 2)
     left += range(8, 14)
     with pytest.raises(SerializationFailure, match="faster than they can be read"):
         read(backend)
