@@ -20,7 +20,7 @@ from .parts import Parts
 from .quoting import literal
 from .schema import SCHEMA as OURS
 from .schema import USERS
-from .transactions.transaction import Transaction
+from .transactions.transaction import CommitStep, Transaction
 
 NONCE = "authentication_nonce"
 TABLE = f"{OURS}.{USERS}"
@@ -209,7 +209,7 @@ def add(holder: Parts, transaction: Transaction, change: Change) -> None:
     def follow() -> None:
         holder.rights = change.apply(holder.rights)
 
-    transaction.on_commit.append(follow)
+    transaction.at(CommitStep.MEMORY, follow)
 
 
 def statements_of(changes: Iterable[Change]) -> list[str]:

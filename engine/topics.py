@@ -34,7 +34,7 @@ from .errors import NotNullViolation, ProgramLimitExceeded, SerializationFailure
 from .log.topic_rows import Publication, Single, check_error
 from .placement.placement import Placement
 from .quoting import ident, literal
-from .transactions.transaction import Transaction
+from .transactions.transaction import CommitStep, Transaction
 from .transactions.transactions import Transactions
 from .waiting import Waiting
 
@@ -180,7 +180,8 @@ class Topics:
         epoch = self._placement().epoch
         if epoch:
             # The first one counts: nothing of an older one may stand beside it.
-            transaction.checks.setdefault("placement", partial(self._check_epoch, epoch))
+            check = partial(self._check_epoch, epoch)
+            transaction.at(CommitStep.CHECKS, check, about="placement", first=True)
 
     def publish(
         self,
@@ -388,7 +389,7 @@ class Topics:
         def show() -> None:
             self._states.setdefault(topic.stream_id, _State()).producers[named.producer] = last
 
-        transaction.on_commit.append(show)
+        transaction.at(CommitStep.MEMORY, show)
 
     def _first_time(self, cursor: duckdb.DuckDBPyConnection, topic: Stream, named: Named) -> Published:
         """Where the events of a publication were stored."""

@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..quoting import fold, ident, literal
 from ..system_views.group_rows import lag_events
-from ..transactions.transaction import Transaction
+from ..transactions.transaction import CommitStep, Transaction
 from .catalog_rows import new_id
 from .start_positions import check_lsns
 
@@ -150,4 +150,4 @@ def _change(
         else:
             database.catalog.bookmarks[key] = bookmark
 
-    transaction.on_commit.append(follow)
+    transaction.at(CommitStep.MEMORY, follow)

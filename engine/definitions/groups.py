@@ -20,7 +20,7 @@ from ..groups.parked import NOTHING
 from ..placement import holds
 from ..quoting import fold, ident, literal
 from ..system_views.group_rows import lag_events, rows_left
-from ..transactions.transaction import PendingOffset, Transaction
+from ..transactions.transaction import CommitStep, PendingOffset, Transaction
 from .catalog_rows import new_id
 from .start_positions import StartPosition, lsns_at
 from .whole_copies import give_copy
@@ -93,11 +93,11 @@ def create_group(
     transaction.cursor.execute(insert_sql([move]))
     if uid is not None:
         transaction.cursor.execute(holds.insert_sql(group_id, uid)).fetchall()
-        transaction.on_commit.append(lambda: database.identities.told(group_id, uid))
+        transaction.at(CommitStep.MEMORY, lambda: database.identities.told(group_id, uid))
     transaction.defines = True
     transaction.new_groups[key] = group
     transaction.new_positions[group.group_id] = lsns
-    transaction.on_commit.append(_group_adder(database, group, move))
+    transaction.at(CommitStep.MEMORY, _group_adder(database, group, move))
 
 
 def check_new(database: Database, transaction: Transaction | None, stream: Stream, name: str) -> None:
@@ -156,7 +156,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         database.forget_reads([group.group_id])
         database.parked.put(group.group_id, NOTHING)
 
-    transaction.on_commit.append(forget)
+    transaction.at(CommitStep.MEMORY, forget)
 
 
 def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:
@@ -183,7 +183,7 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
         database.catalog.groups[group.key] = changed
         database.members.altered(changed)
 
-    transaction.on_commit.append(show)
+    transaction.at(CommitStep.MEMORY, show)
 
 
 def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
@@ -264,6 +264,6 @@ def seek(
     def count() -> None:
         done(database.offsets.seeked(group.group_id))
 
-    transaction.on_commit.append(count)
+    transaction.at(CommitStep.MEMORY, count)
     # Who waits for events of the group counts from elsewhere now.
-    transaction.after_commit.append(lambda: database.polls.look_again(group.stream_id, group.group_id))
+    transaction.at(CommitStep.WAKE, lambda: database.polls.look_again(group.stream_id, group.group_id))

@@ -46,7 +46,7 @@ from ..groups.parked import (
 from ..log.queries import Events, event_query
 from ..quoting import ident, literal
 from ..schema import SCHEMA
-from ..transactions.transaction import Transaction
+from ..transactions.transaction import CommitStep, Transaction
 from .start_positions import check_lsns
 from .whole_copies import copy_of
 
@@ -307,11 +307,11 @@ def _follow(database: Database, transaction: Transaction, group: Group) -> None:
     first = group.group_id not in transaction.parked
     transaction.parked[group.group_id] = now
     if first:
-        transaction.on_commit.append(
-            lambda: database.parked.put(group.group_id, transaction.parked[group.group_id])
+        transaction.at(
+            CommitStep.MEMORY, lambda: database.parked.put(group.group_id, transaction.parked[group.group_id])
         )
         # What is released is there for who waits.
-        transaction.after_commit.append(lambda: database.polls.look_again(group.stream_id, group.group_id))
+        transaction.at(CommitStep.WAKE, lambda: database.polls.look_again(group.stream_id, group.group_id))
 
 
 def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> None:

@@ -27,7 +27,7 @@ from ..duck.duckdb_errors import translated
 from ..duck.queries import ask, rolled_back_on_error
 from ..errors import SerializationFailure, UndefinedObject
 from ..schema import COMMIT_COLUMNS
-from ..transactions.transaction import Transaction
+from ..transactions.transaction import CommitStep, Transaction
 from ..waiting import Waiting
 from .catalog_rows import new_id
 
@@ -145,7 +145,7 @@ def give_copy(database: Database, transaction: Transaction, copy: Copy, group: G
         transaction.cursor.execute(statement).fetchall()
     transaction.defines = True
     transaction.copies[group.group_id] = mine
-    transaction.on_commit.append(lambda: _show(database, mine))
+    transaction.at(CommitStep.MEMORY, lambda: _show(database, mine))
     return mine
 
 
@@ -188,4 +188,4 @@ def leave_copy(database: Database, transaction: Transaction, group: Group, parti
             hint="Roll back and try again.",
         )
     transaction.copies[group.group_id] = left
-    transaction.on_commit.append(lambda: _show(database, left))
+    transaction.at(CommitStep.MEMORY, lambda: _show(database, left))

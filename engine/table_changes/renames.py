@@ -43,7 +43,7 @@ from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.envelope_changes import views_anew
 from ..quoting import folded_sql, ident, shown_name
 from ..rights_changes import Rename, add
-from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
+from ..transactions.transaction import Altered, CommitStep, TableKey, TableWrites, Transaction
 from ..waiting import Waiting
 from .schema_tables import look_at_last, retire, set_aside
 from .table_versions import enter_to_alter, event_columns, follows, ids_by_name, put_version, show_altered
@@ -92,7 +92,7 @@ def _called(database: Database, transaction: Transaction, captured: Captured, sh
     known = transaction.altered.get(captured.table_id)
     show_altered(database, transaction, captured, now, captured.shape.name if known is None else known.told)
     number = captured.table_id
-    transaction.before_commit[f"table {number}"] = partial(settle, database, transaction, number)
+    transaction.at(CommitStep.NAMES, partial(settle, database, transaction, number), about=number)
     return now
 
 

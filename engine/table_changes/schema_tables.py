@@ -46,7 +46,7 @@ from ..log.schema_versions import dropped_name, shown_table
 from ..quoting import fold, ident, literal
 from ..schema import SCHEMA
 from ..storage.loading import came_past
-from ..transactions.transaction import TableKey, Transaction
+from ..transactions.transaction import CommitStep, TableKey, Transaction
 from ..waiting import Waiting
 from .table_versions import VERSIONS_MAX, follows, ids_by_name, put_version
 
@@ -88,7 +88,7 @@ def look_at_last(database: Database, transaction: Transaction, key: TableKey) ->
         key: schema and name in small letters.
     """
     transaction.makes.add(key)
-    transaction.at_last = partial(_settle, database, transaction)
+    transaction.at(CommitStep.TABLES, partial(_settle, database, transaction), about="schemas")
 
 
 def set_aside(database: Database, transaction: Transaction, key: TableKey) -> None:
@@ -103,7 +103,7 @@ def set_aside(database: Database, transaction: Transaction, key: TableKey) -> No
     transaction.cursor.execute(_not_aside_sql(key)).fetchall()
     names = ", ".join(map(literal, key))
     transaction.cursor.execute(f"INSERT INTO {SCHEMA}.replaced_tables VALUES ({names})").fetchall()
-    transaction.on_commit.append(partial(database.catalog.aside.add, key))
+    transaction.at(CommitStep.MEMORY, partial(database.catalog.aside.add, key))
 
 
 def forget_aside(
@@ -123,7 +123,7 @@ def forget_aside(
             continue
         cursor.execute(_not_aside_sql(key)).fetchall()
         if transaction is not None:
-            transaction.on_commit.append(partial(database.catalog.aside.discard, key))
+            transaction.at(CommitStep.MEMORY, partial(database.catalog.aside.discard, key))
         else:
             database.catalog.aside.discard(key)
 
@@ -153,7 +153,7 @@ def _settle(database: Database, transaction: Transaction) -> None:
             database.snapshots.stream_made(captured.table_id)
         database.catalog.version += 1
 
-    transaction.on_commit.append(follow)
+    transaction.at(CommitStep.MEMORY, follow)
 
 
 def _settle_in(database: Database, transaction: Transaction, schema: str) -> None:
@@ -169,7 +169,7 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
     for name in fresh:
         shape, key = read_shape(cursor, *name), key_of(*name)
         cursor.execute(_not_aside_sql(key)).fetchall()
-        transaction.on_commit.append(partial(catalog.aside.discard, key))
+        transaction.at(CommitStep.MEMORY, partial(catalog.aside.discard, key))
         left = _left_of(database, transaction, streams, shape)
         if left is None:
             made.append(_made(database, transaction, streams, shape))
@@ -262,7 +262,7 @@ def take_in(
             for over in database.catalog.over_schema(stream.of_schema or ""):
                 database.catalog.behind.pop(over.stream_id, None)
 
-        transaction.on_commit.append(follow)
+        transaction.at(CommitStep.MEMORY, follow)
     except BaseException:
         database.transactions.rollback(transaction)
         raise
@@ -323,7 +323,7 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
         )
     if differs is not None:
         # Nothing else can take it out of its streams. Its events say that it is gone with all of its rows.
-        transaction.on_commit.append(partial(_let_go, database, captured.table_id))
+        transaction.at(CommitStep.MEMORY, partial(_let_go, database, captured.table_id))
     rows = int(ask(cursor, dropped_sql(captured, transaction.next_lsn, transaction.txid))[0])
     # Who has read it before, and writes one of its rows, meets that.
     transaction.captured(captured.table_id, rows, None)

@@ -33,7 +33,7 @@ from ..log.log import create_log_sql, log_name
 from ..log.queries import lost_column
 from ..log.schema_versions import KeptVersion, shown_table, version_json
 from ..quoting import fold, literal
-from ..transactions.transaction import TableKey, Transaction
+from ..transactions.transaction import CommitStep, TableKey, Transaction
 from ..transactions.transactions import stale
 from ..waiting import Waiting
 
@@ -117,7 +117,7 @@ def show_altered(
         database.catalog.put_table(altered.before, altered.now)
         database.catalog.version += 1
 
-    transaction.on_commit.append(follow)
+    transaction.at(CommitStep.MEMORY, follow)
 
 
 def event_columns(shape: TableShape) -> TableShape:

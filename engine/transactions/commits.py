@@ -33,7 +33,7 @@ from ..storage.side_file import SideFile
 from ..waiting import Waiting
 from .commit_times import CommitTimes
 from .snapshots import Snapshots
-from .transaction import Transaction
+from .transaction import CommitStep, Transaction
 
 # What a COMMIT says that DuckDB neither did nor refused, as far as can be told.
 UNKNOWN = "the outcome of a COMMIT is unknown"
@@ -100,8 +100,7 @@ class Commits:
                 self.times.given(commit_us)
             if transaction.tables:
                 self.snapshots.committed(transaction)
-            for act in transaction.on_commit:
-                act()
+            transaction.run(CommitStep.MEMORY)
         if moves:
             self.offsets.applied(moves)
         if transaction.events:
@@ -112,8 +111,7 @@ class Commits:
             ready = transaction.ready
             note = Note(transaction.txid, first, last, commit_us, tables, annotation, inserts, ready)
             self.publisher.put(note)
-        for tell in transaction.after_commit:
-            tell()
+        transaction.run(CommitStep.WAKE)
 
     def count_objects(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Say in the side file what streams and groups there are, behind a commit that may have changed that.

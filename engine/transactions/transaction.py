@@ -7,8 +7,9 @@ DuckDB has committed. Only the thread that runs its session touches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 import duckdb
 
@@ -26,6 +27,20 @@ from ..groups.parked import ParkedOfGroup
 
 Reading = tuple[int, str]  # group id, member
 TableKey = tuple[str, ...]
+
+
+class CommitStep(Enum):
+    """The steps of a commit that statements add work to, in the order in which they run.
+
+    `Transactions.commit` has all steps. Work of NAMES, TABLES and CHECKS raises where the transaction cannot
+    be committed; work of MEMORY and WAKE comes behind DuckDB's COMMIT and cannot fail.
+    """
+
+    NAMES = "each captured table that was altered or renamed gets its next version"
+    TABLES = "tables that are new in a schema whose tables all have streams get theirs"
+    CHECKS = "what the statements rested on must still hold"
+    MEMORY = "memory follows, under the catalog's mutex"
+    WAKE = "readers are woken, once memory has all of it"
 
 
 @dataclass(slots=True)
@@ -97,18 +112,13 @@ class Transaction:
         holds: group id and member -> what of the member's stays his until the transaction ends.
         pins: of the commits that are being written.
         leaving: group ids and members that leave when it commits.
-        checks: what must still hold when it commits, by what it is about; they raise.
+        steps: the work that statements have added to the steps of its commit.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         altered: the captured tables that it has altered, by their numbers.
         makes: names of tables that it may have made, and that streams are to have.
         made: the tables that came so.
         marks: names of tables that nobody else may write until it ends.
         renamed: the new name of a table without a stream -> those that it had before.
-        before_commit: what is written last, when all else is, by what it is about; it raises where that
-            cannot be.
-        at_last: the same, behind all of that.
-        on_commit: what else memory makes of it; under the catalog's mutex.
-        after_commit: who is told, once memory has all of it.
         ready: stream id -> its events as they will be sent, where they were made before COMMIT.
         refresh: what may become a smaller change, if nothing else is captured before it ends.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
@@ -144,16 +154,12 @@ class Transaction:
     copies: dict[int, Copy] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
-    checks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    steps: dict[CommitStep, dict[Hashable, Callable[[], None]]] = field(default_factory=dict)
     altered: dict[int, Altered] = field(default_factory=dict)
     makes: set[TableKey] = field(default_factory=set)
     made: list[Captured] = field(default_factory=list)
     marks: set[TableKey] = field(default_factory=set)
     renamed: dict[TableKey, set[TableKey]] = field(default_factory=dict)
-    before_commit: dict[str, Callable[[], None]] = field(default_factory=dict)
-    at_last: Callable[[], None] | None = None
-    on_commit: list[Callable[[], None]] = field(default_factory=list)
-    after_commit: list[Callable[[], None]] = field(default_factory=list)
     ready: Mapping[int, Ready] = field(default_factory=dict)
     rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
     annotation: str | None = None
@@ -170,6 +176,24 @@ class Transaction:
     def written(self) -> dict[int, TableWrites]:
         """What it has captured, of the tables that have events of it: a refresh may have come to none."""
         return {table_id: w for table_id, w in self.tables.items() if w.last_lsn >= w.first_lsn}
+
+    def at(
+        self, step: CommitStep, work: Callable[[], None], *, about: Hashable = None, first: bool = False
+    ) -> None:
+        """Add work to a step of the commit.
+
+        Args:
+            about: its subject; later work on the same subject takes its place. None: a subject of its own.
+            first: work on the same subject that was added before keeps its place instead.
+        """
+        present, about = self.steps.setdefault(step, {}), object() if about is None else about
+        if not (first and about in present):
+            present[about] = work
+
+    def run(self, step: CommitStep) -> None:
+        """Run the work of a step, in the order in which it was added."""
+        for work in self.steps.get(step, {}).values():
+            work()
 
     @property
     def next_lsn(self) -> int:

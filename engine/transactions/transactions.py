@@ -37,7 +37,7 @@ from .commits import Commits
 from .locks import TableKey, TableWriters, WriterLock, shown_table
 from .offset_moves import check_standing, lock_moves
 from .snapshots import Snapshots
-from .transaction import Transaction
+from .transaction import CommitStep, Transaction
 
 
 @dataclass(slots=True)
@@ -293,6 +293,19 @@ class Transactions:
     def commit(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
         """Commit: events, table, committed LSNs and all else of the transaction, or nothing.
 
+        The steps:
+
+        1. Lock the groups whose offsets move, and compare their positions (`lock_moves`).
+        2. Fold what was deleted and inserted again (`settle`).
+        3. NAMES, TABLES, CHECKS: the work that statements have added (`CommitStep`).
+        4. Write the line in `commits` and the offsets (`Commits.write`); make the events of a small commit
+           ready while readers wait (`ReadyMaker`).
+        5. COMMIT in DuckDB. Up to here an error rolls back; from here on nothing fails.
+        6. Acknowledge in the side file; MEMORY under the catalog's mutex; offsets; the publisher's note; WAKE
+           (`Commits.committed`).
+        7. Count streams and groups for the side file, where the commit may have changed them.
+        8. Release pins, holds, group locks, writer lock and marks; members leave.
+
         Raises:
             SerializationFailure: 40001, an offset moved meanwhile, or DuckDB found a conflict.
             DucktailError: what DuckDB's COMMIT said; the transaction is rolled back.
@@ -320,7 +333,7 @@ class Transactions:
         with self.offsets.writing() if pending else nullcontext():
             for group_id, lsns in pending:
                 check = partial(check_standing, self.offsets, transaction, group_id, lsns)
-                transaction.checks[f"group {group_id}"] = check
+                transaction.at(CommitStep.CHECKS, check, about=("group", group_id))
             moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
             commit_us = self._commit_now(transaction, moves, until_shown)
         self.commits.committed(transaction, moves, commit_us)
@@ -331,12 +344,9 @@ class Transactions:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
             self.settle(transaction)
-            for act in transaction.before_commit.values():
-                act()
-            if transaction.at_last is not None:
-                transaction.at_last()
-            for check in transaction.checks.values():
-                check()
+            transaction.run(CommitStep.NAMES)
+            transaction.run(CommitStep.TABLES)
+            transaction.run(CommitStep.CHECKS)
             if transaction.numbered or moves:
                 self.commits.check_side()
             commit_us = self.commits.write(transaction, moves)

@@ -22,7 +22,7 @@ from ...engine.duck.table_shape import RESERVED_PREFIX
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import fold, folded_sql, ident
 from ...engine.table_changes import alter_table, renames, schema_tables
-from ...engine.transactions.transaction import Transaction
+from ...engine.transactions.transaction import CommitStep, Transaction
 from ...engine.waiting import Waiting
 from ..results.results import Result
 from ..session_state.context import Context
@@ -316,7 +316,7 @@ def _note_triggers(session: Context) -> None:
     """Triggers have come, or may have gone with a table: the engine looks again, once that is committed."""
     transactions = session.database.transactions
     if session.block.begun:
-        session.block.opened().after_commit.append(transactions.look_for_triggers)
+        session.block.opened().at(CommitStep.WAKE, transactions.look_for_triggers)
     else:
         transactions.look_for_triggers()
 
@@ -638,7 +638,7 @@ def _note_index(session: Context) -> None:
 
     if session.block.begun:
         session.block.opened().indexes_changed = True
-        session.block.opened().on_commit.append(changed)
+        session.block.opened().at(CommitStep.MEMORY, changed)
     else:
         changed()
 

@@ -24,7 +24,7 @@ from ...engine.groups.offsets import Request, going_back, moved_by_seek
 from ...engine.groups.parked import RELEASED, released_through
 from ...engine.groups.read_positions import ReadPosition
 from ...engine.transactions.offset_moves import lock_group
-from ...engine.transactions.transaction import PendingOffset, Transaction
+from ...engine.transactions.transaction import CommitStep, PendingOffset, Transaction
 from ...engine.waiting import Wait, Waiting
 from ..cluster import membership
 from ..cluster import offset_shares as spread_offsets
@@ -120,7 +120,7 @@ def _commit_own(
                 cover(session.database, transaction, group, covered)
             _keep(session, transaction, group, commit, covers=bool(covered))
             if member is None:
-                transaction.after_commit.append(partial(session.positions.committed, key, commit.lsns))
+                transaction.at(CommitStep.WAKE, partial(session.positions.committed, key, commit.lsns))
             session.notices.add(
                 "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
             )

@@ -32,7 +32,7 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.quoting import fold
-from ...engine.transactions.transaction import Transaction
+from ...engine.transactions.transaction import CommitStep, Transaction
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..language.statements import PRIVILEGES, AlterUser, CreateUser, DropUser, Grant, Revoke
@@ -65,7 +65,7 @@ def _write(
         try:
             for change in changes:
                 edit.add(session.database, transaction, change)
-                transaction.checks[f"rights {len(transaction.checks)}"] = last
+                transaction.at(CommitStep.CHECKS, last)
         except duckdb.Error as error:
             raise translated(error) from error
 

@@ -10,6 +10,7 @@ import pytest
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import InvalidParameterValue, SerializationFailure
+from ducktail.engine.transactions.transaction import CommitStep
 from ducktail.engine.waiting import Wait, block_on, drive
 from ducktail.sql.session import Session
 
@@ -116,7 +117,7 @@ def test_a_position_that_comes_between_a_transactions_look_and_its_write(databas
     def arrive() -> None:
         offsets.applied([offsets.move(group.group_id, {0: 50}, "")])
 
-    transaction.checks["arrival"] = arrive
+    transaction.at(CommitStep.CHECKS, arrive)
     with pytest.raises(SerializationFailure, match="moved from 0 to 50"):
         execute(session, "COMMIT")
     assert offsets.positions(group.group_id)[0].lsn == 50
