@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import itemgetter
@@ -228,6 +228,25 @@ class Hot:
             if left <= 0 and stop < len(self.rows) and self.lsns[stop - 1] != self.lsns[stop]:
                 return Hot(self.lsns[:stop], self.partitions[:stop], self.rows[:stop], exhausted=False)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The events of a partition between two LSNs, counted by their positions in its log.
+
+    Attributes:
+        start_lsn: the LSN behind which it begins: not before the edge of what is retained.
+        start, end: positions of the events behind both LSNs; None where only the log can count them.
+        last_lsn: of the partition.
+        unbuffered_through_lsn: up to which its events are in the log alone.
+    """
+
+    edge_lsn: int
+    start_lsn: int
+    start: int | None
+    end: int | None
+    last_lsn: int
+    unbuffered_through_lsn: int
 
 
 class StreamBuffer:
@@ -460,6 +479,31 @@ class StreamBuffer:
         with self.mutex:
             self.changes, self.bytes_max = None, bytes_max
             self._fit(self.bytes_max)
+
+    def last_lsns_at(self, lsn: int, partitions: Iterable[int]) -> dict[int, int]:
+        """The LSN of the last event of each partition that is not behind `lsn`."""
+        with self.mutex:
+            return {number: min(self.partitions[number].last_at(lsn), lsn) for number in partitions}
+
+    def edges(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The LSN of each partition up to which its events have gone."""
+        with self.mutex:
+            return {number: self.partitions[number].trimmed_through_lsn for number in partitions}
+
+    def span(self, number: int, after_lsn: int, through_lsn: int) -> Span:
+        """The events of a partition behind one LSN, up to another."""
+        with self.mutex:
+            partition = self.partitions[number]
+            edge_lsn = partition.trimmed_through_lsn
+            start_lsn = max(after_lsn, edge_lsn)
+            return Span(
+                edge_lsn,
+                start_lsn,
+                partition.position_after(start_lsn),
+                partition.position_after(through_lsn),
+                partition.last_lsn,
+                partition.unbuffered_through_lsn,
+            )
 
     def holds(self, after: Mapping[int, int]) -> bool:
         """Whether every retained event after these LSNs (partition -> LSN) is buffered."""

@@ -19,7 +19,7 @@ and holds no row. Source: docs/design/engine.md, "Reading".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import duckdb
@@ -504,8 +504,20 @@ class Scan:
             self._cursor = None
 
 
+def lost_events(
+    stream: Stream, buffer: StreamBuffer, bounds: ScanRange, partitions: Collection[int]
+) -> list[Gone]:
+    """The gaps of a read: of each of these partitions whose next event is no longer retained."""
+    with buffer.mutex:
+        return [
+            gone(stream, partition, number, bounds.after[number], bounds)
+            for number in partitions
+            if bounds.after[number] < (partition := buffer.partitions[number]).trimmed_through_lsn
+        ]
+
+
 def gone(stream: Stream, partition: PartitionBuffer, number: int, lsn: int, bounds: ScanRange) -> Gone:
-    """What a read that wants to go on behind `lsn`, which retention has passed, has lost."""
+    """The events that a read which goes on behind `lsn` has lost, as retention has passed it."""
     position = bounds.positions.get(number)
     edge = Edge(partition.trimmed_through_lsn, partition.trimmed_events, partition.trimmed_by)
     exact = position is not None

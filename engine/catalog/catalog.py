@@ -147,6 +147,18 @@ class Catalog:
         """A stream's groups, oldest first."""
         return tuple(group for group in self.groups.values() if group.stream_id == stream_id)
 
+    def may_copy(self, stream_id: int, group: str | None) -> bool:
+        """True if a group of a stream may take whole copies (`on_gap = 'snapshot'`).
+
+        Args:
+            group: its name; None: any group of the stream.
+        """
+        with self.mutex:
+            if group is None:
+                return any(one.on_gap == "snapshot" for one in self.groups_of(stream_id))
+            known = self.groups.get((stream_id, fold(group)))
+            return known is not None and known.on_gap == "snapshot"
+
     def copied_versions(self, source: Source) -> set[int]:
         """The versions of a table that copies are of which are read, or are being made."""
         streams = {stream.stream_id for stream in source.streams}

@@ -73,6 +73,11 @@ class Commits:
         """The time of a commit that is made now: commit times never go back."""
         return self.times.now_us()
 
+    def last_lsn_if_past(self, at_us: int) -> int | None:
+        """The last LSN, where a time (microseconds since 1970) is one to come; None where it has passed."""
+        with self.catalog.mutex:  # LSN and time of the last commit are of the same one.
+            return self.last_lsn if at_us > self.now_us() else None
+
     def write(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """Write the last rows of a transaction: its line in `commits`, the offsets that it moves.
 

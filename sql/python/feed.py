@@ -386,8 +386,7 @@ class GroupFeed:
         owners, standing, buffer = (
             database.members.owners(group, stream.partitions), self._standing(), database.buffers.of(stream)
         )  # fmt: skip
-        with buffer.mutex:
-            edges = {number: buffer.partitions[number].trimmed_through_lsn for number in standing}
+        edges = buffer.edges(standing)
         mine = {number for number in standing if owners[number] == self._member}
         if group.on_gap == "snapshot" and any(standing[number] < edges[number] for number in mine):
             mine = set()  # The next read gets a copy, in all partitions.

@@ -100,11 +100,8 @@ def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | No
 
 def lsn_before(session: Context, at_us: int) -> int:
     """The last LSN that was committed before a time; of one to come, the last one so far."""
-    commits = session.database.commits
-    with session.database.catalog.mutex:  # LSN and time of the last commit are of the same one.
-        if at_us > commits.now_us():
-            return commits.last_lsn
-    return last_lsn_before(session.database, at_us)
+    last = session.database.commits.last_lsn_if_past(at_us)
+    return last_lsn_before(session.database, at_us) if last is None else last
 
 
 def in_lsns(session: Context, pruning: Pruning) -> Pruning:

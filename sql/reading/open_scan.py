@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...engine.buffers.scan import Scan, ScanRange, gone
+from ...engine.buffers.scan import Scan, ScanRange, lost_events
 from ...engine.catalog.streams import Group, Stream
 from ...engine.duck.queries import ask
 from ...engine.errors import SerializationFailure
@@ -343,11 +343,8 @@ def _with_segments(
     LSNs of two nodes have no common order: it is gathered, as of partitions of several nodes.
     """
     bounds, buffer = begins.bounds, session.database.buffers.of(stream)
-    with buffer.mutex:
-        for number in moved.keys() - bounds.from_start:
-            partition, lsn = buffer.partitions[number], bounds.after[number]
-            if lsn < partition.trimmed_through_lsn:
-                raise gone(stream, partition, number, lsn, bounds).error()
+    for gap in lost_events(stream, buffer, bounds, moved.keys() - bounds.from_start):
+        raise gap.error()
     behind = {number: max(lsn, moved.get(number, 0)) for number, lsn in bounds.after.items()}
     scan = session.database.buffers.scan(stream, replace(bounds, after=behind))
     session.guard.interrupts.add(scan.interrupt)

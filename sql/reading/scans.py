@@ -122,13 +122,9 @@ def _may_take_copy(session: Context, stream: Stream, group: object) -> bool:
     """Whether a read as a group may have to take a whole copy of the table first."""
     if group is None:
         return False
-    catalog = session.database.catalog
-    with catalog.mutex:
-        if isinstance(group, str):
-            known = catalog.groups.get((stream.stream_id, fold(group)))
-            return known is not None and known.on_gap == "snapshot"
-        # Which one a parameter names is not known yet.
-        return any(one.on_gap == "snapshot" for one in catalog.groups_of(stream.stream_id))
+    # Which one a parameter names is not known yet.
+    name = group if isinstance(group, str) else None
+    return session.database.catalog.may_copy(stream.stream_id, name)
 
 
 def _is_found_at_once(session: Context, name: st.Name) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...engine.buffers.scan import ScanRange, gone
+from ...engine.buffers.scan import ScanRange, lost_events
 from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.parking import parked_of
 from ...engine.definitions.start_positions import check_no_hole, check_partitions
@@ -102,13 +102,7 @@ def _passed(session: Context, group: Group | None, committed: Mapping[int, int])
 
 def over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange:
     """The same read, from the first retained event where the next one is gone; told as a WARNING."""
-    buffer = session.database.buffers.of(stream)
-    with buffer.mutex:
-        lost = [
-            gone(stream, partition, number, lsn, bounds)
-            for number, lsn in bounds.after.items()
-            if lsn < (partition := buffer.partitions[number]).trimmed_through_lsn
-        ]
+    lost = lost_events(stream, session.database.buffers.of(stream), bounds, bounds.after)
     for gap in lost:
         session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
     return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost})

@@ -67,12 +67,11 @@ class Tracker:
         """Rows up to `lsn` are handed out, in LSN order, events before it seen too; as `given`."""
         self._given = True
         self._through = max(self._through, lsn)
-        with buffer.mutex:
-            for number, start in self._opened.committed.items():
-                last = min(buffer.partitions[number].last_at(lsn), lsn)
-                if self._opened.bounds.copy is not None:
-                    last = max(last, self._opened.bounds.copy.last_at(number, lsn))
-                self._lsns[number] = max(start, last)
+        started, copy = self._opened.committed, self._opened.bounds.copy
+        for number, last in buffer.last_lsns_at(lsn, started).items():
+            if copy is not None:
+                last = max(last, copy.last_at(number, lsn))
+            self._lsns[number] = max(started[number], last)
 
     def note_numbers(self, numbers: Sequence[int]) -> None:
         """Rows are handed out that were gathered under these numbers; as `given`.

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Number
 
-from ...engine.buffers.buffer import PartitionBuffer
-from ...engine.buffers.scan import gone
+from ...engine.buffers.buffer import StreamBuffer
+from ...engine.buffers.scan import lost_events
 from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.parking import passed_over
 from ...engine.errors import ActiveTransaction, InvalidParameterValue, NotSupported
@@ -48,7 +48,7 @@ from .narrowing import Pruning, in_lsns, pruning, within_times
 from .open_scan import open_scan
 from .scans import bound_shapes, stream_of
 from .start_positions import Beginning, aside_of, beginning, group_of, parsed_after, partitions_of
-from .whole_copies import lost_events
+from .whole_copies import group_gaps
 
 # A reader that hears nothing for longer does not know whether anybody is there: it asks again.
 WAIT_MS_MAX = 24 * 3600 * 1000
@@ -410,7 +410,7 @@ def _is_there(
             session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
         )
         copies = group is not None and group.on_gap == "snapshot" and waiter.shape.scan.after is None
-        if copies and group is not None and lost_events(session, stream, group, partitions):
+        if copies and group is not None and group_gaps(session, stream, group, partitions):
             return True  # The read gets a whole copy instead.
         counted = _counted(session, waiter, group, begins, narrowed)
         if isinstance(counted, _Publishing):
@@ -455,13 +455,11 @@ def _counted(
     buffer, readable_lsn = database.buffers.of(stream), begins.bounds.through_lsn
     found, after = 0, {}
     for place in begins.bounds.after:
-        with buffer.mutex:
-            partition = buffer.partitions[place]
-            start = _start(stream, begins, place, partition, narrowed)
-            before, upto = partition.position_after(start), partition.position_after(readable_lsn)
-            last_lsn, cold_lsn = partition.last_lsn, partition.unbuffered_through_lsn
-        if upto is None or (before is None and cold_lsn > readable_lsn):
-            return _Publishing(last_lsn)
+        span = buffer.span(place, max(begins.bounds.after[place], narrowed.from_lsn - 1), readable_lsn)
+        _check_gap(stream, buffer, begins, place, span.edge_lsn)
+        start, before, upto = span.start_lsn, span.start, span.end
+        if upto is None or (before is None and span.unbuffered_through_lsn > readable_lsn):
+            return _Publishing(span.last_lsn)
         skipped = _aside(session, waiter, group, narrowed, (place, start, readable_lsn))
         if before is None and waiter.poll.events == 1 and skipped is None:
             return None  # The last event that is only in the log is one.
@@ -500,16 +498,12 @@ def _aside(
     return passed_over(session.database, waiter.stream, aside, place, (low, high)) - again
 
 
-def _start(
-    stream: Stream, begins: Beginning, place: int, partition: PartitionBuffer, narrowed: Pruning
-) -> int:
-    """The LSN after which a partition's events count.
+def _check_gap(stream: Stream, buffer: StreamBuffer, begins: Beginning, place: int, edge_lsn: int) -> None:
+    """Refuse a read whose next event of a partition is no longer retained.
 
     Raises:
         Gap: 72000.
     """
     bounds = begins.bounds
-    lsn, edge_lsn = bounds.after[place], partition.trimmed_through_lsn
-    if lsn < edge_lsn and place not in bounds.from_start and not begins.past_gaps:
-        raise gone(stream, partition, place, lsn, bounds).error()
-    return max(lsn, edge_lsn, narrowed.from_lsn - 1)
+    if bounds.after[place] < edge_lsn and place not in bounds.from_start and not begins.past_gaps:
+        raise lost_events(stream, buffer, bounds, [place])[0].error()

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 import duckdb
 
 from ...engine.buffers.gaps import Gone
-from ...engine.buffers.scan import ScanRange, gone
+from ...engine.buffers.scan import ScanRange, lost_events
 from ...engine.catalog.copies import Copy
 from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions import groups
@@ -89,14 +89,13 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
         somebody else has dropped the group.
     """
     database, through_lsn = session.database, 0
-    while group.on_gap == "snapshot" and (lost := lost_events(session, stream, group, partitions)):
+    while group.on_gap == "snapshot" and (lost := group_gaps(session, stream, group, partitions)):
         if through_lsn:
             raise _too_slow(lost)
         _check_free(session, group, lost)
         check_copies(session, stream, "on_gap = 'snapshot'")
         done: Future[None] = Future()
-        with database.catalog.mutex:
-            under_way = database.copies_of_groups.setdefault(group.group_id, done)
+        under_way = database.copies_of_groups.setdefault(group.group_id, done)  # one step
         if under_way is not done:
             yield Wait(under_way)  # Another member takes it, for both.
             group = _present(session, stream, group, session.block.transaction)
@@ -122,17 +121,16 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
     return through_lsn
 
 
-def lost_events(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
+def group_gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
     """What the group would have read next in these partitions and is no longer retained."""
     standing, buffer = committed_lsns(session, stream, group), session.database.buffers.of(stream)
     passed = session.database.offsets.passed_position
-    with buffer.mutex:
-        edges = {number: buffer.partitions[number].trimmed_through_lsn for number in partitions}
-        behind = {number: standing[number] for number, edge in edges.items() if standing[number] < edge}
-        places = {number: passed(group.group_id, number, lsn) for number, lsn in behind.items()}
-        known = {number: place for number, place in places.items() if place is not None}
-        bounds = ScanRange(behind, 0, positions=known, group=group.name)
-        return [gone(stream, buffer.partitions[n], n, lsn, bounds) for n, lsn in behind.items()]
+    edges = buffer.edges(partitions)
+    behind = {number: standing[number] for number, edge in edges.items() if standing[number] < edge}
+    places = {number: passed(group.group_id, number, lsn) for number, lsn in behind.items()}
+    known = {number: place for number, place in places.items() if place is not None}
+    bounds = ScanRange(behind, 0, positions=known, group=group.name)
+    return lost_events(stream, buffer, bounds, behind)
 
 
 def _present(session: Context, stream: Stream, group: Group, transaction: Transaction | None) -> Group:
@@ -196,7 +194,7 @@ def _replaced(session: Context, stream: Stream, group: Group, partitions: list[i
         check_copies(session, present, "on_gap = 'snapshot'")  # It may be no more for who reads.
         mine = _present(session, present, group, None)
         yield from lock_group(database.offsets, transaction, mine, timeout_ms)
-        if mine.on_gap != "snapshot" or not lost_events(session, present, mine, partitions):
+        if mine.on_gap != "snapshot" or not group_gaps(session, present, mine, partitions):
             raise _NotWantedError
         given = give_copy(database, transaction, copy, mine)
         standing = database.offsets.positions(mine.group_id)

@@ -87,8 +87,7 @@ class Apart:
     def through(self, lsn: int, buffer: StreamBuffer) -> Apart:
         """The part of it up to an LSN."""
         began = self.reader.committed
-        with buffer.mutex:
-            last = {p: min(buffer.partitions[p].last_at(lsn), lsn) for p in self.lsns}
+        last = buffer.last_lsns_at(lsn, self.lsns)
         lsns = {p: max(began[p], min(given, last[p])) for p, given in self.lsns.items()}
         again = {p: frozenset(one for one in given if one <= lsn) for p, given in self.again.items()}
         return Apart(self.reader, lsns, again)
