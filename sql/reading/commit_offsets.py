@@ -9,23 +9,21 @@ Source: docs/sql.md, "Committing".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
 from ...engine.catalog.streams import Group, Stream
-from ...engine.definitions.parking import cover, covered_meanwhile, parked_of
-from ...engine.definitions.start_positions import check_commit, check_lsns, check_partitions
+from ...engine.definitions.parking import covered_meanwhile, parked_of
+from ...engine.definitions.start_positions import check_lsns, check_partitions
 from ...engine.definitions.whole_copies import copy_of
 from ...engine.errors import DucktailError, SerializationFailure, WrongState
 from ...engine.groups.assigned import epoch_told
-from ...engine.groups.member import Claim, CommitRight, MemberHold
-from ...engine.groups.offsets import Request, going_back, moved_by_seek
+from ...engine.groups.member import Claim, CommitRight
 from ...engine.groups.parked import RELEASED, released_through
 from ...engine.groups.read_positions import ReadPosition
-from ...engine.transactions.offset_moves import lock_group
-from ...engine.transactions.transaction import CommitStep, PendingOffset, Transaction
-from ...engine.waiting import Wait, Waiting
+from ...engine.offset_commits import commit_covering, commit_within, submit
+from ...engine.transactions.transaction import CommitStep
+from ...engine.waiting import Waiting
 from ..cluster import membership
 from ..cluster import offset_shares as spread_offsets
 from ..cluster.membership import Home
@@ -113,12 +111,9 @@ def _commit_own(
         covered = _covered(session, group, member, commit)
         if session.block.begun:
             transaction = session.block.opened()
-            if covered:
-                yield from lock_group(
-                    session.database.offsets, transaction, group, session.block.lock_timeout_ms
-                )
-                cover(session.database, transaction, group, covered)
-            _keep(session, transaction, group, commit, covers=bool(covered))
+            yield from commit_within(
+                session.database, transaction, group, commit, covered, session.block.lock_timeout_ms
+            )
             if member is None:
                 transaction.at(CommitStep.WAKE, partial(session.positions.committed, key, commit.lsns))
             session.notices.add(
@@ -130,9 +125,19 @@ def _commit_own(
         # Whether it goes back is told by who writes it, under the group's lock.
         read_after = seeks if lsns is None else None
         if covered:
-            yield from _commit_covering(session, stream, group, commit, read_after, covered)
+            yield from commit_covering(
+                session.database,
+                stream,
+                group,
+                commit,
+                covered,
+                session.block.unit,
+                session.block.lock_timeout_ms,
+                read_after,
+            )
         else:
-            yield from _submit(session, group, commit, read_after)
+            # A session of the wire may be on an event loop, and one hop is one whoever writes.
+            yield from submit(session.database, group, commit, session.user, read_after, hop=session.wire)
         if member is None:
             session.positions.committed(key, commit.lsns)
     finally:
@@ -268,40 +273,6 @@ def _covered(session: Context, group: Group, member: str | None, commit: CommitR
     return covered
 
 
-def _commit_covering(
-    session: Context,
-    stream: Stream,
-    group: Group,
-    commit: CommitRight,
-    seeks: int | None,
-    covered: frozenset[int],
-) -> Waiting[None]:
-    """A commit that is also one of released events: their rows go in the same transaction."""
-    offsets, members = session.database.offsets, session.database.members
-
-    def work(transaction: Transaction) -> Waiting[None]:
-        yield from lock_group(offsets, transaction, group, session.block.lock_timeout_ms)
-        check_commit(session.database, stream, group, dict(commit.lsns))
-        if seeks is not None and seeks != offsets.seeks(group.group_id):
-            raise moved_by_seek(group.name)
-        # Somebody else may have covered some of them meanwhile: outside a transaction that is no conflict.
-        left = covered & {event.lsn for event in parked_of(session.database, None, group).of(RELEASED)}
-        cover(session.database, transaction, group, left)
-        standing = offsets.positions(group.group_id)
-        transaction.offsets[group.group_id] = {
-            partition: PendingOffset(standing[partition].lsn, lsn, commit.claims[partition])
-            for partition, lsn in commit.lsns.items()
-            if lsn > standing[partition].lsn
-        }
-
-    pin, done = members.pin(group.group_id, commit.claims), False
-    try:
-        yield from session.block.unit(work)
-        done = True
-    finally:
-        members.unpin(pin, commit.lsns if done else None)
-
-
 def _begin(
     session: Context,
     stream: Stream,
@@ -377,78 +348,3 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
 def _up_to(released: Mapping[int, frozenset[int]], through: Mapping[int, int]) -> dict[int, frozenset[int]]:
     """Of the released events that were read here, those that the client of another node was given."""
     return {p: frozenset(lsn for lsn in lsns if lsn <= through.get(p, 0)) for p, lsns in released.items()}
-
-
-def _submit(session: Context, group: Group, commit: CommitRight, seeks: int | None) -> Waiting[None]:
-    """Have offsets written; whatever becomes of this session, their partitions stay until they are."""
-    members = session.database.members
-    done: Future[None] = Future()
-    pin = members.pin(group.group_id, commit.claims)
-    # It is handed to its own callback: one that knew it would be garbage that has to be looked for.
-    done.add_done_callback(lambda it: members.unpin(pin, None if it.exception() else commit.lsns))
-    request = Request(group.group_id, group.name, commit.lsns, session.user, done, seeks)
-    offsets = session.database.offsets
-    if session.wire:
-        # It may be on an event loop, and one hop is one whoever writes.
-        offsets.enqueue(request)
-    else:
-        offsets.submit(request)
-    if not done.done():
-        yield Wait(done)
-    done.result()
-
-
-def _keep(
-    session: Context, transaction: Transaction, group: Group, commit: CommitRight, *, covers: bool
-) -> None:
-    """Note in the transaction which committed LSNs its COMMIT is to move, from where, and for whom."""
-    standing = session.database.offsets.positions(group.group_id)
-    read = transaction.first_reads.get(group.group_id, {})
-    pending = transaction.offsets.setdefault(group.group_id, {})
-    if commit.hold is not None:
-        keep_in_transaction(session, transaction, commit.hold)
-    for partition, lsn in commit.lsns.items():
-        claim = commit.claims[partition]
-        earlier = pending.get(partition)
-        if earlier is not None:
-            if lsn < earlier.lsn:
-                raise going_back(group.name, partition, lsn, earlier.lsn)
-            earlier.lsn, earlier.claim = lsn, claim
-            continue
-        expected = read.get(partition, commit.began.get(partition))
-        made_here = transaction.new_positions.get(group.group_id, {})
-        found = standing[partition].lsn if partition in standing else made_here.get(partition, 0)
-        if expected is None:
-            if lsn == found and not covers:
-                raise SerializationFailure(
-                    f"partition {partition} is already committed at LSN {lsn}",
-                    hint="Another transaction has committed it: read again.",
-                )
-            expected = found
-        if lsn < expected:
-            raise going_back(group.name, partition, lsn, expected)
-        if lsn > expected:
-            pending[partition] = PendingOffset(expected, lsn, claim)
-
-
-def keep_in_transaction(session: Context, transaction: Transaction, hold: MemberHold) -> None:
-    """What a transaction has read or commits as a member stays the member's until it ends."""
-    reading = (hold.group_id, hold.member.name)
-    kept = session.database.members.keep(hold, transaction.holds.get(reading))
-    transaction.holds[reading] = kept
-    epochs = transaction.epochs.setdefault(reading, {})
-    for partition, epoch in hold.epochs.items():
-        epochs.setdefault(partition, epoch)
-
-
-def committed_lsns(session: Context, stream: Stream, group: Group) -> dict[int, int]:
-    """Where a read of a group begins in each partition: what this transaction commits counts."""
-    positions = session.database.offsets.positions(group.group_id)
-    lsns = {partition: position.lsn for partition, position in positions.items()}
-    transaction = session.block.transaction
-    if transaction is None:
-        return lsns
-    lsns.update(transaction.new_positions.get(group.group_id, {}))
-    for partition, pending in transaction.offsets.get(group.group_id, {}).items():
-        lsns[partition] = pending.lsn
-    return lsns

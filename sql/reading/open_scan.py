@@ -20,6 +20,7 @@ from ...engine.errors import SerializationFailure
 from ...engine.groups.assigned import epoch_told
 from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
+from ...engine.offset_commits import hold_in_transaction
 from ...engine.parts import LastRead
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
@@ -33,7 +34,6 @@ from ..session_state.context import Context
 from ..session_state.positions import Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
-from .commit_offsets import keep_in_transaction
 from .narrowing import Pruning, narrowed_here
 from .start_positions import (
     Beginning,
@@ -93,7 +93,7 @@ def open_scan(
             hold = yield from membership.begin_read(session, part, stream, group, member)
         session.positions.holding(hold)
         if session.block.begun:
-            keep_in_transaction(session, session.block.opened(), hold)
+            hold_in_transaction(session.database, session.block.opened(), hold)
         # In those that are its own, whoever had them before has committed what he could.
         partitions = [partition for partition in partitions if partition in hold.epochs]
     begun = _Begun(group, hold, partitions, through_lsn, gives, transactions, limit)

@@ -11,11 +11,11 @@ from ...engine.definitions.parking import parked_of
 from ...engine.definitions.start_positions import check_no_hole, check_partitions
 from ...engine.definitions.whole_copies import copy_of
 from ...engine.groups.parked import RELEASED, Aside
+from ...engine.offset_commits import committed_lsns
 from ..language import statements as st
 from ..language.position_text import parse_after
 from ..session_state.context import Context
 from ..session_state.run_text import Values, number, text, value_of
-from .commit_offsets import committed_lsns
 from .narrowing import Pruning
 
 
@@ -57,7 +57,7 @@ def beginning(
         # AFTER 0 is what is retained; a map is exact in each partition that it names.
         from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
     elif group is not None:
-        standing = committed_lsns(session, stream, group)
+        standing = committed_lsns(session.database, session.block.transaction, group)
         after = committed = {partition: standing[partition] for partition in partitions}
     else:
         after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)

@@ -21,12 +21,12 @@ from ...engine.definitions import groups
 from ...engine.definitions.start_positions import SNAPSHOT, StartPosition
 from ...engine.definitions.whole_copies import discard, give_copy, present_stream, take_copy
 from ...engine.errors import Gap, InsufficientPrivilege, NotSupported, ReadOnlyTransaction
+from ...engine.offset_commits import committed_lsns
 from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
 from ..session_state.context import Context
 from ..session_state.run_text import begun_read_only
-from .commit_offsets import committed_lsns
 
 
 def check_copies(session: Context, stream: Stream, what: str) -> None:
@@ -123,7 +123,8 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
 
 def group_gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
     """What the group would have read next in these partitions and is no longer retained."""
-    standing, buffer = committed_lsns(session, stream, group), session.database.buffers.of(stream)
+    standing = committed_lsns(session.database, session.block.transaction, group)
+    buffer = session.database.buffers.of(stream)
     passed = session.database.offsets.passed_position
     edges = buffer.edges(partitions)
     behind = {number: standing[number] for number, edge in edges.items() if standing[number] < edge}

@@ -13,6 +13,7 @@ from ...engine.catalog.streams import Stream
 from ...engine.definitions import bookmarks
 from ...engine.definitions.whole_copies import copy_of, present_stream
 from ...engine.errors import InvalidParameterValue, UndefinedObject, WrongState
+from ...engine.offset_commits import committed_lsns
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..cluster import offset_shares as spread_bookmarks
@@ -21,7 +22,6 @@ from ..language import statements as st
 from ..language import statements as sto
 from ..language.position_text import parse_positions
 from ..peers.owners import Owners
-from ..reading.commit_offsets import committed_lsns
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text
@@ -65,7 +65,7 @@ def _lsns(
     if made.group is None:
         return bookmarks.end_lsns(session.database, stream)
     group = session.access.group(stream, text(made.group, parameters), session.block.transaction)
-    lsns = committed_lsns(session, stream, group)
+    lsns = committed_lsns(session.database, session.block.transaction, group)
     copy = copy_of(session.database, session.block.transaction, group)
     if copy is not None and any(copy.left(number, lsn) for number, lsn in lsns.items()):
         raise WrongState(

@@ -28,6 +28,7 @@ from ...engine.errors import (
     NotSupported,
     UndefinedObject,
 )
+from ...engine.offset_commits import committed_lsns
 from ...engine.schema import LIVE_VIEWS
 from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
@@ -37,7 +38,6 @@ from ..cluster.shares import Row, check_held, check_owned, own_partitions, rows_
 from ..language import statements as st
 from ..language.position_text import parse_after, require_one_lsn
 from ..peers.part import Part
-from ..reading.commit_offsets import committed_lsns
 from ..reading.whole_copies import check_copies, create_with_copy
 from ..results.results import Result
 from ..session_state.context import Context
@@ -278,7 +278,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         to = lsns_at(session.database, transaction, stream, place, copy)
         chosen = {partition: lsn for partition, lsn in to.items() if partition in partitions}
         within = copy if place.kind == "after" else None
-        present = committed_lsns(session, stream, group)
+        present = committed_lsns(session.database, session.block.transaction, group)
         return groups.shifts(session.database, stream, present, chosen, (copy, within))
 
     # What was committed before this statement is readable, so it may be skipped.
@@ -354,7 +354,7 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
         if 0 <= place[0] < present.partitions:
             # It may have been given since the statement began; a copy here would be lost then.
             check_owned(session, present, [place[0]])
-        committed = committed_lsns(session, present, group)
+        committed = committed_lsns(session.database, session.block.transaction, group)
         parking.park(session.database, transaction, present, group, place, reason, committed)
         session.positions.set_aside((stream.stream_id, group.group_id), place[1])
 
