@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ...engine import stream_reads
 from ...engine.buffers.scan import Scan, ScanRange, lost_events
 from ...engine.catalog.streams import Group, Stream
 from ...engine.duck.queries import ask
@@ -22,6 +23,7 @@ from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
 from ...engine.offset_commits import hold_in_transaction
 from ...engine.parts import LastRead
+from ...engine.stream_reads import Beginning
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
 from ..cluster.gathering import GatheredScan
@@ -35,16 +37,7 @@ from ..session_state.positions import Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
 from .narrowing import Pruning, narrowed_here
-from .start_positions import (
-    Beginning,
-    aside_of,
-    beginning,
-    group_of,
-    moved_parts,
-    over_gaps,
-    parsed_after,
-    partitions_of,
-)
+from .start_positions import beginning, group_of, parsed_after, partitions_of
 from .tracking import OpenedScan, Tracker
 
 
@@ -290,14 +283,16 @@ def _opened(
     )
     bounds, committed = begins.bounds, begins.committed
     if begins.past_gaps or (committed and not begun.gives):  # Who asks for the columns has lost nothing yet.
-        bounds = over_gaps(session, stream, bounds)
+        bounds, gaps = stream_reads.past_gaps(session.database, stream, bounds)
+        for gap in gaps:
+            session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
     if group is not None and wanted.after is None:
         # Of what is behind a gap as well, so not before it is known where the read goes on.
-        aside = aside_of(session, group, bounds.after)
+        aside = stream_reads.aside_of(session.database, session.block.transaction, group, bounds.after)
         if aside is not None:
             bounds = replace(bounds, aside=aside)
     changes = wanted.envelope != "json"
-    moved = moved_parts(session, stream, bounds)
+    moved = stream_reads.moved_parts(session.database, stream, bounds)
     if moved:
         return _with_segments(session, stream, wanted, begun, replace(begins, bounds=bounds), moved)
     first = session.database.buffers.scan(stream, bounds, changes=changes)

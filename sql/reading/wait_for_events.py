@@ -30,6 +30,7 @@ from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.parking import passed_over
 from ...engine.errors import ActiveTransaction, InvalidParameterValue, NotSupported
 from ...engine.groups.polls import Poll
+from ...engine.stream_reads import Beginning, aside_of, group_gaps
 from ...engine.system_views.group_rows import position_of
 from ...engine.values.temporal_text import interval_parts
 from ...engine.waiting import Wait, Waiting, first_of, first_true
@@ -47,8 +48,7 @@ from ..text.units import parse_interval_ms
 from .narrowing import Pruning, in_lsns, pruning, within_times
 from .open_scan import open_scan
 from .scans import bound_shapes, stream_of
-from .start_positions import Beginning, aside_of, beginning, group_of, parsed_after, partitions_of
-from .whole_copies import group_gaps
+from .start_positions import beginning, group_of, parsed_after, partitions_of
 
 # A reader that hears nothing for longer does not know whether anybody is there: it asks again.
 WAIT_MS_MAX = 24 * 3600 * 1000
@@ -410,7 +410,11 @@ def _is_there(
             session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
         )
         copies = group is not None and group.on_gap == "snapshot" and waiter.shape.scan.after is None
-        if copies and group is not None and group_gaps(session, stream, group, partitions):
+        if (
+            copies
+            and group is not None
+            and group_gaps(session.database, session.block.transaction, stream, group, partitions)
+        ):
             return True  # The read gets a whole copy instead.
         counted = _counted(session, waiter, group, begins, narrowed)
         if isinstance(counted, _Publishing):
@@ -491,11 +495,15 @@ def _aside(
     place, low, high = window
     if group is None or waiter.shape.scan.after is not None:
         return None
-    aside = aside_of(session, group, {place: low})
+    aside = aside_of(session.database, session.block.transaction, group, {place: low})
     if aside is None:
         return None
     again = sum(lsn >= narrowed.from_lsn for lsn in aside.released)
     return passed_over(session.database, waiter.stream, aside, place, (low, high)) - again
+
+
+def _has_gap(session: Context, stream: Stream, group: Group, partitions: list[int]) -> bool:
+    return bool(group_gaps(session.database, session.block.transaction, stream, group, partitions))
 
 
 def _check_gap(stream: Stream, buffer: StreamBuffer, begins: Beginning, place: int, edge_lsn: int) -> None:

@@ -14,14 +14,13 @@ from contextlib import closing, contextmanager
 import duckdb
 
 from ...engine.buffers.gaps import Gone
-from ...engine.buffers.scan import ScanRange, lost_events
 from ...engine.catalog.copies import Copy
 from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions import groups
 from ...engine.definitions.start_positions import SNAPSHOT, StartPosition
 from ...engine.definitions.whole_copies import discard, give_copy, present_stream, take_copy
 from ...engine.errors import Gap, InsufficientPrivilege, NotSupported, ReadOnlyTransaction
-from ...engine.offset_commits import committed_lsns
+from ...engine.stream_reads import group_gaps
 from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
@@ -89,7 +88,7 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
         somebody else has dropped the group.
     """
     database, through_lsn = session.database, 0
-    while group.on_gap == "snapshot" and (lost := group_gaps(session, stream, group, partitions)):
+    while group.on_gap == "snapshot" and (lost := _gaps(session, stream, group, partitions)):
         if through_lsn:
             raise _too_slow(lost)
         _check_free(session, group, lost)
@@ -121,17 +120,8 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
     return through_lsn
 
 
-def group_gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
-    """What the group would have read next in these partitions and is no longer retained."""
-    standing = committed_lsns(session.database, session.block.transaction, group)
-    buffer = session.database.buffers.of(stream)
-    passed = session.database.offsets.passed_position
-    edges = buffer.edges(partitions)
-    behind = {number: standing[number] for number, edge in edges.items() if standing[number] < edge}
-    places = {number: passed(group.group_id, number, lsn) for number, lsn in behind.items()}
-    known = {number: place for number, place in places.items() if place is not None}
-    bounds = ScanRange(behind, 0, positions=known, group=group.name)
-    return lost_events(stream, buffer, bounds, behind)
+def _gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
+    return group_gaps(session.database, session.block.transaction, stream, group, partitions)
 
 
 def _present(session: Context, stream: Stream, group: Group, transaction: Transaction | None) -> Group:
@@ -195,7 +185,7 @@ def _replaced(session: Context, stream: Stream, group: Group, partitions: list[i
         check_copies(session, present, "on_gap = 'snapshot'")  # It may be no more for who reads.
         mine = _present(session, present, group, None)
         yield from lock_group(database.offsets, transaction, mine, timeout_ms)
-        if mine.on_gap != "snapshot" or not group_gaps(session, present, mine, partitions):
+        if mine.on_gap != "snapshot" or not _gaps(session, present, mine, partitions):
             raise _NotWantedError
         given = give_copy(database, transaction, copy, mine)
         standing = database.offsets.positions(mine.group_id)
