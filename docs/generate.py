@@ -68,7 +68,7 @@ COMMAND = """
 |---|---|---|
 | `PATH` | ducktail.duckdb | the DuckDB file, created if it does not exist; `path` in the file |
 | `--config` | none | the configuration file; cannot be set in it |
-| `--host` | 127.0.0.1 | address to listen on; addresses other than loopback require [TLS and users](security.md) |
+| `--host` | 127.0.0.1 | address to listen on; other than loopback, it requires [TLS and users](security.md) |
 | `--port` | 5480 | port to listen on; 0 selects a free port |
 | `--metrics-port` | none | port for [metrics and probes](operations.md#metrics-and-probes) |
 | `--metrics-host` | 127.0.0.1 | address of that port, which has no authentication |
@@ -82,8 +82,8 @@ COMMAND = """
 | `--log-format` | text | format of the [logs](operations.md#logs): text, json |
 | `--accept-loss` | no | serve a database that lacks acknowledged commits; only a flag |
 
-`ducktail --version` prints the version, `ducktail serve --help` lists the flags. `ducktail check`, `backup` and
-`restore` are in [operations.md](operations.md).
+`ducktail --version` prints the version, and `ducktail serve --help` lists the flags. `ducktail check`,
+`backup` and `restore` are described in [operations.md](operations.md).
 
 ## Of a session
 
@@ -131,7 +131,7 @@ WHEN = {
     "40001": "another transaction wrote the same row or moved the same offset first; run it again",
     "42601": "a syntax error, with the position of the token",
     "42501": "not allowed: files, extensions, ATTACH, locked settings",
-    "42939": "a name that is reserved for DuckDB or ducktail: a schema `temp`, a user's table `duckdb_tables`",
+    "42939": "a name reserved for DuckDB or ducktail: a schema `temp`, a user's table `duckdb_tables`",
     "42P01": "no such table or view",
     "42703": "no such column",
     "42883": "no such function",
@@ -151,7 +151,7 @@ WHEN = {
     "53200": "the memory limit is exceeded",
     "53300": "too many connections: `max_connections`",
     "54000": "a limit of the program is exceeded",
-    "55000": "a state that does not permit the statement: nothing read yet, or a read without a read position",
+    "55000": "a state that does not permit it: nothing read yet, or a read without a read position",
     "55006": "in use: open in this process with other settings, or open in a process that does not serve it",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",

@@ -255,7 +255,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("user", "The user who connects.", ALL, text, "ducktail"),
     Option("password", "The user's password.", ALL, str, None, secret=True),
     Option(
-        "database", "The database's name; `ducktail` means the one that the gateway serves.", ALL, text, "ducktail"
+        "database", "The database's name; `ducktail` means the one that is served.", ALL, text, "ducktail"
     ),
     Option(
         "sslmode",
