@@ -1,4 +1,4 @@
-"""Writes the generated pages, docs/errors.md, docs/settings.md, docs/spark/options.md: `make docs`.
+"""Generator of docs/errors.md, docs/settings.md and docs/spark/options.md: `make docs`.
 
 tests/test_docs.py fails where a page is not what this program would write.
 """
@@ -23,8 +23,8 @@ ERRORS_HEAD = """\
 
 Every error has an SQLSTATE, the same over the wire (psql: `\\set VERBOSITY verbose`, psycopg:
 `error.sqlstate`) and in process (`error.sqlstate` of the PEP 249 class in the last column). The message
-is lower case and names the object; DETAIL has the facts, HINT says what to do. DuckDB's own errors
-get the SQLSTATE that PostgreSQL would give.
+is lower case and names the object; DETAIL has the facts, HINT suggests a remedy. DuckDB's own errors
+have the SQLSTATE that PostgreSQL would use.
 
 """
 
@@ -35,11 +35,11 @@ SETTINGS_HEAD = """\
 
 ## Of the server
 
-Each is a flag of `ducktail serve`, `--lock-timeout-ms 2000`; a variable of the environment, `DUCKTAIL_` and
+Each setting is a flag of `ducktail serve`, `--lock-timeout-ms 2000`; an environment variable, `DUCKTAIL_` and
 the name in capitals, `DUCKTAIL_LOCK_TIMEOUT_MS=2000`; and a line of the configuration file,
-`lock_timeout_ms = 2000`. A flag goes before the environment, the environment before the file, the file
-before the default; an empty variable is not set, and in one directories are parted by `:`. In process they
-are keywords of `ducktail.connect`.
+`lock_timeout_ms = 2000`. Flags override the environment, the environment overrides the file, and the file
+overrides the default. An empty variable counts as not set, and directories in a variable are separated by
+`:`. In process the settings are keywords of `ducktail.connect`.
 
 The file is TOML without tables; `--config FILE` or `DUCKTAIL_CONFIG` names it:
 
@@ -50,87 +50,88 @@ allow_dir = ["/data/in", "/data/out"]
 lock_timeout_ms = 2000
 ```
 
-A key that is not in the tables below is refused with file and line, and so is a value of the wrong type or
+A key that is not in the tables below is refused with file and line, as is a value of the wrong type or
 outside its bounds (22023). Settings are read once, at the start. `SELECT * FROM ducktail.settings` shows
-each with its `source` (default, configuration file, environment variable, command line; in process
-argument) and its `place`, such as `/etc/ducktail.toml:3`. `SHOW ALL` has them too, beside the session's
-(source default, client, session). Who is no superuser is shown those of the first table, without places.
+each setting with its `source` (default, configuration file, environment variable, command line; in process
+argument) and its `place`, such as `/etc/ducktail.toml:3`. `SHOW ALL` shows them as well, together with those
+of the session (source default, client, session). Users who are not superusers see the settings of the first
+table only, without places.
 
 | flag | default | from | to | meaning |
 |---|---:|---:|---:|---|
 """
 
 COMMAND = """
-Besides these `ducktail serve [PATH]` takes:
+`ducktail serve [PATH]` has these additional flags:
 
 | flag | default | meaning |
 |---|---|---|
-| `PATH` | ducktail.duckdb | the DuckDB file, made where there is none; `path` in the file |
-| `--config` | none | the configuration file; not in it |
-| `--host` | 127.0.0.1 | where to listen; elsewhere than on loopback wants [TLS and users](security.md) |
-| `--port` | 5480 | where to listen; 0 takes a free port |
+| `PATH` | ducktail.duckdb | the DuckDB file, created if it does not exist; `path` in the file |
+| `--config` | none | the configuration file; cannot be set in it |
+| `--host` | 127.0.0.1 | address to listen on; other than loopback, it requires [TLS and users](security.md) |
+| `--port` | 5480 | port to listen on; 0 selects a free port |
 | `--metrics-port` | none | port for [metrics and probes](operations.md#metrics-and-probes) |
-| `--metrics-host` | 127.0.0.1 | where that port is; it asks nobody who he is |
-| `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
-| `--tls-cert` | none | certificate with its chain, PEM; read again on SIGHUP ([TLS](operations.md#tls)) |
+| `--metrics-host` | 127.0.0.1 | address of that port, which has no authentication |
+| `--allow-dir` | none | directory that SQL may access ([operations.md](operations.md#files)); repeatable |
+| `--tls-cert` | none | certificate with its chain, PEM; reloaded on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |
-| `--cluster` | none | the [cluster.toml](cluster.md) of which this is a node; read again on SIGHUP |
-| `--node` | none | this node's name in it; host and port are then those that it says |
-| `--insecure` | no | take whoever reaches the port for somebody on this machine; only a flag |
-| `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
-| `--log-format` | text | how [logs](operations.md#logs) are written: text, json |
+| `--cluster` | none | the [cluster.toml](cluster.md) of the cluster; reloaded on SIGHUP |
+| `--node` | none | this node's name in it; host and port are then taken from it |
+| `--insecure` | no | treat every connection as local; only a flag |
+| `--log-level` | info | lowest level that is logged, on standard error: debug, info, warning, error |
+| `--log-format` | text | format of the [logs](operations.md#logs): text, json |
 | `--accept-loss` | no | serve a database that lacks acknowledged commits; only a flag |
 
-`ducktail --version` says the version, `ducktail serve --help` lists the flags. `ducktail check`, `backup` and
-`restore` are in [operations.md](operations.md).
+`ducktail --version` prints the version, and `ducktail serve --help` lists the flags. `ducktail check`,
+`backup` and `restore` are described in [operations.md](operations.md).
 
 ## Of a session
 
-`SET name = value`, `SHOW name`, `RESET name`, `SET LOCAL` inside a transaction, or in the options of a
-connection (`options=-c lock_timeout=500`). What has no meaning here takes only the value that says
-so. Times are milliseconds, or an interval such as `'5 s'`.
+Use `SET name = value`, `SHOW name`, `RESET name`, `SET LOCAL` inside a transaction, or the options of a
+connection (`options=-c lock_timeout=500`). A setting without a function in ducktail accepts only the value
+that describes ducktail's behaviour. Times are milliseconds, or an interval such as `'5 s'`.
 
 | setting | default | meaning |
 |---|---|---|
 """
 
-# What an error means, by its SQLSTATE and where one SQLSTATE has several, by its class.
+# The cause of each error, by SQLSTATE.
 WHEN = {
     "08001": "the owner of a remote partition cannot be reached",
     "08004": "a node or a placement of another cluster",
-    "08006": "the owner of a remote partition was lost on the way",
+    "08006": "the connection to the owner of a remote partition was lost",
     "08P01": "the client broke the wire protocol; the connection is closed",
-    "0A000": "not supported, or not yet; the hint says what to use instead",
-    "22000": "a value that does not fit, where nothing more exact is known",
-    "22023": "a bad option, a bad partition number, an offset going back or past the end",
-    "22P02": "a text that is no value of its type, or no position of a stream",
-    "22003": "a number out of its type's range",
+    "0A000": "not supported, or not yet; the hint names an alternative",
+    "22000": "an invalid value, if no more specific class applies",
+    "22023": "an invalid option, an invalid partition number, an offset that moves back or past the end",
+    "22P02": "a text that is not a value of its type, or not a position of a stream",
+    "22003": "a number outside the range of its type",
     "22012": "division by zero",
-    "22P03": "a binary parameter that is no value of its type",
-    "22P04": "a row of COPY FROM STDIN that is not of the format; CONTEXT has its line",
-    "22021": "bytes that are no UTF-8, or a zero byte in a text",
+    "22P03": "a binary parameter that is not a value of its type",
+    "22P04": "a row of COPY FROM STDIN in an invalid format; CONTEXT has its line",
+    "22021": "bytes that are not UTF-8, or a zero byte in a text",
     "21000": "a MERGE whose source has two rows for one row of the table",
-    "23000": "a constraint, where nothing more exact is known",
+    "23000": "a constraint, if no more specific class applies",
     "23502": "NULL in a NOT NULL column",
     "23503": "a foreign key",
     "23505": "a duplicate key",
     "23514": "a CHECK constraint",
-    "25001": "the statement cannot run inside a transaction, or not any more in this one",
-    "25006": "a read-only transaction would write",
-    "25P01": "the statement wants a transaction block and there is none",
+    "25001": "the statement cannot run inside a transaction, or cannot run in this one any more",
+    "25006": "a write in a read-only transaction",
+    "25P01": "the statement requires a transaction block",
     "25P02": "the transaction has failed: only ROLLBACK (or COMMIT, which rolls back) is answered",
-    "25P03": "the session was ended because it idled in a transaction",
+    "25P03": "the session was terminated because it was idle in a transaction",
     "26000": "no such prepared statement",
     "34000": "no such cursor or portal",
-    "28000": "this way in is not open: no TLS, no user, or a user who has been dropped",
+    "28000": "the connection is not allowed: no TLS, no user, or a user who has been dropped",
     "28P01": "wrong password, or no such user",
     "3D000": "no such database: the name is the file's stem, `ducktail` or `postgres`",
     "3F000": "no such schema",
-    "2BP01": "others depend on it: groups with unread events on a stream, a stream on a table",
+    "2BP01": "other objects depend on it: groups with unread events on a stream, a stream on a table",
     "40001": "another transaction wrote the same row or moved the same offset first; run it again",
-    "42601": "syntax, with the position of the token",
+    "42601": "a syntax error, with the position of the token",
     "42501": "not allowed: files, extensions, ATTACH, locked settings",
-    "42939": "a name that is kept for DuckDB or ducktail: a schema `temp`, a user's table `duckdb_tables`",
+    "42939": "a name reserved for DuckDB or ducktail: a schema `temp`, a user's table `duckdb_tables`",
     "42P01": "no such table or view",
     "42703": "no such column",
     "42883": "no such function",
@@ -138,28 +139,28 @@ WHEN = {
     "42P02": "a parameter without a value, or beyond $65535",
     "42710": "the name is taken",
     "42P07": "the table's name is taken",
-    "42701": "a column twice",
-    "42P05": "the prepared statement is there already",
-    "42P03": "the cursor is there already",
-    "42702": "a column that could be several",
-    "42803": "an aggregate where none may be, or a column outside GROUP BY",
-    "42804": "a value of another type than the column or the function wants",
-    "42846": "no cast from the one type to the other",
-    "42P18": "a parameter whose type cannot be told",
-    "42809": "the object is of another kind than the statement wants",
-    "53200": "over the memory budget",
+    "42701": "a column that occurs twice",
+    "42P05": "the prepared statement already exists",
+    "42P03": "the cursor already exists",
+    "42702": "an ambiguous column name",
+    "42803": "an aggregate where none is allowed, or a column outside GROUP BY",
+    "42804": "a value whose type does not match the column or the function",
+    "42846": "no cast between the two types",
+    "42P18": "a parameter whose type cannot be determined",
+    "42809": "the object is not of the kind that the statement requires",
+    "53200": "the memory limit is exceeded",
     "53300": "too many connections: `max_connections`",
-    "54000": "over a limit of the program",
-    "55000": "the wrong state for it: nothing read yet, or a read without a read position",
-    "55006": "in use: open in this process, with other settings, or by one that serves nobody",
+    "54000": "a limit of the program is exceeded",
+    "55000": "a state that does not permit it: nothing read yet, or a read without a read position",
+    "55006": "in use: open in this process with other settings, or open in a process that does not serve it",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",
-    "57014": "cancelled, or over `statement_timeout`",
-    "57P01": "the server shuts down",
+    "57014": "cancelled, or `statement_timeout` exceeded",
+    "57P01": "the server is shutting down",
     "57P03": "the server is starting or stopping",
-    "58030": "the disk, or a file that cannot be opened",
-    "72000": "a gap: the next event of the read is no longer retained; says what is gone",
-    "XX000": "a fault of ours: please report it",
+    "58030": "an error of the disk, or a file that cannot be opened",
+    "72000": "a gap: the next event of the read is no longer retained; the error reports the loss",
+    "XX000": "an internal error: please report it",
     "XX001": "the file or the log is damaged, or acknowledged commits are missing",
 }
 
@@ -201,10 +202,10 @@ OPTIONS_HEAD = """\
 
 <!-- Made by `make docs` from spark_connector/options.py; do not edit. -->
 
-`spark.read`, `readStream`, `write` and `writeStream` take them by `.option(name, value)` and
-`.options(...)`, in any case of letters. An unknown one, and one that stands where it does not apply, is
-refused by its name. A time has its unit: `'500 ms'`, `'10 s'`, `'1 min'`.
-A timestamp has its zone: `'2026-01-31 12:00:00+00'`.
+`spark.read`, `readStream`, `write` and `writeStream` accept these options by `.option(name, value)` and
+`.options(...)`; names are not case-sensitive. An unknown option, and one that does not apply to the call, is
+refused by name. A time has a unit: `'500 ms'`, `'10 s'`, `'1 min'`.
+A timestamp has a zone: `'2026-01-31 12:00:00+00'`.
 
 | option | default | applies to | meaning |
 |---|---|---|---|

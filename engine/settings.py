@@ -31,55 +31,61 @@ class Settings:
     """
 
     lock_timeout_ms: int = _setting(
-        10_000, 1, 86_400_000, "longest wait for the writer lock, a group or a stream being made"
+        10_000, 1, 86_400_000, "longest wait for the writer lock, a group, or a stream that is being created"
     )
     idle_in_transaction_session_timeout_ms: int = _setting(
-        60_000, 0, 86_400_000, "a session idle in a transaction for longer is ended (0: never)"
+        60_000, 0, 86_400_000, "a session idle in a transaction for longer is terminated (0: never)"
     )
     wal_bytes_max: int = _setting(
-        256 * MIB, MIB, 1 << 40, "above it the oldest session idle in a transaction is ended at once"
+        256 * MIB,
+        MIB,
+        1 << 40,
+        "above this size the oldest session idle in a transaction is terminated at once",
     )
     retention_interval_ms: int = _setting(
-        10_000, 100, 3_600_000, "how often events that are no longer retained are let go of"
+        10_000, 100, 3_600_000, "interval at which events that are no longer retained are deleted"
     )
-    max_connections: int = _setting(100, 1, 10_000, "sessions at once")
+    max_connections: int = _setting(100, 1, 10_000, "maximum number of sessions")
     peer_connections_reserved: int = _setting(
-        20, 0, 10_000, "of max_connections, those that only other nodes of the cluster get; half at most"
+        20, 0, 10_000, "part of max_connections reserved for other nodes of the cluster; at most half"
     )
-    peer_connections_max: int = _setting(40, 1, 10_000, "sessions that one other node may have here at once")
+    peer_connections_max: int = _setting(40, 1, 10_000, "maximum number of sessions of one other node")
     connections_starting_max: int = _setting(
-        100, 1, 10_000, "connections beside max_connections, whose clients are not let in yet"
+        100, 1, 10_000, "connections besides max_connections whose clients are not authenticated yet"
     )
     authentication_timeout_ms: int = _setting(
-        10_000, 100, 600_000, "a client that is not let in after so long is cut"
+        10_000, 100, 600_000, "a client that is not authenticated after this time is disconnected"
     )
     unauthenticated_bytes_max: int = _setting(
-        10_000, 1_000, MIB, "longest message of a client that is not let in yet"
+        10_000, 1_000, MIB, "longest message of a client that is not authenticated yet"
     )
     message_bytes_max: int = _setting(
         64 * MIB, 64 << 10, (1 << 30) - 1, "longest query, parameter list or piece of COPY data"
     )
-    long_polls_max: int = _setting(5_000, 1, 1_000_000, "reads that may wait for events (WAIT) at once")
-    statements_max: int = _setting(10_000, 1, 1_000_000, "prepared statements that a session keeps")
-    portals_max: int = _setting(1_000, 1, 100_000, "cursors and portals that a session keeps")
+    long_polls_max: int = _setting(5_000, 1, 1_000_000, "maximum number of reads that wait for events (WAIT)")
+    statements_max: int = _setting(10_000, 1, 1_000_000, "maximum number of prepared statements in a session")
+    portals_max: int = _setting(1_000, 1, 100_000, "maximum number of cursors and portals in a session")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")
     spool_memory_bytes_max: int = _setting(
         4 * MIB, 0, 1 << 40, "memory for a session's unfinished results while other statements run"
     )
     spool_bytes_max: int = _setting(
-        64 << 30, 0, 1 << 50, "most that unfinished results of all sessions write beside PATH beyond that"
+        64 << 30,
+        0,
+        1 << 50,
+        "most that the unfinished results of all sessions write next to PATH beyond that",
     )
     buffer_bytes_total: int = _setting(
-        512 * MIB, MIB, 1 << 40, "most that the buffers of all streams hold; the oldest events leave first"
+        512 * MIB, MIB, 1 << 40, "total size of the buffers of all streams; the oldest events leave first"
     )
     memory_limit_bytes: int = _setting(
-        0, 0, 1 << 50, "DuckDB's memory; 0 is four fifths of the machine's less buffer_bytes_total"
+        0, 0, 1 << 50, "DuckDB's memory; 0 means four fifths of the machine's, less buffer_bytes_total"
     )
     temp_bytes_max: int = _setting(
-        64 << 30, 0, 1 << 50, "most that DuckDB writes to PATH.tmp for what exceeds its memory (0: nothing)"
+        64 << 30, 0, 1 << 50, "most that DuckDB spills to PATH.tmp beyond its memory (0: nothing)"
     )
     log_min_duration_statement_ms: int = _setting(
-        -1, -1, 86_400_000, "a statement of a client that takes this long is logged (0: each, -1: none)"
+        -1, -1, 86_400_000, "a client's statement that takes this long is logged (0: each, -1: none)"
     )
 
     allowed_directories: tuple[str, ...] = field(

@@ -252,104 +252,103 @@ OPTIONS: tuple[Option, ...] = (
     # Connection.
     Option("host", "Name or address of the gateway.", ALL, text, "127.0.0.1"),
     Option("port", "TCP port of the gateway.", ALL, whole(1, PORT_MAX), 5480),
-    Option("user", "Who connects.", ALL, text, "ducktail"),
+    Option("user", "The user who connects.", ALL, text, "ducktail"),
     Option("password", "The user's password.", ALL, str, None, secret=True),
     Option(
-        "database", "The database's name; `ducktail` is whichever the gateway serves.", ALL, text, "ducktail"
+        "database", "The database's name; `ducktail` means the one that is served.", ALL, text, "ducktail"
     ),
     Option(
         "sslmode",
-        "As libpq has it: disable, allow, prefer, require, verify-ca, verify-full.",
+        "As in libpq: disable, allow, prefer, require, verify-ca, verify-full.",
         ALL,
         choice("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
         "prefer",
     ),
-    Option("sslrootcert", "File of the certificates that are trusted, on every node.", ALL, text, None),
-    Option("connectTimeout", "How long a connection may take to be made.", ALL, seconds(600.0), 10.0),
+    Option("sslrootcert", "File with the trusted certificates, on every node.", ALL, text, None),
+    Option("connectTimeout", "Longest time for establishing a connection.", ALL, seconds(600.0), 10.0),
     Option(
         "retryTimeout",
-        "How long what may succeed later (a gateway that restarts) is tried again. The first call of a "
-        "query, `load()`, is not.",
+        "How long an operation that may succeed later (while the gateway restarts) is retried. The first "
+        "call of a query, `load()`, is not retried.",
         ALL,
         seconds(3600.0),
         30.0,
     ),
     Option(
         "table",
-        "The table that rows are written to; the table or view that is read instead of a stream, in one task "
-        "and one snapshot.",
+        "For a write, the target table; for a read, the table or view that is read instead of a stream, in "
+        "one task and one snapshot.",
         _BATCH | WRITES,
         Name.parse,
     ),
     # Sink.
-    Option("topic", "The topic that rows are published to.", WRITES, Name.parse, None),
+    Option("topic", "The topic to which rows are published.", WRITES, Name.parse, None),
     Option(
         "writeMode",
-        "What becomes of rows of a table: append, or upsert by its primary key.",
+        "How rows are written to a table: append, or upsert by its primary key.",
         WRITES,
         choice("append", "upsert"),
         "append",
     ),
     Option(
         "orderBy",
-        "Columns by which the last of several rows of one key in a batch is found; of writeMode upsert.",
+        "For writeMode upsert: columns that determine the last of several rows of one key in a batch.",
         WRITES,
         parse_list,
         None,
     ),
     Option(
         "stagingSchema",
-        "Schema for what tasks have sent and the driver has not published yet; made where it is not there.",
+        "Schema for rows that tasks have sent and the driver has not published; created if missing.",
         WRITES,
         text,
         "ducktail_spark",
     ),
     # Source.
-    Option("stream", "The stream or topic that is read.", READS, Name.parse),
+    Option("stream", "The stream or topic to read.", READS, Name.parse),
     Option(
         "envelope",
-        "The columns: changes, the table's own with Spark's change columns, or json, those of an event. "
-        "Without it changes for a stream on a table, json for a topic.",
+        "The columns: changes (the table's own with Spark's change columns), or json (those of an event). "
+        "The default is changes for a stream on a table, json for a topic.",
         READS,
         choice("changes", "json"),
     ),
     Option(
         "minPartitions",
-        "At least so many Spark partitions where there are events for them: ranges of a stream's partition.",
+        "Least number of Spark partitions, if there are events for them: ranges of a stream's partition.",
         READS,
         whole(1, PARTITIONS_MAX),
     ),
-    Option("startingLsn", "First LSN that is read.", _BATCH, whole(1, LSN_MAX)),
-    Option("startingTimestamp", "Events committed at or after it are read.", _BATCH, timestamp),
-    Option("endingLsn", "Last LSN that is read.", _BATCH, whole(1, LSN_MAX)),
-    Option("endingTimestamp", "Events committed at or before it are read.", _BATCH, timestamp),
+    Option("startingLsn", "First LSN to read.", _BATCH, whole(1, LSN_MAX)),
+    Option("startingTimestamp", "Commit time of the first events to read.", _BATCH, timestamp),
+    Option("endingLsn", "Last LSN to read.", _BATCH, whole(1, LSN_MAX)),
+    Option("endingTimestamp", "Commit time of the last events to read.", _BATCH, timestamp),
     Option(
         "startingOffsets",
-        "Where a query without a checkpoint begins: earliest, latest (wants consumerGroup), group, snapshot "
-        "(a whole copy of the table and then every event; wants a consumerGroup that is not there yet), or "
-        "a map from partition to the last LSN that is not wanted. Without it group where consumerGroup is "
-        "given (a new one begins at earliest), else earliest.",
+        "Where a query without a checkpoint begins: earliest, latest (requires consumerGroup), group, "
+        "snapshot (a whole copy of the table and then every event; requires a consumerGroup that does not "
+        "exist yet), or a map from partition to the last LSN to skip. The default is group if consumerGroup "
+        "is given (a new one begins at earliest), otherwise earliest.",
         _STREAM,
         starting,
     ),
     Option(
         "consumerGroup",
-        "The consumer group whose committed LSNs follow the query's checkpoint; made where it is not there.",
+        "The consumer group whose committed LSNs follow the query's checkpoint; created if missing.",
         _STREAM,
         text,
     ),
-    Option("maxEventsPerTrigger", "At most so many events in a micro-batch.", _STREAM, whole(1, LSN_MAX)),
+    Option("maxEventsPerTrigger", "Most events in a micro-batch.", _STREAM, whole(1, LSN_MAX)),
     Option(
         "wholeTransactions",
-        "A micro-batch ends with a transaction's last event, also where that is more than "
-        "maxEventsPerTrigger.",
+        "A micro-batch ends with a transaction's last event, even if this exceeds maxEventsPerTrigger.",
         _STREAM,
         flag,
         False,
     ),
     Option(
         "pollTimeout",
-        "How long the gateway is asked to wait for a new event before a trigger finds none.",
+        "How long the gateway waits for a new event before a trigger ends without events.",
         _STREAM,
         seconds(POLL_MAX_S),
         1.0,
