@@ -7,47 +7,35 @@ Source: docs/design/cluster.md, "Lists".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..language.position_text import format_positions
-from ..language.render import render_statement
 from ..peers.owners import Owners
 from ..peers.part import Part
-from ..results.results import Result
 from ..session_state.context import Context
-from .shares import Row, ask_all, listed, other_nodes, own_share, owners_of
+from .shares import Row, Share, all_nodes, ask_nodes, epoch, listed, owners_of
 
-Plain = Callable[..., Waiting[Result]]
 # Places in a row of SHOW CHECKPOINTS.
 CONSUMER, GROUP, POSITION, AGE = 2, 3, 5, 9
 
 
-def everywhere(
-    session: Context, asked: st.Statement, own: Callable[[], Waiting[list[Row]]]
-) -> Waiting[list[Row]]:
-    """The rows of a SHOW of all nodes that answer, each with its node's name behind it; in order of names.
-
-    Args:
-        own: gives this node's.
-    """
-    placement = session.database.cluster.placement
-    part = Part(placement.epoch)
-    sql = part.text(render_statement(asked))
-    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
-    with own_share(session, part):
-        outcomes[placement.local.name] = yield from own()
+def everywhere(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
+    """The rows of a SHOW of all nodes that answer, each with its node's name behind it; in order of names."""
+    share = Share(asked, Part(epoch(session)), again=True)
+    outcomes = yield from ask_nodes(session, dict.fromkeys(all_nodes(session), share))
+    local = session.database.cluster.placement.local.name
     rows: list[Row] = []
     for node, outcome in outcomes.items():
-        if isinstance(outcome, DucktailError):
+        if isinstance(outcome, DucktailError) and node != local:
             warn(session, f'what node "{node}" has is not in the answer: {outcome}', outcome)
         elif isinstance(outcome, Exception):
             raise outcome
         else:
-            rows += [(*row, node) for row in outcome]
+            rows += [(*row, node) for row in outcome.rows]
     return sorted(rows, key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
 
 

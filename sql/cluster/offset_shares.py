@@ -14,27 +14,35 @@ Source: docs/design/cluster.md, "Commits".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...engine.catalog.streams import Stream
 from ...engine.definitions.start_positions import check_partitions
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import fold
-from ...engine.waiting import Waiting, all_of
+from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..language import statements as sto
 from ..language.position_text import format_positions, parse_after
-from ..language.render import render_statement
 from ..peers.owners import Owners
 from ..peers.part import Part
-from ..results.results import ResultColumn
 from ..session_state.context import Context
 from .gathering import bare_number, by_owner
 from .membership import Home
-from .shares import Row, ask_rows, first_failure, is_unknown, listed, named, other_nodes, own_share
+from .shares import (
+    Answer,
+    Row,
+    Share,
+    all_nodes,
+    ask_nodes,
+    do_on_nodes,
+    first_failure,
+    is_unknown,
+    listed,
+    named,
+)
 
-KeepHere = Callable[[st.Statement], Waiting[list[Row]]]
 HINT = "What is done stands: DROP BOOKMARK IF EXISTS takes it away wherever it is."
 
 
@@ -53,51 +61,44 @@ def refuse_in_block(session: Context, verb: str) -> None:
 
 
 def make(
-    session: Context, stream: Stream, owners: Owners, name: str, lsns: Mapping[int, int], here: KeepHere
+    session: Context, stream: Stream, owners: Owners, name: str, lsns: Mapping[int, int]
 ) -> Waiting[None]:
     """Make a bookmark on every node.
 
     Args:
         lsns: partition -> LSN.
-        here: does this node's own share.
 
     Raises:
         DucktailError: a node's; it says where it is done.
     """
     statement = sto.CreateBookmark(name, name_of(stream), at=format_positions(lsns))
-    local = owners.local
-    yield from _on(session, owners, name, statement, [local, *other_nodes(session)], here)
+    share = Share(statement, Part(owners.epoch))
+    yield from do_on_nodes(session, f'bookmark "{name}"', all_nodes(session), owners.home, share, HINT)
 
 
-def drop(
-    session: Context, stream: Stream, owners: Owners, name: str, shown: sto.ShowBookmarks, here: KeepHere
-) -> Waiting[bool]:
-    """Drop a bookmark on every node that has it.
-
-    Args:
-        shown: asks a node for its bookmarks of the topic, whose third column is the name.
-
-    Returns:
-        Whether one has it.
-    """
-    nodes = [owners.local, *other_nodes(session)]
-    answers = yield from asked(session, owners, shown, nodes, here)
-    there = [node for node, rows in answers.items() if any(fold(str(r[2])) == fold(name) for r in rows)]
-    if there:
-        yield from _on(session, owners, name, sto.DropBookmark(name, name_of(stream)), there, here)
-    return bool(there)
+def drop(session: Context, stream: Stream, owners: Owners, name: str) -> Waiting[bool]:
+    """Drop a bookmark on every node that has it; False where none has."""
+    answers = yield from asked(session, owners, sto.ShowBookmarks(name_of(stream)), all_nodes(session))
+    # The third column is the name.
+    nodes = [
+        node for node, shown in answers.items() if any(fold(str(r[2])) == fold(name) for r in shown.rows)
+    ]
+    share = Share(sto.DropBookmark(name, name_of(stream)), Part(owners.epoch))
+    yield from do_on_nodes(session, f'bookmark "{name}"', nodes, owners.home, share, HINT)
+    return bool(nodes)
 
 
 def asked(
-    session: Context, owners: Owners, statement: st.Statement, nodes: Sequence[str], here: KeepHere
-) -> Waiting[dict[str, list[Row]]]:
+    session: Context, owners: Owners, statement: st.Statement, nodes: Sequence[str]
+) -> Waiting[dict[str, Answer]]:
     """What nodes answer to a statement.
 
     Raises:
         DucktailError: the first one's that fails.
     """
-    outcomes = yield from _outcomes(session, owners, statement, nodes, here)
-    found: dict[str, list[Row]] = {}
+    share = Share(statement, Part(owners.epoch))
+    outcomes = yield from ask_nodes(session, dict.fromkeys(nodes, share), ended=True)
+    found: dict[str, Answer] = {}
     for node, outcome in outcomes.items():
         if isinstance(outcome, Exception):
             raise named(outcome, f'node "{node}": {outcome}', getattr(outcome, "detail", None)) from outcome
@@ -105,46 +106,12 @@ def asked(
     return found
 
 
-def _outcomes(
-    session: Context, owners: Owners, statement: st.Statement, nodes: Sequence[str], here: KeepHere
-) -> Waiting[dict[str, list[Row] | Exception]]:
-    part = Part(owners.epoch)
-    sql = part.text(render_statement(statement))
-
-    def own() -> Waiting[list[Row]]:
-        with own_share(session, part):
-            return (yield from here(statement))
-
-    works = [own() if node == owners.local else ask_rows(session, node, sql) for node in nodes]
-    found = yield from all_of(works, session.database.clock.monotonic_s, told=True)
-    return dict(zip(nodes, found, strict=True))
-
-
-def _on(
-    session: Context, owners: Owners, name: str, statement: st.Statement, nodes: Sequence[str], here: KeepHere
-) -> Waiting[None]:
-    """Do it on these nodes, the home first."""
-    done: list[str] = []
-    first = [node for node in nodes if node == owners.home]
-    for stage in (first, [node for node in nodes if node != owners.home]):
-        outcomes = yield from _outcomes(session, owners, statement, stage, here)
-        failed = {node: error for node, error in outcomes.items() if isinstance(error, Exception)}
-        done += [node for node in stage if node not in failed]
-        if failed:
-            node, error = first_failure(failed)
-            if not done and isinstance(error, DucktailError):
-                raise error
-            left = [one for one in nodes if one not in done]
-            detail = f"It is done on {listed(done)} and not on {listed(left)}."
-            raise named(error, f'bookmark "{name}": node "{node}": {error}', detail, HINT) from error
-
-
-def merged(columns: Sequence[ResultColumn], answers: Mapping[str, Sequence[Row]]) -> list[Row]:
+def merged(answers: Mapping[str, Answer]) -> list[Row]:
     """One row for each bookmark, of what owners say of their own partitions."""
-    names = [column.name for column in columns]
+    names = [column.name for column in next(iter(answers.values())).columns]
     of: dict[str, list[dict[str, object]]] = {}
-    for rows in answers.values():
-        for row in rows:
+    for answer in answers.values():
+        for row in answer.rows:
             facts = dict(zip(names, row, strict=True))
             of.setdefault(fold(str(facts["bookmark_name"])), []).append(facts)
     found: list[Row] = []
@@ -164,22 +131,6 @@ def merged(columns: Sequence[ResultColumn], answers: Mapping[str, Sequence[Row]]
     return found
 
 
-Here = Callable[[st.Statement], Waiting[list[Row]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """An owner's share of a statement.
-
-    Args:
-        partitions: those that it is about.
-    """
-
-    statement: st.Statement
-    part: Part
-    partitions: Sequence[int]
-
-
 def name_of(topic: Stream) -> st.Name:
     """The topic's name as every node finds it."""
     return st.Name((topic.schema, topic.name))
@@ -190,14 +141,12 @@ def run_shares(
     topic: Stream,
     owners: Owners,
     shares: Mapping[str, Share],
-    here: Here,
     done: str,
     standing: list[int] | None = None,
 ) -> Waiting[dict[str, list[Row]]]:
     """Have every owner do its share.
 
     Args:
-        here: does this node's own.
         done: what its partitions are when it is done: "committed".
         standing: gets the partitions for which it is done, also where others have failed.
 
@@ -207,25 +156,12 @@ def run_shares(
     Raises:
         DucktailError: the first owner's that has one; it names the partitions that stand.
     """
-    works = [
-        _own(session, share, here)
-        if node == owners.local
-        else ask_rows(
-            session,
-            node,
-            share.part.text(render_statement(share.statement)),
-            again=_again(share),
-            changes=not getattr(share.statement, "dry_run", False),
-        )
-        for node, share in shares.items()
-    ]
-    outcomes = yield from all_of(works, session.database.clock.monotonic_s, told=True)
-    found = dict(zip(shares, outcomes, strict=True))
+    found = yield from ask_nodes(session, shares, ended=True)
     failed = {node: e for node, e in found.items() if isinstance(e, Exception)}
     if standing is not None:
         standing += [p for node, share in shares.items() if node not in failed for p in share.partitions]
     if not failed:
-        return {node: rows for node, rows in found.items() if isinstance(rows, list)}
+        return {node: answer.rows for node, answer in found.items() if isinstance(answer, Answer)}
     node, error = first_failure(failed)
     if not isinstance(error, DucktailError):
         raise error
@@ -249,17 +185,6 @@ def run_shares(
         detail=" ".join(told),
         hint=error.hint,
     ) from error
-
-
-def _again(share: Share) -> bool:
-    """Whether a share may be sent twice: not where a second one would be refused because of the first."""
-    # A new connection knows no read position.
-    return share.part.through is None and not isinstance(share.statement, st.Park | st.Release)
-
-
-def _own(session: Context, share: Share, here: Here) -> Waiting[list[Row]]:
-    with own_share(session, share.part):
-        return (yield from here(share.statement))
 
 
 def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
@@ -304,7 +229,8 @@ def commit_shares(
         else:
             part = replace(part, given={str(p): given[p] for p in partitions if p in given})
         statement = st.CommitOffsets(name_of(home.stream), home.group.name, at, member)
-        shares[node] = Share(statement, part, partitions)
+        # A new connection knows no read position: a second commit of one would be refused.
+        shares[node] = Share(statement, part, partitions, again=not read, changes=True)
     return shares
 
 
@@ -357,5 +283,5 @@ def seek_shares(
         if isinstance(after, dict):
             place = st.Place("after", format_positions({p: after[p] for p in some}))
         statement = replace(asked, stream=name_of(topic), to=place)
-        shares[node] = Share(statement, Part(owners.epoch), some)
+        shares[node] = Share(statement, Part(owners.epoch), some, again=True, changes=not asked.dry_run)
     return shares

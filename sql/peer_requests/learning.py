@@ -15,10 +15,9 @@ from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold
 from ...engine.waiting import Wait, Waiting
-from ..cluster.definitions import Facts, group_options, topic_options
-from ..cluster.shares import ask_all, ask_rows, other_nodes, own_share
+from ..cluster.definitions import Facts, facts_of, group_options, topic_options
+from ..cluster.shares import Share, ask_node, ask_nodes, epoch, other_nodes, own_share
 from ..language import statements as st
-from ..language.render import render_statement
 from ..peers.learned import Learned, Path
 from ..peers.part import Part
 from ..results.results import Result
@@ -54,9 +53,9 @@ def learn(session: Context) -> Waiting[Learned]:
 
 def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[dict[Path, list[str]]]:
     """What a SHOW lists on the other nodes: its path, and who has it."""
-    text = Part(session.database.cluster.placement.epoch).text(render_statement(asked))
+    share = Share(asked, Part(epoch(session)), again=True)
     asked_of = [node for node in other_nodes(session) if node not in learned.away]
-    outcomes = yield from ask_all(session, dict.fromkeys(asked_of, (text, ())), again=True)
+    outcomes = yield from ask_nodes(session, dict.fromkeys(asked_of, share))
     found: dict[Path, list[str]] = {}
     for node, outcome in outcomes.items():
         if isinstance(outcome, DucktailError):
@@ -64,7 +63,7 @@ def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[d
             continue
         if isinstance(outcome, Exception):
             raise outcome
-        for row in outcome:
+        for row in outcome.rows:
             path = tuple(str(value) for value in row[: 2 if isinstance(asked, st.ShowStreams) else 3])
             found.setdefault(path, []).append(node)
     return found
@@ -78,9 +77,8 @@ def _make(session: Context, missing: Mapping[Path, list[str]], learned: Learned)
         try:
             home = placement.home(*path[:2]).name
             node = home if home in nodes else nodes[0]
-            asked = render_statement(_described(path))
-            rows = yield from ask_rows(session, node, part.text(asked), again=True)
-            facts = {str(name): None if value is None else str(value) for name, value in rows}
+            share = Share(_described(path), part, again=True)
+            facts = facts_of((yield from ask_node(session, node, share)))
             uid, owner = facts["identity"], facts.get("owner")
             if owner is not None and owner.lower() not in session.database.rights.users:
                 owner = None

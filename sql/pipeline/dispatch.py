@@ -22,9 +22,7 @@ from ...engine.errors import (
 )
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
-from ..cluster import definitions as spread_definitions
-from ..cluster import definitions as spread_naming
-from ..cluster import relay
+from ..cluster import definitions, relay
 from ..cluster.shares import in_cluster
 from ..copy import copying, files
 from ..dml import cte_writes, topic_writes, writes
@@ -448,18 +446,17 @@ DESCRIBERS: dict[Kind, Callable[[Context, ParsedStatement], Description]] = {
 Handler = Callable[..., Waiting[Result]]
 
 
-def _everywhere(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
+def _everywhere(plain: Handler, spread: Handler) -> Handler:
     """The handler of what stands on every node of a cluster.
 
     Args:
         plain: does it here, and is all where there is no cluster.
-        helps: what `spread` needs beside it.
     """
 
     def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         if not in_cluster(session):
             return (yield from plain(session, node, parameters))
-        return (yield from spread(session, node, parameters, plain, *helps))
+        return (yield from spread(session, node, parameters, plain))
 
     return run
 
@@ -474,29 +471,21 @@ def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
     return run
 
 
-_DESCRIBE, _DESCRIBE_GROUP = show.describe_stream, groups.describe_group
 HANDLERS: dict[type, Handler] = {
-    st.CreateStream: _everywhere(streams.create_stream, spread_naming.create_stream),
-    st.CreateTopic: _everywhere(streams.create_topic, spread_definitions.create_topic, _DESCRIBE),
-    st.SetStream: _of_topics(
-        streams.set_stream,
-        _everywhere(streams.set_stream, spread_definitions.set_topic, _DESCRIBE),
-    ),
+    st.CreateStream: _everywhere(streams.create_stream, definitions.create_stream),
+    st.CreateTopic: _everywhere(streams.create_topic, definitions.create_topic),
+    st.SetStream: _of_topics(streams.set_stream, _everywhere(streams.set_stream, definitions.change_topic)),
     st.RenameStream: _of_topics(
-        _everywhere(streams.rename_stream, spread_naming.rename_stream),
-        _everywhere(streams.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
+        _everywhere(streams.rename_stream, definitions.rename_stream),
+        _everywhere(streams.rename_stream, definitions.change_topic),
     ),
     st.CommentOnStream: _of_topics(
-        streams.comment_on_stream,
-        _everywhere(streams.comment_on_stream, spread_definitions.comment_on_topic, _DESCRIBE),
+        streams.comment_on_stream, _everywhere(streams.comment_on_stream, definitions.change_topic)
     ),
-    st.DropStream: _of_topics(
-        streams.drop_stream,
-        _everywhere(streams.drop_stream, spread_definitions.drop_topic, _DESCRIBE, show.show),
-    ),
-    st.CreateGroup: _everywhere(groups.create_group, spread_definitions.create_group, _DESCRIBE_GROUP),
-    st.DropGroup: _everywhere(groups.drop_group, spread_definitions.drop_group, _DESCRIBE_GROUP),
-    st.SetGroup: _everywhere(groups.set_group, spread_definitions.set_group, _DESCRIBE_GROUP),
+    st.DropStream: _of_topics(streams.drop_stream, _everywhere(streams.drop_stream, definitions.drop_topic)),
+    st.CreateGroup: _everywhere(groups.create_group, definitions.create_group),
+    st.DropGroup: _everywhere(groups.drop_group, definitions.drop_group),
+    st.SetGroup: _everywhere(groups.set_group, definitions.set_group),
     st.SeekGroup: groups.seek_group,
     st.Park: groups.park_event,
     st.Release: groups.release_events,
@@ -538,10 +527,15 @@ HANDLERS: dict[type, Handler] = {
 def _run_ours(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    handler = HANDLERS.get(type(statement.node))
-    if handler is None:
+    if type(statement.node) not in HANDLERS:
         raise NotSupported(f"{statement.classified.verb} is not supported yet")
-    return (yield from handler(session, statement.node, parameters))
+    assert isinstance(statement.node, st.Statement)
+    return (yield from handle(session, statement.node, parameters))
+
+
+def handle(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a statement of ours."""
+    return HANDLERS[type(node)](session, node, parameters)
 
 
 def _with_scans(plain: Runner, scanning: Runner) -> Runner:

@@ -27,7 +27,7 @@ from ...engine.waiting import Waiting
 from ..cluster import membership
 from ..cluster import offset_shares as spread_offsets
 from ..cluster.membership import Home
-from ..cluster.shares import Row, check_owned, listed, own_partitions, own_share, spread
+from ..cluster.shares import check_owned, listed, own_partitions, own_share, spread
 from ..language import statements as st
 from ..language.position_text import parse_positions
 from ..peers.part import Part
@@ -193,7 +193,7 @@ def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None
     position = _own_position(session, home) if lsns is None else lsns
     key = (home.stream.stream_id, home.group.group_id)
     given = None if lsns is None else session.positions.lsns(key)
-    here, nobody = partial(_commit_here, session), 0
+    nobody = 0
     committed: list[int] = []
     while True:
         left = {partition: lsn for partition, lsn in position.items() if partition not in committed}
@@ -201,7 +201,7 @@ def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None
         shares = spread_offsets.commit_shares(home, left, facts, given=given)
         try:
             yield from spread_offsets.run_shares(
-                session, home.stream, home.owners, shares, here, "committed", committed
+                session, home.stream, home.owners, shares, "committed", committed
             )
             session.positions.committed(key, position)
             return
@@ -225,14 +225,13 @@ def _commit_as_member(
 ) -> Waiting[None]:
     """A member's commit: the home lets it pass, and is told what of it is durable."""
     claimed = yield from home.commit(member, lsns)
-    here = partial(_commit_here, session)
     committed: list[int] = []
     try:
         facts = Part(home.owners.epoch, epochs={str(p): epoch for p, epoch in claimed.epochs.items()})
         given = None if lsns is None else claimed.given
         shares = spread_offsets.commit_shares(home, claimed.lsns, facts, given=given, member=member)
         yield from spread_offsets.run_shares(
-            session, home.stream, home.owners, shares, here, "committed", committed
+            session, home.stream, home.owners, shares, "committed", committed
         )
     except BaseException:
         home.tell(
@@ -240,13 +239,6 @@ def _commit_as_member(
         )
         raise
     yield from home.committed(claimed, claimed.lsns)
-
-
-def _commit_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    """This node's own share of a commit."""
-    assert isinstance(asked, st.CommitOffsets)
-    yield from commit_offsets(session, asked, ())
-    return []
 
 
 def _covered(session: Context, group: Group, member: str | None, commit: CommitRight) -> frozenset[int]:

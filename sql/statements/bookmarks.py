@@ -5,8 +5,6 @@ Each is part of the transaction that it stands in: others see it at COMMIT.
 
 from __future__ import annotations
 
-from functools import partial
-
 from ...engine import rights_changes
 from ...engine.catalog import rights
 from ...engine.catalog.streams import Stream
@@ -17,7 +15,7 @@ from ...engine.offset_commits import committed_lsns
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..cluster import offset_shares as spread_bookmarks
-from ..cluster.shares import Row, own_partitions, rows_of, spread
+from ..cluster.shares import own_partitions, rows_of, spread
 from ..language import statements as st
 from ..language import statements as sto
 from ..language.position_text import parse_positions
@@ -36,7 +34,7 @@ def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Valu
     if owners is not None:
         spread_bookmarks.refuse_in_block(session, "CREATE BOOKMARK")
         lsns = yield from _lsns_of_all(session, stream, owners, made, at, parameters)
-        yield from spread_bookmarks.make(session, stream, owners, made.name, lsns, partial(_here, session))
+        yield from spread_bookmarks.make(session, stream, owners, made.name, lsns)
         return Result.command("CREATE BOOKMARK")
 
     def work(transaction: Transaction) -> Waiting[None]:
@@ -117,17 +115,6 @@ def _column(shown: Result, name: str) -> dict[int, int]:
     return {int(str(row[partition])): int(str(row[place] or 0)) for row in rows_of(shown)}
 
 
-def _here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    """This node's own share."""
-    if isinstance(asked, sto.CreateBookmark):
-        yield from create_bookmark(session, asked, ())
-    elif isinstance(asked, sto.DropBookmark):
-        yield from drop_bookmark(session, asked, ())
-    else:
-        return rows_of((yield from show(session, asked, ())))
-    return []
-
-
 def show_bookmarks(session: Context, asked: sto.ShowBookmarks, parameters: Values) -> Waiting[Result]:
     """SHOW BOOKMARKS; of a topic with partitions on several nodes, what all owners say of theirs."""
     if asked.stream is not None:
@@ -135,11 +122,10 @@ def show_bookmarks(session: Context, asked: sto.ShowBookmarks, parameters: Value
         owners = spread(session, stream)
         if owners is not None:
             whole = sto.ShowBookmarks(st.Name((stream.schema, stream.name)))
-            nodes, here = list(owners.partitions), partial(_here, session)
-            answers = yield from spread_bookmarks.asked(session, owners, whole, nodes, here)
+            answers = yield from spread_bookmarks.asked(session, owners, whole, list(owners.partitions))
             columns = shown_columns(asked, session)
             assert columns is not None
-            return few_rows(columns, spread_bookmarks.merged(columns, answers), "SHOW BOOKMARKS")
+            return few_rows(columns, spread_bookmarks.merged(answers), "SHOW BOOKMARKS")
     return (yield from show(session, asked, parameters))
 
 
@@ -149,10 +135,7 @@ def drop_bookmark(session: Context, dropped: sto.DropBookmark, parameters: Value
     owners = spread(session, stream)
     if owners is not None:
         spread_bookmarks.refuse_in_block(session, "DROP BOOKMARK")
-        shown = sto.ShowBookmarks(st.Name((stream.schema, stream.name)))
-        here = partial(_here, session)
-        there = yield from spread_bookmarks.drop(session, stream, owners, dropped.name, shown, here)
-        if there:
+        if (yield from spread_bookmarks.drop(session, stream, owners, dropped.name)):
             return Result.command("DROP BOOKMARK")
         # None has it: what this node says of that is the answer.
     if dropped.if_exists and not _there_is(session, stream, dropped.name):

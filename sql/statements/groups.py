@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
-from functools import partial
 from itertools import chain
 
 import duckdb
@@ -34,7 +33,7 @@ from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..cluster import offset_shares
-from ..cluster.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
+from ..cluster.shares import Share, check_held, check_owned, own_partitions, spread
 from ..language import statements as st
 from ..language.position_text import parse_after, require_one_lsn
 from ..peers.part import Part
@@ -266,8 +265,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         whole = replace(asked, group=name, partition=partition, to=to)
         shares = offset_shares.seek_shares(session, stream, owners, whole, partition)
         if shares is not None:
-            here = partial(_seek_here, session)
-            rows = yield from offset_shares.run_shares(session, stream, owners, shares, here, "moved")
+            rows = yield from offset_shares.run_shares(session, stream, owners, shares, "moved")
             return _moved([groups.Shift(*map(_number, row)) for row in sorted(chain(*rows.values()))])
     if session.part is not None:
         partitions = own_partitions(session, stream, partitions)
@@ -324,12 +322,6 @@ def _plain(place: st.Place, parameters: Values) -> st.Scalar:
 def _number(value: object) -> int:
     assert isinstance(value, int)
     return value
-
-
-def _seek_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    """This node's own share of a SEEK."""
-    assert isinstance(asked, st.SeekGroup)
-    return rows_of((yield from seek_group(session, asked, ())))
 
 
 def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
@@ -396,10 +388,9 @@ def _by_owner(
     node = owners.of(partition)
     offset_shares.refuse_block(session, stream, owners, {node: [partition]}, "set aside events")
     whole = replace(asked, stream=offset_shares.name_of(stream), group=group)
-    share = offset_shares.Share(whole, Part(owners.epoch), [partition])
-    yield from offset_shares.run_shares(
-        session, stream, owners, {node: share}, partial(_seek_here, session), "changed"
-    )
+    # It is not sent twice: a second one would be refused because of the first.
+    share = Share(whole, Part(owners.epoch), [partition], changes=True)
+    yield from offset_shares.run_shares(session, stream, owners, {node: share}, "changed")
     return True
 
 

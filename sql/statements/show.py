@@ -31,7 +31,7 @@ from ...engine.waiting import Waiting
 from ..cluster.definitions import check_not_making
 from ..cluster.gathering import away
 from ..cluster.listing import checkpoints_of, everywhere
-from ..cluster.shares import Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
+from ..cluster.shares import Row, Share, ask_nodes, check_held, in_cluster, spread
 from ..language import statements as st
 from ..language import statements as sto
 from ..language.options import Option, Options, Value
@@ -318,7 +318,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     shown, columns = _shown(asked), shown_columns(asked, session)
     assert shown is not None and columns is not None
     if _of_all_nodes(session, asked):
-        rows = yield from everywhere(session, asked, lambda: _own_rows(session, asked))
+        rows = yield from everywhere(session, asked)
         return few_rows(columns, rows, shown.tag)
     where = [shown.where] if shown.where else []
     values: list[object] = []
@@ -355,10 +355,6 @@ def _of_all_nodes(session: Context, asked: st.Statement) -> bool:
     return listing and in_cluster(session)
 
 
-def _own_rows(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    return rows_of((yield from show(session, asked, ())))
-
-
 def few_rows(columns: Sequence[ResultColumn], rows: Sequence[Row], tag: str) -> Result:
     """A result of rows that came from several nodes; they are few."""
     return table_result(columns, _table(columns, rows), lambda _: tag)
@@ -387,19 +383,15 @@ def _asked_all(
     whole = replace(asked, stream=st.Name((stream.schema, stream.name)))  # type: ignore[call-arg]
     if isinstance(whole, st.ShowOffsets | st.ShowParked):
         whole = replace(whole, group=str(whole.group))
-    part = Part(owners.epoch)
-    texts = {node: (part.text(render_statement(whole)), ()) for node in owners.remote}
-    answers = yield from ask_all(session, texts, again=True)
-    if owners.local in owners.partitions:
-        with own_share(session, part):
-            answers[owners.local] = rows_of((yield from show(session, whole, ())))
+    share = Share(whole, Part(owners.epoch), again=True)
+    answers = yield from ask_nodes(session, dict.fromkeys(owners.partitions, share))
     found: dict[str, list[Row]] = {}
     for node, answer in answers.items():
-        if isinstance(answer, DucktailError):
+        if isinstance(answer, DucktailError) and node != owners.local:
             raise away(stream.name, node, owners.partitions[node], answer) from answer
         if isinstance(answer, Exception):
             raise answer
-        found[node] = answer
+        found[node] = answer.rows
     return found
 
 
