@@ -22,8 +22,8 @@ from ...engine.errors import (
 )
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
-from ..cluster import definitions, relay
-from ..cluster.shares import in_cluster
+from ..cluster import definitions, listing, relay, topic_statements
+from ..cluster.shares import in_cluster, spread
 from ..copy import copying, files
 from ..dml import cte_writes, topic_writes, writes
 from ..language import statements as st
@@ -461,6 +461,26 @@ def _everywhere(plain: Handler, spread: Handler) -> Handler:
     return run
 
 
+def _at_owners(plain: Handler, shared: Callable[..., Waiting[Result | None]]) -> Handler:
+    """The handler of a statement about a stream, whose partitions other nodes may have.
+
+    Args:
+        plain: does it on a stream of this node alone.
+        shared: does it on a topic of several owners; None is its answer where it is about this node alone.
+    """
+
+    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        name: st.Name | None = getattr(node, "stream", None)
+        topic = None if name is None else session.names.find_stream(name.parts)
+        owners = None if topic is None else spread(session, topic)
+        done = None
+        if owners is not None:
+            done = yield from shared(session, topic, owners, node, parameters)
+        return done if done is not None else (yield from plain(session, node, parameters))
+
+    return run
+
+
 def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
     """The handler of a statement that says whether it means a topic or a stream on a table."""
 
@@ -486,18 +506,18 @@ HANDLERS: dict[type, Handler] = {
     st.CreateGroup: _everywhere(groups.create_group, definitions.create_group),
     st.DropGroup: _everywhere(groups.drop_group, definitions.drop_group),
     st.SetGroup: _everywhere(groups.set_group, definitions.set_group),
-    st.SeekGroup: groups.seek_group,
-    st.Park: groups.park_event,
-    st.Release: groups.release_events,
-    st.ShowParked: show.show,
+    st.SeekGroup: _at_owners(groups.seek_group, topic_statements.seek_group),
+    st.Park: _at_owners(groups.park_event, topic_statements.park_event),
+    st.Release: _at_owners(groups.release_events, topic_statements.release_events),
+    st.ShowParked: _at_owners(show.show, topic_statements.show_parked),
     st.DescribeGroup: groups.describe_group,
-    st.ShowStreams: show.show,
-    st.ShowPartitions: show.show,
-    st.ShowGroups: show.show,
-    st.ShowMembers: members.show_members,
-    st.ShowOffsets: members.show_offsets,
-    st.LeaveGroup: members.leave_group,
-    st.ShowReadPosition: members.show_read_position,
+    st.ShowStreams: _everywhere(show.show, listing.show),
+    st.ShowPartitions: _at_owners(show.show, topic_statements.show_partitions),
+    st.ShowGroups: _everywhere(show.show, listing.show),
+    st.ShowMembers: _at_owners(members.show_members, topic_statements.show_members),
+    st.ShowOffsets: _at_owners(show.show, topic_statements.show_offsets),
+    st.LeaveGroup: _at_owners(members.leave_group, topic_statements.leave_group),
+    st.ShowReadPosition: _at_owners(members.show_read_position, topic_statements.show_read_position),
     st.DescribeStream: show.describe_stream,
     st.ShowCreateStream: show.show_create,
     st.ShowChanges: show_changes.show_changes,
@@ -505,15 +525,15 @@ HANDLERS: dict[type, Handler] = {
     st.ResyncStream: checks.resync_stream,
     st.CommitOffset: commit_offsets.commit_offset,
     st.CommitOffsets: commit_offsets.commit_offsets,
-    sto.CreateBookmark: bookmarks.create_bookmark,
-    sto.DropBookmark: bookmarks.drop_bookmark,
-    sto.ShowBookmarks: bookmarks.show_bookmarks,
+    sto.CreateBookmark: _at_owners(bookmarks.create_bookmark, topic_statements.create_bookmark),
+    sto.DropBookmark: _at_owners(bookmarks.drop_bookmark, topic_statements.drop_bookmark),
+    sto.ShowBookmarks: _at_owners(show.show, topic_statements.show_bookmarks),
     sto.ShowNodes: show.show,
     sto.ShowPlacement: show.show,
-    sto.ShowCheckpoints: show.show,
+    sto.ShowCheckpoints: _at_owners(show.show, topic_statements.show_checkpoints),
     sto.InstallPlacement: utilities.install_placement,
     sto.ReportPipeline: utilities.report_pipeline,
-    sto.Listen: listen.listen,
+    sto.Listen: _everywhere(listen.listen, listing.listen),
     sto.Unlisten: listen.unlisten,
     sto.Notify: listen.notify,
     sto.CreateUser: users.create_user,
