@@ -11,23 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...engine.catalog.streams import Stream
-from ...engine.errors import DucktailError, NotSupported
+from ...engine.definitions.start_positions import check_partitions
+from ...engine.errors import DucktailError, NotSupported, SerializationFailure
+from ...engine.groups.assigned import epoch_told
 from ...engine.waiting import Waiting
 from ..language import statements as st
-from ..language.position_text import format_positions
+from ..language.position_text import format_positions, parse_positions
 from ..peers.owners import Owners
 from ..peers.part import Part
+from ..results.results import Result
 from ..session_state.context import Context
+from ..session_state.run_text import Values, number, text
 from .gathering import by_owner
 from .membership import Home
-from .shares import (
-    Answer,
-    Share,
-    ask_nodes,
-    first_failure,
-    is_unknown,
-    listed,
-)
+from .shares import Answer, Share, ask_nodes, first_failure, is_unknown, listed, own_share
 
 
 def name_of(topic: Stream) -> st.Name:
@@ -86,7 +83,126 @@ def run_shares(
     ) from error
 
 
-def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
+def commit_offsets(
+    session: Context,
+    topic: Stream,
+    owners: Owners,
+    asked: st.CommitOffset | st.CommitOffsets,
+    parameters: Values,
+) -> Waiting[Result]:
+    """COMMIT OFFSET and COMMIT OFFSETS; within a transaction of this node's own partitions only."""
+    lsns: dict[int, int] | None = None
+    if isinstance(asked, st.CommitOffset):
+        partition = number(asked.partition, parameters, "PARTITION")
+        lsns = {partition: number(asked.lsn, parameters, "AT")}
+    elif asked.at is not None:
+        lsns = parse_positions(text(asked.at, parameters))
+    group = session.access.group(topic, text(asked.group, parameters), session.block.transaction)
+    member = None if asked.member is None else text(asked.member, parameters)
+    home = Home(session, topic, group, owners)
+    if lsns is not None:
+        check_partitions(topic, lsns)
+    if session.block.begun:
+        facts = yield from _facts_in_block(session, home, member, lsns)
+        with own_share(session, facts):
+            return (yield from session.handle(asked, parameters))
+    if member is None:
+        yield from _commit_unassigned(session, home, lsns)
+    else:
+        yield from _commit_as_member(session, home, member, lsns)
+    return Result.command("COMMIT OFFSET" if isinstance(asked, st.CommitOffset) else "COMMIT OFFSETS")
+
+
+def _own_position(session: Context, home: Home) -> Mapping[int, int]:
+    """The session's read position, of all owners' partitions, since its last commit.
+
+    Raises:
+        WrongState: 55000, nothing has been read.
+    """
+    seeks = session.database.offsets.seeks(home.group.group_id)
+    key = (home.stream.stream_id, home.group.group_id)
+    return session.positions.get(key, home.group.name, seeks).left().lsns
+
+
+def _facts_in_block(
+    session: Context, home: Home, member: str | None, lsns: dict[int, int] | None
+) -> Waiting[Part]:
+    """By what right a transaction commits this node's own partitions.
+
+    Raises:
+        NotSupported: 0A000, others are committed as well. DucktailError: as of the commit itself.
+    """
+    group_id, position = home.group.group_id, lsns
+    if member is None:
+        found = _own_position(session, home) if position is None else position
+        _check_own(session, home, [p for p, lsn in found.items() if lsn or lsns is not None])
+        asks = bool(session.database.member_epochs.of(group_id))
+        return Part(home.owners.epoch, nobody=(yield from home.nobody()) if asks else 0)
+    if position is None:
+        key = (home.stream.stream_id, group_id)
+        seeks = session.database.offsets.seeks(group_id)
+        mine = session.positions.of_transaction(key, member, home.group.name, seeks)
+        if mine is not None:
+            position = {partition: lsn for partition, lsn in mine.lsns.items() if lsn}
+    claimed = yield from home.commit(member, position)
+    # The home holds nothing for it: what the transaction has read it holds by that.
+    yield from home.committed(claimed, {})
+    _check_own(session, home, list(claimed.lsns))
+    epochs = {str(p): epoch for p, epoch in claimed.epochs.items()}
+    through = {str(p): lsn for p, lsn in claimed.lsns.items()} if position is None else None
+    return Part(home.owners.epoch, epochs=epochs, through=through)
+
+
+def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
+    """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
+    position = _own_position(session, home) if lsns is None else lsns
+    key = (home.stream.stream_id, home.group.group_id)
+    given = None if lsns is None else session.positions.lsns(key)
+    nobody = 0
+    committed: list[int] = []
+    while True:
+        left = {partition: lsn for partition, lsn in position.items() if partition not in committed}
+        facts = Part(home.owners.epoch, nobody=nobody)
+        shares = _commit_shares(home, left, facts, given=given)
+        try:
+            yield from run_shares(session, home.stream, home.owners, shares, "committed", committed)
+            session.positions.committed(key, position)
+            return
+        except SerializationFailure as refused:
+            later = epoch_told(refused)
+            if nobody and (later is None or later < nobody):
+                raise
+            try:
+                if nobody:
+                    # An owner knows of a later epoch than the home has given out.
+                    yield from home.passed(later or 0)
+                nobody = yield from home.nobody()
+            except DucktailError as error:
+                if committed:
+                    error.detail = f"Partitions {listed(sorted(committed))} are committed."
+                raise
+
+
+def _commit_as_member(
+    session: Context, home: Home, member: str, lsns: dict[int, int] | None
+) -> Waiting[None]:
+    """A member's commit: the home lets it pass, and is told what of it is durable."""
+    claimed = yield from home.commit(member, lsns)
+    committed: list[int] = []
+    try:
+        facts = Part(home.owners.epoch, epochs={str(p): epoch for p, epoch in claimed.epochs.items()})
+        given = None if lsns is None else claimed.given
+        shares = _commit_shares(home, claimed.lsns, facts, given=given, member=member)
+        yield from run_shares(session, home.stream, home.owners, shares, "committed", committed)
+    except BaseException:
+        home.tell(
+            {"do": "committed", "hold": claimed.number, "lsns": {p: claimed.lsns[p] for p in committed}}
+        )
+        raise
+    yield from home.committed(claimed, claimed.lsns)
+
+
+def _check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
     """Refuse a transaction block's commit on other nodes.
 
     Raises:
@@ -96,7 +212,7 @@ def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
     refuse_block(session, home.stream, home.owners, own, "commit the offset")
 
 
-def commit_shares(
+def _commit_shares(
     home: Home,
     lsns: Mapping[int, int],
     facts: Part,

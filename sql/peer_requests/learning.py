@@ -8,8 +8,9 @@ this node that was there first. Source: docs/design/cluster.md, "Definitions".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError
@@ -18,12 +19,14 @@ from ...engine.waiting import Wait, Waiting
 from ..cluster.definitions import Facts, facts_of, group_options, topic_options
 from ..cluster.shares import Share, ask_node, ask_nodes, epoch, other_nodes, own_share
 from ..language import statements as st
-from ..peers.learned import Learned, Path
+from ..peers.learned import Learned, Path, still_missing
 from ..peers.part import Part
 from ..results.results import Result
 from ..session_state.context import Context
 from ..statements.groups import create_group
 from ..statements.streams import comment_on_stream, create_topic
+
+T = TypeVar("T")
 
 # Before all events.
 BEGINNING = "1970-01-01 00:00:00+00"
@@ -107,11 +110,37 @@ def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
     return (yield from create_group(session, st.CreateGroup(path[2], topic, start, group_options(facts)), ()))
 
 
-def made_good(session: Context) -> Waiting[None]:
-    """A statement names what was not here: learn, where this node has not learned yet.
+def look_again(
+    session: Context,
+    missing: DucktailError,
+    kinds: tuple[type[DucktailError], ...],
+    work: Callable[[], Waiting[T]],
+    *,
+    makes: bool = False,
+) -> Waiting[T]:
+    """Do once more what did not find a name here: with the definitions that the other nodes have by now.
 
-    Where it has, that may have been this very moment: in any case the statement looks once more.
+    Args:
+        missing: why it was not done; nothing was, where a name was not found.
+        kinds: the errors of a name that is not here.
+        makes: the name is about to be made by a node that asks all others itself.
+
+    Raises:
+        DucktailError: of the work; SerializationFailure, 40001, the name may be on a node that has not
+            answered, or this is a transaction, which does not wait for it.
     """
-    if session.learner is not None and session.database.cluster.lacks:
-        yield Wait(learning := session.learner.learn())
+    cluster, learner = session.database.cluster, session.learner
+    if session.block.begun:
+        if learner is not None and cluster.lacks:
+            learner.learn()
+        raise still_missing(cluster, missing) from missing
+    if learner is not None and cluster.lacks:
+        # Where it is not lacking any more, that may have been this very moment.
+        yield Wait(learning := learner.learn())
         learning.result()
+    try:
+        return (yield from work())
+    except kinds as error:
+        if makes:
+            raise
+        raise still_missing(cluster, error) from error

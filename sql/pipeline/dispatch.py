@@ -22,7 +22,7 @@ from ...engine.errors import (
 )
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
-from ..cluster import definitions, listing, relay, topic_statements
+from ..cluster import definitions, listing, offset_shares, relay, topic_statements
 from ..cluster.shares import in_cluster, spread
 from ..copy import copying, files
 from ..dml import cte_writes, topic_writes, writes
@@ -523,8 +523,8 @@ HANDLERS: dict[type, Handler] = {
     st.ShowChanges: show_changes.show_changes,
     st.CheckStream: checks.check_stream,
     st.ResyncStream: checks.resync_stream,
-    st.CommitOffset: commit_offsets.commit_offset,
-    st.CommitOffsets: commit_offsets.commit_offsets,
+    st.CommitOffset: _at_owners(commit_offsets.commit_offset, offset_shares.commit_offsets),
+    st.CommitOffsets: _at_owners(commit_offsets.commit_offsets, offset_shares.commit_offsets),
     sto.CreateBookmark: _at_owners(bookmarks.create_bookmark, topic_statements.create_bookmark),
     sto.DropBookmark: _at_owners(bookmarks.drop_bookmark, topic_statements.drop_bookmark),
     sto.ShowBookmarks: _at_owners(show.show, topic_statements.show_bookmarks),
