@@ -32,7 +32,7 @@ from ..engine.waiting import Waiting
 from .cluster import relay
 from .cluster.shares import own_share
 from .dml.batch_insert import Many
-from .language.statements import CreateStream
+from .language.statements import CreateStream, Statement
 from .peer_requests import serving
 from .peer_requests.arriving import arriving
 from .peers.learned import Learner
@@ -229,6 +229,10 @@ class Session:
         """
         self.access.said = [(statement.classified.text, parameters)]
         return (yield from self.calls.run(lambda: self._execute(statement, parameters), text=statement.text))
+
+    def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
+        """Run a statement of ours within the one that is under way, with the same rights."""
+        return dispatch.handle(self, node, parameters)
 
     def cycle_ended(self) -> None:
         """A Sync of the wire: the time of what was prepared before is nobody's any more."""

@@ -23,7 +23,7 @@ from ..peers.part import Part
 from ..session_state.context import Context
 from . import gathering
 from .membership import Home
-from .shares import ask_rows, own_share
+from .shares import ask_there, own_share
 
 # How often a member that waits asks the home: a partition that comes to it or leaves it is known then.
 LOOK_MS = 1000
@@ -168,7 +168,7 @@ class Awaited:
             share = replace(share, wait=f"{ms} ms", wait_for=events)
         sql = f"SELECT count(*) FROM (SELECT lsn FROM {render_scan(share)} LIMIT {events})"
         try:
-            rows = yield from ask_rows(self.session, node, part.text(sql), again=True)
+            answer = yield from ask_there(self.session, node, part.text(sql), (), again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise gathering.away(self.stream.name, node, partitions, error) from error
-        return int(str(rows[0][0]))
+        return int(str(answer.rows[0][0]))

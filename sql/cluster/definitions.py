@@ -39,16 +39,26 @@ from ...engine.quoting import fold
 from ...engine.waiting import Wait, Waiting
 from ..language import statements as st
 from ..language.options import Option, Options
-from ..language.render import render_statement
 from ..peers.part import Part
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text, value_of
 from .listing import warn
-from .shares import ask_all, first_failure, listed, named, other_nodes, own_share, owners_of, rows_of
+from .shares import (
+    Answer,
+    Share,
+    all_nodes,
+    ask_nodes,
+    do_on_nodes,
+    epoch,
+    named,
+    other_nodes,
+    owners_of,
+)
 
-Plain = Callable[[Context, st.Statement, Values], Waiting[Result]]
+Handler = Callable[[Context, st.Statement, Values], Waiting[Result]]
 Facts = dict[str, str | None]
+DONE_HINT = "What is done stands: run the statement again for the other nodes."
 
 # What two nodes must say alike of a topic, and of a group.
 TOPIC_FACTS = ("identity", "partitions", "retention", "retention_bytes", "buffer_bytes")
@@ -72,34 +82,40 @@ TOPIC, GROUP = DefinitionKind("topic", TOPIC_FACTS), DefinitionKind("consumer gr
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class Definition:
     """A topic or a group by its name.
 
     Args:
-        describe: the statement that tells its definition, and what runs it here.
+        describe: the statement that tells it.
         home: the node that has it first.
-        place: schema and name of the topic.
+        topic: schema and name of the topic.
     """
 
     kind: DefinitionKind
     name: str
     describe: st.Statement
-    plain: Plain
     home: str
-    place: tuple[str, str]
+    topic: st.Name
+
+    def __str__(self) -> str:
+        return f'{self.kind.word} "{self.name}"'
 
 
-def _refuse_block(session: Context, what: str) -> None:
+def _refuse_block(session: Context, verb: str) -> None:
     if session.block.begun:
         raise NotSupported(
-            f"{what} in a transaction block is not supported in a cluster",
+            f"{verb} in a transaction block is not supported in a cluster",
             detail="Each node does it in a transaction of its own.",
             hint="Run it by itself, in autocommit.",
         )
 
 
 def _look(
-    session: Context, thing: Thing, *, makes: bool = False, silent: dict[str, DucktailError] | None = None
+    session: Context,
+    thing: Definition,
+    *,
+    makes: bool = False,
+    silent: dict[str, DucktailError] | None = None,
 ) -> Waiting[dict[str, Facts | None]]:
     """Node -> the definition that it has; None where it has none.
 
@@ -111,16 +127,8 @@ def _look(
         WrongObjectType: 42809 (DuplicateObject, 42710, where it is to be made), the name is that of a stream
             on a table. DucktailError: a node cannot be asked; nothing has been changed.
     """
-    part = Part(session.database.cluster.placement.epoch, makes=makes)
-    nodes = other_nodes(session)
-    sql = part.text(render_statement(thing.describe))
-    outcomes = yield from ask_all(session, dict.fromkeys(nodes, (sql, ())), again=True)
-    local = session.database.cluster.placement.local.name
-    try:
-        with own_share(session, part):
-            outcomes[local] = rows_of((yield from thing.plain(session, thing.describe, ())))
-    except DucktailError as error:
-        outcomes[local] = error
+    share = Share(thing.describe, Part(epoch(session), makes=makes), again=True)
+    outcomes = yield from ask_nodes(session, dict.fromkeys(all_nodes(session), share))
     found: dict[str, Facts | None] = {}
     for node in sorted(outcomes):
         outcome = outcomes[node]
@@ -131,10 +139,13 @@ def _look(
         ):
             silent[node] = outcome
         elif isinstance(outcome, Exception):
-            message = f'{thing.kind.word} "{thing.name}" is unchanged: {outcome}'
-            raise named(outcome, message, "The definition stands on all nodes: all of them must be there.")
+            raise named(
+                outcome,
+                f"{thing} is unchanged: {outcome}",
+                "The definition stands on all nodes: all of them must be there.",
+            )
         else:
-            found[node] = {str(name): None if v is None else str(v) for name, v in outcome}
+            found[node] = facts_of(outcome)
     for node, facts in found.items():
         # Of groups only those of topics are told with an identity.
         if facts is not None and (facts.get("table_name") is not None or "identity" not in facts):
@@ -142,8 +153,13 @@ def _look(
     return found
 
 
-def _on_a_table(thing: Thing, node: str, *, makes: bool) -> DucktailError:
-    name = thing.place[1]
+def facts_of(described: Answer) -> Facts:
+    """The properties that a DESCRIBE tells."""
+    return {str(name): None if v is None else str(v) for name, v in described.rows}
+
+
+def _on_a_table(thing: Definition, node: str, *, makes: bool) -> DucktailError:
+    name = thing.topic.last
     detail = f'It is a stream on a table of node "{node}".'
     if makes:
         hint = "A topic is on all nodes: it wants a name that no node has."
@@ -151,7 +167,7 @@ def _on_a_table(thing: Thing, node: str, *, makes: bool) -> DucktailError:
     return WrongObjectType(f'"{name}" is not a topic', detail=detail)
 
 
-def _agreed(thing: Thing, found: Mapping[str, Facts | None]) -> Facts | None:
+def _agreed(thing: Definition, found: Mapping[str, Facts | None]) -> Facts | None:
     """The definition that all nodes that have one agree on.
 
     Raises:
@@ -163,7 +179,7 @@ def _agreed(thing: Thing, found: Mapping[str, Facts | None]) -> Facts | None:
         for name in thing.kind.facts:
             if facts.get(name) != known.get(name):
                 raise WrongState(
-                    f'nodes "{first}" and "{node}" disagree about {thing.kind.word} "{thing.name}"',
+                    f'nodes "{first}" and "{node}" disagree about {thing}',
                     detail=f"Its {name} is {known.get(name)} on the one and {facts.get(name)} on the other.",
                     hint=f"They are two of one name: DROP {thing.kind.word.upper()} ... CASCADE drops both."
                     if name == "identity"
@@ -173,63 +189,74 @@ def _agreed(thing: Thing, found: Mapping[str, Facts | None]) -> Facts | None:
 
 
 def _do(
-    session: Context,
-    thing: Thing,
-    statement: st.Statement,
-    parts: Part,
-    nodes: Sequence[str],
-    plain: Plain,
-) -> Waiting[Result | None]:
-    """Do a statement on these nodes, the home first; this node's own answer, if it is one of them.
+    session: Context, thing: Definition, statement: st.Statement, part: Part, nodes: Sequence[str]
+) -> Waiting[None]:
+    """Do a statement on these nodes, the home first.
 
     Raises:
         DucktailError: a node's; it says where it is done.
     """
-    local = session.database.cluster.placement.local.name
-    sql = parts.text(render_statement(statement))
-    done: list[str] = []
-    answer: Result | None = None
-    first = [node for node in nodes if node == thing.home]
-    for stage in (first, [node for node in nodes if node != thing.home]):
-        outcomes: dict[str, object] = {}
-        if local in stage:
-            # Here before elsewhere: what is wrong with it is told before another node has done it.
-            try:
-                with own_share(session, parts):
-                    answer = yield from plain(session, statement, ())
-                done.append(local)
-            except DucktailError as error:
-                outcomes[local] = error
-        others = {node: (sql, ()) for node in stage if node != local}
-        if others and local not in outcomes:
-            outcomes |= yield from ask_all(session, others, told=True)
-        failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
-        done += [node for node in others if node not in failed and node in outcomes]
-        if failed:
-            node, first_error = first_failure(failed)
-            if not done:
-                raise first_error
-            left = [name for name in nodes if name not in done]
-            raise named(
-                first_error,
-                f'{thing.kind.word} "{thing.name}": node "{node}": {first_error}',
-                f"It is done on {listed(done)} and not on {listed(left)}.",
-                "What is done stands: run the statement again for the other nodes.",
-            ) from first_error
-    return answer
+    yield from do_on_nodes(session, str(thing), nodes, thing.home, Share(statement, part), DONE_HINT)
+
+
+def _change(session: Context, thing: Definition, statement: st.Statement) -> Waiting[None]:
+    """Change a definition on every node; all of them have it.
+
+    Raises:
+        WrongState: 55000, they do not, or not the same one.
+    """
+    found = yield from _look(session, thing)
+    _check_everywhere(thing, found)
+    yield from _do(session, thing, statement, Part(epoch(session)), list(found))
+
+
+def _check_everywhere(thing: Definition, found: Mapping[str, Facts | None]) -> None:
+    """Refuse to change what some nodes have not, or have another one of.
+
+    Raises:
+        WrongState: 55000.
+    """
+    identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
+    if len(set(identities.values())) > 1:
+        _agreed(thing, found)
+    missing = [node for node in found if node not in identities]
+    if missing and identities:
+        raise WrongState(
+            f'node "{missing[0]}" does not have {thing}, which node "{next(iter(identities))}" has',
+            hint=f"CREATE {thing.kind.word.upper()} IF NOT EXISTS gives it to the nodes that lack it.",
+        )
+
+
+def _drop(
+    session: Context, thing: Definition, statement: st.Statement, check: DropCheck | None = None
+) -> Waiting[bool]:
+    """Drop a definition on all nodes that have it; False where none has.
+
+    Args:
+        check: may refuse it, of these nodes.
+    """
+    found = yield from _look(session, thing)
+    nodes = [node for node, facts in found.items() if facts is not None]
+    if nodes and check is not None:
+        yield from check(session, thing, nodes)
+    yield from _do(session, thing, statement, Part(epoch(session)), nodes)
+    return bool(nodes)
+
+
+DropCheck = Callable[[Context, Definition, Sequence[str]], Waiting[None]]
 
 
 # Topics.
 
 
-def _topic(session: Context, parts: tuple[str, ...], plain: Plain) -> tuple[Thing, st.Name]:
+def _topic(session: Context, parts: tuple[str, ...]) -> Definition:
     schema, name = session.names.new_name(parts)
     whole = st.Name((schema, name))
     home = session.database.cluster.placement.home(schema, name).name
-    return Thing(TOPIC, name, st.DescribeStream(whole), plain, home, (schema, name)), whole
+    return Definition(TOPIC, name, st.DescribeStream(whole), home, whole)
 
 
-def _topic_here(session: Context, name: st.Name, look: Plain) -> Waiting[Stream]:
+def _topic_here(session: Context, name: st.Name) -> Waiting[Stream]:
     """The topic that this node has under a name.
 
     Raises:
@@ -237,22 +264,22 @@ def _topic_here(session: Context, name: st.Name, look: Plain) -> Waiting[Stream]
             one. WrongState: 55000, others have it.
     """
     if session.names.find_stream(name.parts) is None:
-        thing, _ = _topic(session, name.parts, look)
+        thing = _topic(session, name.parts)
         found = yield from _look(session, thing)
         _check_everywhere(thing, found)
     return session.names.stream(name.parts, name.position, "topic")
 
 
 def create_topic(
-    session: Context, made: st.CreateTopic, parameters: Values, plain: Plain, look: Plain
+    session: Context, made: st.CreateTopic, parameters: Values, plain: Handler
 ) -> Waiting[Result]:
     """CREATE TOPIC."""
     _refuse_block(session, "CREATE TOPIC")
-    thing, whole = _topic(session, made.name.parts, look)
+    thing = _topic(session, made.name.parts)
     # A partition without an owner is told before anything is made.
     partitions = made.options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY
-    owners_of(session, *thing.place, partitions)
-    statement = replace(made, name=whole)
+    owners_of(session, *session.names.new_name(made.name.parts), partitions)
+    statement = replace(made, name=thing.topic)
     silent: dict[str, DucktailError] = {}
     found = yield from _look(session, thing, makes=True, silent=silent)
     nodes = _missing(session, thing, found, made.if_not_exists)
@@ -261,8 +288,7 @@ def create_topic(
         if known is not None:
             statement = replace(statement, options=_as_there(made, thing, known))
         uid = str(uuid.uuid4()) if known is None else known["identity"]
-        epoch = session.database.cluster.placement.epoch
-        part = Part(epoch, uid=uid, fresh=known is None, without=tuple(silent))
+        part = Part(epoch(session), uid=uid, fresh=known is None, without=tuple(silent))
         for node, error in silent.items():
             session.notices.add(
                 f'topic "{made.name.parts[-1]}" is not on node "{node}" yet, which is away',
@@ -270,12 +296,12 @@ def create_topic(
                 sqlstate=error.sqlstate,
                 detail=f"It asks for it when it is back. {error.message[:1].upper()}{error.message[1:]}.",
             )
-        yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes, plain)
+        yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes)
     return Result.command("CREATE TOPIC")
 
 
 def _missing(
-    session: Context, thing: Thing, found: Mapping[str, Facts | None], if_not_exists: bool
+    session: Context, thing: Definition, found: Mapping[str, Facts | None], if_not_exists: bool
 ) -> list[str]:
     """The nodes that lack a definition.
 
@@ -286,12 +312,12 @@ def _missing(
     missing = [node for node, facts in found.items() if facts is None]
     if not missing:
         if not if_not_exists:
-            raise DuplicateObject(f'{thing.kind.word} "{thing.name}" already exists')
-        session.notices.add(f'{thing.kind.word} "{thing.name}" already exists, skipping', sqlstate="42710")
+            raise DuplicateObject(f"{thing} already exists")
+        session.notices.add(f"{thing} already exists, skipping", sqlstate="42710")
     return missing
 
 
-def _as_there(made: st.CreateTopic, thing: Thing, known: Facts) -> Options:
+def _as_there(made: st.CreateTopic, thing: Definition, known: Facts) -> Options:
     """The options of a topic that other nodes have.
 
     Raises:
@@ -320,116 +346,64 @@ def _retention_ms(known: Facts) -> int | None:
     return None if us is None else int(us) // 1000
 
 
-def set_topic(
-    session: Context, asked: st.SetStream, parameters: Values, plain: Plain, look: Plain
+def change_topic(
+    session: Context,
+    asked: st.SetStream | st.CommentOnStream | st.RenameStream,
+    parameters: Values,
+    plain: Handler,
 ) -> Waiting[Result]:
-    """ALTER TOPIC ... SET."""
-    _refuse_block(session, "ALTER TOPIC")
-    stream = yield from _topic_here(session, asked.name, look)
-    thing, whole = _topic(session, (stream.schema, stream.name), look)
-    yield from _change(session, thing, replace(asked, name=whole), plain)
-    return Result.command("ALTER TOPIC")
-
-
-def comment_on_topic(
-    session: Context, asked: st.CommentOnStream, parameters: Values, plain: Plain, look: Plain
-) -> Waiting[Result]:
-    """COMMENT ON TOPIC."""
-    if session.block.begun:
+    """ALTER TOPIC ... SET, ... RENAME TO, COMMENT ON TOPIC."""
+    comments = isinstance(asked, st.CommentOnStream)
+    if comments and session.block.begun:
         return (yield from plain(session, asked, parameters))  # Which refuses it, as it does anywhere.
-    stream = yield from _topic_here(session, asked.name, look)
-    thing, whole = _topic(session, (stream.schema, stream.name), look)
-    yield from _change(session, thing, replace(asked, name=whole), plain)
-    return Result.command("COMMENT")
-
-
-def _change(session: Context, thing: Thing, statement: st.Statement, plain: Plain) -> Waiting[None]:
-    """Change a definition on every node; all of them have it.
-
-    Raises:
-        WrongState: 55000, they do not, or not the same one.
-    """
-    found = yield from _look(session, thing)
-    _check_everywhere(thing, found)
-    part = Part(session.database.cluster.placement.epoch)
-    yield from _do(session, thing, statement, part, list(found), plain)
-
-
-def _check_everywhere(thing: Thing, found: Mapping[str, Facts | None]) -> None:
-    """Refuse to change what some nodes have not, or have another one of.
-
-    Raises:
-        WrongState: 55000.
-    """
-    identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
-    if len(set(identities.values())) > 1:
-        _agreed(thing, found)
-    missing = [node for node in found if node not in identities]
-    if missing and identities:
-        raise WrongState(
-            f'node "{missing[0]}" does not have {thing.kind.word} "{thing.name}", '
-            f'which node "{next(iter(identities))}" has',
-            hint=f"CREATE {thing.kind.word.upper()} IF NOT EXISTS gives it to the nodes that lack it.",
-        )
-
-
-def rename_topic(
-    session: Context, asked: st.RenameStream, parameters: Values, plain: Plain, look: Plain
-) -> Waiting[Result]:
-    """ALTER TOPIC ... RENAME TO: where the placement gives the new name the same owners."""
     _refuse_block(session, "ALTER TOPIC")
-    stream = yield from _topic_here(session, asked.name, look)
-    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    stream = yield from _topic_here(session, asked.name)
+    thing = _topic(session, (stream.schema, stream.name))
+    if isinstance(asked, st.RenameStream):
+        _check_same_owners(session, stream, asked.new)
+    yield from _change(session, thing, replace(asked, name=thing.topic))
+    return Result.command("COMMENT" if comments else "ALTER TOPIC")
+
+
+def _check_same_owners(session: Context, stream: Stream, name: str) -> None:
+    """A topic takes a name to which the placement gives the same owners.
+
+    Raises:
+        NotSupported: 0A000.
+    """
     before = owners_of(session, stream.schema, stream.name, stream.partitions)
-    after = owners_of(session, stream.schema, asked.new, stream.partitions)
+    after = owners_of(session, stream.schema, name, stream.partitions)
     if before != after:
         raise NotSupported(
-            f'topic "{stream.name}" cannot be called "{asked.new}": that name has other owners',
+            f'topic "{stream.name}" cannot be called "{name}": that name has other owners',
             hint="Events do not move with a name: write the new name into cluster.toml with the same owners.",
         )
-    yield from _change(session, thing, replace(asked, name=whole), plain)
-    return Result.command("ALTER TOPIC")
 
 
 def drop_topic(
-    session: Context, dropped: st.DropStream, parameters: Values, plain: Plain, look: Plain, show: Plain
+    session: Context, dropped: st.DropStream, parameters: Values, plain: Handler
 ) -> Waiting[Result]:
     """DROP TOPIC: on all nodes that have it, whosever it is."""
     _refuse_block(session, "DROP TOPIC")
-    thing, whole = _topic(session, dropped.name.parts, look)
-    found = yield from _look(session, thing)
-    nodes = [node for node, facts in found.items() if facts is not None]
-    if not nodes:
-        return (yield from plain(session, dropped, parameters))
-    if not dropped.cascade:
-        yield from _check_all_read(session, thing, whole, nodes, show)
-    part = Part(session.database.cluster.placement.epoch)
+    thing = _topic(session, dropped.name.parts)
     # Each node looks once more as it drops its own, under its writer lock: what is published meanwhile stays.
-    statement = replace(dropped, name=whole, if_exists=True)
-    yield from _do(session, thing, statement, part, nodes, plain)
+    statement = replace(dropped, name=thing.topic, if_exists=True)
+    if not (yield from _drop(session, thing, statement, None if dropped.cascade else _check_all_read)):
+        return (yield from plain(session, dropped, parameters))
     return Result.command("DROP TOPIC")
 
 
-def _check_all_read(
-    session: Context, thing: Thing, whole: st.Name, nodes: Sequence[str], show: Plain
-) -> Waiting[None]:
+def _check_all_read(session: Context, thing: Definition, nodes: Sequence[str]) -> Waiting[None]:
     """Refuse to drop a topic of which a group has unread events on some node.
 
     Raises:
         DependentObjects: 2BP01.
     """
-    part = Part(session.database.cluster.placement.epoch)
-    asked = st.ShowGroups(whole)
-    local = session.database.cluster.placement.local.name
-    sql = part.text(render_statement(asked))
-    outcomes = yield from ask_all(session, {node: (sql, ()) for node in nodes if node != local})
-    if local in nodes:
-        with own_share(session, part):
-            outcomes[local] = rows_of((yield from show(session, asked, ())))
-    for node, rows in outcomes.items():
-        if isinstance(rows, Exception):
-            raise rows
-        for row in rows:
+    share = Share(st.ShowGroups(thing.topic), Part(epoch(session)))
+    for node, answer in (yield from ask_nodes(session, dict.fromkeys(nodes, share))).items():
+        if isinstance(answer, Exception):
+            raise answer
+        for row in answer.rows:
             if int(str(row[7])):
                 raise DependentObjects(
                     f'cannot drop topic "{thing.name}" because consumer group "{row[2]}" has {row[7]} '
@@ -441,30 +415,29 @@ def _check_all_read(
 # Groups.
 
 
-def _group(session: Context, stream: st.Name, name: str, plain: Plain) -> tuple[Thing, st.Name] | None:
+def _group(session: Context, stream: st.Name, name: str) -> Definition | None:
     """A group of a topic; None where it is a group of a stream on a table."""
     found = session.names.stream(stream.parts, stream.position)
     if not found.topic:
         return None
     whole = st.Name((found.schema, found.name))
     home = session.database.cluster.placement.home(found.schema, found.name).name
-    place = found.schema, found.name
-    return Thing(GROUP, name, st.DescribeGroup(name, whole), plain, home, place), whole
+    return Definition(GROUP, name, st.DescribeGroup(name, whole), home, whole)
 
 
 def create_group(
-    session: Context, made: st.CreateGroup, parameters: Values, plain: Plain, look: Plain
+    session: Context, made: st.CreateGroup, parameters: Values, plain: Handler
 ) -> Waiting[Result]:
     """CREATE CONSUMER GROUP on a topic: each owner works out where it starts in its own partitions."""
-    group = _group(session, made.stream, name := text(made.group, parameters), look)
-    if group is None:
+    thing = _group(session, made.stream, text(made.group, parameters))
+    if thing is None:
         return (yield from plain(session, made, parameters))
-    thing, whole = group
     _refuse_block(session, "CREATE CONSUMER GROUP on a topic")
     start = made.start
     if start.kind == "after":
         raise InvalidParameterValue(
-            f'START AFTER has no meaning on topic "{whole.last}": its partitions have LSNs of their own',
+            f'START AFTER has no meaning on topic "{thing.topic.last}": '
+            "its partitions have LSNs of their own",
             hint="Make the group, and SEEK it TO AFTER a map of LSNs by partition.",
         )
     if start.kind == "timestamp":
@@ -475,11 +448,10 @@ def create_group(
     if nodes:
         known = _agreed(thing, found)
         uid = str(uuid.uuid4()) if known is None else known["identity"]
-        part = Part(session.database.cluster.placement.epoch, uid=uid)
-        statement = replace(made, stream=whole, group=name, start=start, if_not_exists=False)
+        statement = replace(made, stream=thing.topic, group=thing.name, start=start, if_not_exists=False)
         if known is not None:
             statement = replace(statement, start=_start_there(known, start), options=group_options(known))
-        yield from _do(session, thing, statement, part, nodes, plain)
+        yield from _do(session, thing, statement, Part(epoch(session), uid=uid), nodes)
     return Result.command("CREATE CONSUMER GROUP")
 
 
@@ -495,45 +467,38 @@ def group_options(known: Facts) -> Options:
     return Options((*(Option(name, known[name]) for name in ("on_gap", "on_park")), timeout))
 
 
-def set_group(
-    session: Context, asked: st.SetGroup, parameters: Values, plain: Plain, look: Plain
-) -> Waiting[Result]:
+def set_group(session: Context, asked: st.SetGroup, parameters: Values, plain: Handler) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... SET."""
-    group = _group(session, asked.stream, name := text(asked.group, parameters), look)
-    if group is None:
+    thing = _group(session, asked.stream, text(asked.group, parameters))
+    if thing is None:
         return (yield from plain(session, asked, parameters))
-    thing, whole = group
     _refuse_block(session, "ALTER CONSUMER GROUP on a topic")
-    yield from _change(session, thing, replace(asked, stream=whole, group=name), plain)
+    yield from _change(session, thing, replace(asked, stream=thing.topic, group=thing.name))
     return Result.command("ALTER CONSUMER GROUP")
 
 
 def drop_group(
-    session: Context, dropped: st.DropGroup, parameters: Values, plain: Plain, look: Plain
+    session: Context, dropped: st.DropGroup, parameters: Values, plain: Handler
 ) -> Waiting[Result]:
     """DROP CONSUMER GROUP."""
-    group = _group(session, dropped.stream, name := text(dropped.group, parameters), look)
-    if group is None:
+    thing = _group(session, dropped.stream, text(dropped.group, parameters))
+    if thing is None:
         return (yield from plain(session, dropped, parameters))
-    thing, whole = group
     _refuse_block(session, "DROP CONSUMER GROUP on a topic")
-    found = yield from _look(session, thing)
-    nodes = [node for node, facts in found.items() if facts is not None]
-    if not nodes:
+    statement = replace(dropped, stream=thing.topic, group=thing.name, if_exists=True)
+    if not (yield from _drop(session, thing, statement)):
         return (yield from plain(session, dropped, parameters))
-    part = Part(session.database.cluster.placement.epoch)
-    statement = replace(dropped, stream=whole, group=name, if_exists=True)
-    yield from _do(session, thing, statement, part, nodes, plain)
     return Result.command("DROP CONSUMER GROUP")
 
 
-PlainNaming = Callable[..., Waiting[Result]]
+# Names of streams on tables.
+
 # How often a node is asked again that makes the same name.
 AGAIN_S = 0.05
 
 
 def create_stream(
-    session: Context, made: st.CreateStream, parameters: tuple[object, ...], plain: PlainNaming
+    session: Context, made: st.CreateStream, parameters: tuple[object, ...], plain: Handler
 ) -> Waiting[Result]:
     """CREATE STREAM."""
     if session.block.begun or session.names.find_stream(made.name.parts) is not None:
@@ -543,7 +508,7 @@ def create_stream(
 
 
 def rename_stream(
-    session: Context, asked: st.RenameStream, parameters: tuple[object, ...], plain: PlainNaming
+    session: Context, asked: st.RenameStream, parameters: tuple[object, ...], plain: Handler
 ) -> Waiting[Result]:
     """ALTER STREAM ... RENAME TO."""
     stream = session.names.find_stream(asked.name.parts)
@@ -584,9 +549,9 @@ def _others_making(session: Context, schema: str, name: str) -> Waiting[list[str
     Raises:
         DuplicateObject: 42710. A node that cannot be asked is a WARNING: tables here are not to wait for it.
     """
-    part = Part(session.database.cluster.placement.epoch, makes=True)
-    sql = part.text(render_statement(st.DescribeStream(st.Name((schema, name)))))
-    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
+    described = st.DescribeStream(st.Name((schema, name)))
+    share = Share(described, Part(epoch(session), makes=True), again=True)
+    outcomes = yield from ask_nodes(session, dict.fromkeys(other_nodes(session), share))
     found = []
     for node, outcome in outcomes.items():
         if isinstance(outcome, UndefinedObject):

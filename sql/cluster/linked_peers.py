@@ -11,7 +11,7 @@ from ...engine.waiting import Waiting
 from ..peers.links import Links
 from ..peers.peer_frames import batch_of, head_of, tail_of
 from ..peers.request import FETCH, Request
-from ..results.results import ResultBatch
+from ..results.results import ResultBatch, ResultColumn
 from ..session_state.context import Context
 
 # The number of the answer that is under way; those of relayed statements begin at 1.
@@ -34,7 +34,7 @@ class LinkedPeers:
         *,
         again: bool = False,
         changes: bool = False,
-    ) -> Waiting[str]:
+    ) -> Waiting[tuple[ResultColumn, ...]]:
         """See Peers."""
         there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
         if there is None:
@@ -46,7 +46,7 @@ class LinkedPeers:
         request = Request("execute", text, (), parameters, portal=number)
         try:
             reply = yield from self._links.ask(self._session, there, request, again=again, changes=changes)
-            head_of(reply.frames[0])
+            columns = head_of(reply.frames[0]).columns or ()
             frames = reply.frames[1:]
             self._links.goes_on(there, number)
             while True:
@@ -56,7 +56,7 @@ class LinkedPeers:
                         take(batch)
                 tail = tail_of(frames[-1])
                 if not tail.more:
-                    return tail.tag or ""
+                    return columns
                 more = Request(FETCH, portal=number)
                 frames = (yield from self._links.ask(self._session, there, more)).frames
         except (CannotConnect, ConnectionLost) as error:

@@ -6,78 +6,61 @@ Source: docs/design/cluster.md, "Lists".
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.waiting import Waiting
 from ..language import statements as st
-from ..language.position_text import format_positions
-from ..language.render import render_statement
-from ..peers.owners import Owners
 from ..peers.part import Part
-from ..results.results import Result
+from ..results.results import Result, ResultColumn
 from ..session_state.context import Context
-from .shares import Row, ask_all, listed, other_nodes, own_share, owners_of
+from ..session_state.run_text import Values
+from .shares import Row, Share, all_nodes, ask_nodes, epoch, in_cluster, listed, owners_of
+from .topic_statements import rows_result
 
-Plain = Callable[..., Waiting[Result]]
-# Places in a row of SHOW CHECKPOINTS.
-CONSUMER, GROUP, POSITION, AGE = 2, 3, 5, 9
+Handler = Callable[[Context, st.Statement, Values], Waiting[Result]]
+
+NODE = ResultColumn("node", "VARCHAR")
 
 
-def everywhere(
-    session: Context, asked: st.Statement, own: Callable[[], Waiting[list[Row]]]
-) -> Waiting[list[Row]]:
-    """The rows of a SHOW of all nodes that answer, each with its node's name behind it; in order of names.
-
-    Args:
-        own: gives this node's.
-    """
-    placement = session.database.cluster.placement
-    part = Part(placement.epoch)
-    sql = part.text(render_statement(asked))
-    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
-    with own_share(session, part):
-        outcomes[placement.local.name] = yield from own()
+def show(session: Context, asked: st.Statement, parameters: Values, plain: Handler) -> Waiting[Result]:
+    """SHOW STREAMS, TOPICS, CONSUMER GROUPS: the rows of all nodes that answer, in order of names."""
+    if not is_of_all_nodes(session, asked):
+        return (yield from plain(session, asked, parameters))
+    share = Share(asked, Part(epoch(session)), again=True)
+    outcomes = yield from ask_nodes(session, dict.fromkeys(all_nodes(session), share))
+    local = session.database.cluster.placement.local.name
     rows: list[Row] = []
+    columns: tuple[ResultColumn, ...] = ()
     for node, outcome in outcomes.items():
-        if isinstance(outcome, DucktailError):
+        if isinstance(outcome, DucktailError) and node != local:
             warn(session, f'what node "{node}" has is not in the answer: {outcome}', outcome)
         elif isinstance(outcome, Exception):
             raise outcome
         else:
-            rows += [(*row, node) for row in outcome]
-    return sorted(rows, key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
+            columns = outcome.columns
+            rows += [(*row, node) for row in outcome.rows]
+    rows.sort(key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
+    listed_as = "TOPICS" if getattr(asked, "topics", False) else "STREAMS"
+    tag = "SHOW CONSUMER GROUPS" if isinstance(asked, st.ShowGroups) else f"SHOW {listed_as}"
+    return rows_result((*columns, NODE), rows, tag)
 
 
-def checkpoints_of(answers: Mapping[str, Sequence[Row]], owners: Owners) -> list[Row]:
-    """The rows of SHOW CHECKPOINTS ON a topic, of what its owners show.
-
-    A group's position is in each partition what its owner says, and as old as the latest of its commits.
-    """
-    rows: list[Row] = []
-    groups: dict[object, list[tuple[str, Row]]] = {}
-    for node, shown in answers.items():
-        for row in shown:
-            if row[CONSUMER] is None:
-                groups.setdefault(row[GROUP], []).append((node, row))
-            else:
-                rows.append(row)
-    for _, told in sorted(groups.items(), key=lambda item: str(item[0])):
-        lsns: dict[int, int] = {}
-        for node, row in told:
-            lsns |= {
-                int(p): lsn for p, lsn in json.loads(str(row[POSITION])).items() if owners.of(int(p)) == node
-            }
-        whole = list(told[0][1])
-        whole[POSITION] = format_positions(dict(sorted(lsns.items())))
-        whole[AGE] = min((float(str(row[AGE])) for _, row in told if row[AGE] is not None), default=None)
-        rows.append(tuple(whole))
-    return rows
+def is_of_all_nodes(session: Context, asked: st.Statement) -> bool:
+    """True if a SHOW lists what all nodes of the cluster have."""
+    listing = isinstance(asked, st.ShowStreams) or (isinstance(asked, st.ShowGroups) and asked.stream is None)
+    return listing and in_cluster(session)
 
 
-def check_heard(session: Context, channel: str) -> Waiting[None]:
+def listen(session: Context, asked: st.Listen, parameters: Values, plain: Handler) -> Waiting[Result]:
+    """LISTEN, where other nodes may have what the channel is."""
+    if session.wire:
+        yield from _check_heard(session, asked.channel)
+    return (yield from plain(session, asked, parameters))
+
+
+def _check_heard(session: Context, channel: str) -> Waiting[None]:
     """LISTEN hears of this node's own partitions: what it would not hear of is told.
 
     Raises:

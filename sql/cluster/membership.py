@@ -40,7 +40,7 @@ from ..peers.part import Part
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
 from .gathering import away
-from .shares import Row, ask_rows, check_owned, own_share, peers
+from .shares import ask_there, check_owned, own_share, peers
 
 ANSWER = (ResultColumn("answer", "VARCHAR"),)
 Facts = Mapping[str, Any]
@@ -315,14 +315,12 @@ class Home:
             with own_share(self.session, Part(self.owners.epoch)):
                 return member_request(self.session, self.stream, self.group, facts)
         try:
-            rows: list[Row] = yield from ask_rows(
-                self.session, self.owners.home, self._text(facts), again=True
-            )
+            answer = yield from ask_there(self.session, self.owners.home, self._text(facts), (), again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise _home_away(self.stream, self.owners, error) from error
-        if not rows:
+        if not answer.rows:
             raise ProtocolViolation("the home of a topic has not answered")
-        return json.loads(str(rows[0][0]))
+        return json.loads(str(answer.rows[0][0]))
 
     def _text(self, facts: dict[str, Any]) -> str:
         on = f"{ident(self.stream.schema)}.{ident(self.stream.name)} CONSUMER GROUP {ident(self.group.name)}"

@@ -1,10 +1,4 @@
-"""Bookmarks of a topic that other nodes have partitions of: one map of LSNs, which every node keeps.
-
-Each owner goes by its own partitions of it: it checks their LSNs, counts their events, and moves a group
-there. The home makes a bookmark first, so that of two statements with one name one is refused; what was done
-on some nodes only stands, and the error says where. Source: docs/design/cluster.md, "Bookmarks".
-
-COMMIT OFFSETS, SEEK, PARK and RELEASE of a topic that other nodes have partitions of: each owner its own.
+"""Changes of a group's offsets in a topic that other nodes have partitions of: each owner's own.
 
 A commit is acknowledged once every owner has acknowledged its share. One of the read position is held, at
 each owner, against what this session has read there: a SEEK in between voids it.
@@ -13,171 +7,24 @@ Source: docs/design/cluster.md, "Commits".
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...engine.catalog.streams import Stream
 from ...engine.definitions.start_positions import check_partitions
-from ...engine.errors import DucktailError, NotSupported
-from ...engine.quoting import fold
-from ...engine.waiting import Waiting, all_of
+from ...engine.errors import DucktailError, NotSupported, SerializationFailure
+from ...engine.groups.assigned import epoch_told
+from ...engine.waiting import Waiting
 from ..language import statements as st
-from ..language import statements as sto
-from ..language.position_text import format_positions, parse_after
-from ..language.render import render_statement
+from ..language.position_text import format_positions, parse_positions
 from ..peers.owners import Owners
 from ..peers.part import Part
-from ..results.results import ResultColumn
+from ..results.results import Result
 from ..session_state.context import Context
-from .gathering import bare_number, by_owner
+from ..session_state.run_text import Values, number, text
+from .gathering import by_owner
 from .membership import Home
-from .shares import Row, ask_rows, first_failure, is_unknown, listed, named, other_nodes, own_share
-
-KeepHere = Callable[[st.Statement], Waiting[list[Row]]]
-HINT = "What is done stands: DROP BOOKMARK IF EXISTS takes it away wherever it is."
-
-
-def refuse_in_block(session: Context, verb: str) -> None:
-    """Refuse what nodes do each in a transaction of its own.
-
-    Raises:
-        NotSupported: 0A000.
-    """
-    if session.block.begun:
-        raise NotSupported(
-            f"{verb} in a transaction block is not supported on a topic of several nodes' partitions",
-            detail="Each node does it in a transaction of its own.",
-            hint="Run it by itself, in autocommit.",
-        )
-
-
-def make(
-    session: Context, stream: Stream, owners: Owners, name: str, lsns: Mapping[int, int], here: KeepHere
-) -> Waiting[None]:
-    """Make a bookmark on every node.
-
-    Args:
-        lsns: partition -> LSN.
-        here: does this node's own share.
-
-    Raises:
-        DucktailError: a node's; it says where it is done.
-    """
-    statement = sto.CreateBookmark(name, name_of(stream), at=format_positions(lsns))
-    local = owners.local
-    yield from _on(session, owners, name, statement, [local, *other_nodes(session)], here)
-
-
-def drop(
-    session: Context, stream: Stream, owners: Owners, name: str, shown: sto.ShowBookmarks, here: KeepHere
-) -> Waiting[bool]:
-    """Drop a bookmark on every node that has it.
-
-    Args:
-        shown: asks a node for its bookmarks of the topic, whose third column is the name.
-
-    Returns:
-        Whether one has it.
-    """
-    nodes = [owners.local, *other_nodes(session)]
-    answers = yield from asked(session, owners, shown, nodes, here)
-    there = [node for node, rows in answers.items() if any(fold(str(r[2])) == fold(name) for r in rows)]
-    if there:
-        yield from _on(session, owners, name, sto.DropBookmark(name, name_of(stream)), there, here)
-    return bool(there)
-
-
-def asked(
-    session: Context, owners: Owners, statement: st.Statement, nodes: Sequence[str], here: KeepHere
-) -> Waiting[dict[str, list[Row]]]:
-    """What nodes answer to a statement.
-
-    Raises:
-        DucktailError: the first one's that fails.
-    """
-    outcomes = yield from _outcomes(session, owners, statement, nodes, here)
-    found: dict[str, list[Row]] = {}
-    for node, outcome in outcomes.items():
-        if isinstance(outcome, Exception):
-            raise named(outcome, f'node "{node}": {outcome}', getattr(outcome, "detail", None)) from outcome
-        found[node] = outcome
-    return found
-
-
-def _outcomes(
-    session: Context, owners: Owners, statement: st.Statement, nodes: Sequence[str], here: KeepHere
-) -> Waiting[dict[str, list[Row] | Exception]]:
-    part = Part(owners.epoch)
-    sql = part.text(render_statement(statement))
-
-    def own() -> Waiting[list[Row]]:
-        with own_share(session, part):
-            return (yield from here(statement))
-
-    works = [own() if node == owners.local else ask_rows(session, node, sql) for node in nodes]
-    found = yield from all_of(works, session.database.clock.monotonic_s, told=True)
-    return dict(zip(nodes, found, strict=True))
-
-
-def _on(
-    session: Context, owners: Owners, name: str, statement: st.Statement, nodes: Sequence[str], here: KeepHere
-) -> Waiting[None]:
-    """Do it on these nodes, the home first."""
-    done: list[str] = []
-    first = [node for node in nodes if node == owners.home]
-    for stage in (first, [node for node in nodes if node != owners.home]):
-        outcomes = yield from _outcomes(session, owners, statement, stage, here)
-        failed = {node: error for node, error in outcomes.items() if isinstance(error, Exception)}
-        done += [node for node in stage if node not in failed]
-        if failed:
-            node, error = first_failure(failed)
-            if not done and isinstance(error, DucktailError):
-                raise error
-            left = [one for one in nodes if one not in done]
-            detail = f"It is done on {listed(done)} and not on {listed(left)}."
-            raise named(error, f'bookmark "{name}": node "{node}": {error}', detail, HINT) from error
-
-
-def merged(columns: Sequence[ResultColumn], answers: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """One row for each bookmark, of what owners say of their own partitions."""
-    names = [column.name for column in columns]
-    of: dict[str, list[dict[str, object]]] = {}
-    for rows in answers.values():
-        for row in rows:
-            facts = dict(zip(names, row, strict=True))
-            of.setdefault(fold(str(facts["bookmark_name"])), []).append(facts)
-    found: list[Row] = []
-    for _, parts in sorted(of.items()):
-        trimmed: dict[str, int] = {}
-        for part in parts:
-            trimmed |= json.loads(str(part["trimmed"])) if part["trimmed"] else {}
-        facts = parts[0] | {
-            "whole": len(parts) == len(answers) and all(part["whole"] for part in parts),
-            "events": sum(int(str(part["events"])) for part in parts),
-            "trimmed_events": sum(int(str(part["trimmed_events"])) for part in parts),
-            "trimmed": json.dumps(dict(sorted(trimmed.items(), key=lambda one: int(one[0]))))
-            if trimmed
-            else None,
-        }
-        found.append(tuple(facts[name] for name in names))
-    return found
-
-
-Here = Callable[[st.Statement], Waiting[list[Row]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """An owner's share of a statement.
-
-    Args:
-        partitions: those that it is about.
-    """
-
-    statement: st.Statement
-    part: Part
-    partitions: Sequence[int]
+from .shares import Answer, Share, ask_nodes, first_failure, is_unknown, listed, own_share
 
 
 def name_of(topic: Stream) -> st.Name:
@@ -190,42 +37,27 @@ def run_shares(
     topic: Stream,
     owners: Owners,
     shares: Mapping[str, Share],
-    here: Here,
     done: str,
     standing: list[int] | None = None,
-) -> Waiting[dict[str, list[Row]]]:
+) -> Waiting[dict[str, Answer]]:
     """Have every owner do its share.
 
     Args:
-        here: does this node's own.
         done: what its partitions are when it is done: "committed".
         standing: gets the partitions for which it is done, also where others have failed.
 
     Returns:
-        Node -> the rows that it has answered.
+        Node -> what it has answered.
 
     Raises:
         DucktailError: the first owner's that has one; it names the partitions that stand.
     """
-    works = [
-        _own(session, share, here)
-        if node == owners.local
-        else ask_rows(
-            session,
-            node,
-            share.part.text(render_statement(share.statement)),
-            again=_again(share),
-            changes=not getattr(share.statement, "dry_run", False),
-        )
-        for node, share in shares.items()
-    ]
-    outcomes = yield from all_of(works, session.database.clock.monotonic_s, told=True)
-    found = dict(zip(shares, outcomes, strict=True))
+    found = yield from ask_nodes(session, shares, ended=True)
     failed = {node: e for node, e in found.items() if isinstance(e, Exception)}
     if standing is not None:
         standing += [p for node, share in shares.items() if node not in failed for p in share.partitions]
     if not failed:
-        return {node: rows for node, rows in found.items() if isinstance(rows, list)}
+        return {node: answer for node, answer in found.items() if isinstance(answer, Answer)}
     node, error = first_failure(failed)
     if not isinstance(error, DucktailError):
         raise error
@@ -251,18 +83,126 @@ def run_shares(
     ) from error
 
 
-def _again(share: Share) -> bool:
-    """Whether a share may be sent twice: not where a second one would be refused because of the first."""
-    # A new connection knows no read position.
-    return share.part.through is None and not isinstance(share.statement, st.Park | st.Release)
+def commit_offsets(
+    session: Context,
+    topic: Stream,
+    owners: Owners,
+    asked: st.CommitOffset | st.CommitOffsets,
+    parameters: Values,
+) -> Waiting[Result]:
+    """COMMIT OFFSET and COMMIT OFFSETS; within a transaction of this node's own partitions only."""
+    lsns: dict[int, int] | None = None
+    if isinstance(asked, st.CommitOffset):
+        partition = number(asked.partition, parameters, "PARTITION")
+        lsns = {partition: number(asked.lsn, parameters, "AT")}
+    elif asked.at is not None:
+        lsns = parse_positions(text(asked.at, parameters))
+    group = session.access.group(topic, text(asked.group, parameters), session.block.transaction)
+    member = None if asked.member is None else text(asked.member, parameters)
+    home = Home(session, topic, group, owners)
+    if lsns is not None:
+        check_partitions(topic, lsns)
+    if session.block.begun:
+        facts = yield from _facts_in_block(session, home, member, lsns)
+        with own_share(session, facts):
+            return (yield from session.handle(asked, parameters))
+    if member is None:
+        yield from _commit_unassigned(session, home, lsns)
+    else:
+        yield from _commit_as_member(session, home, member, lsns)
+    return Result.command("COMMIT OFFSET" if isinstance(asked, st.CommitOffset) else "COMMIT OFFSETS")
 
 
-def _own(session: Context, share: Share, here: Here) -> Waiting[list[Row]]:
-    with own_share(session, share.part):
-        return (yield from here(share.statement))
+def _own_position(session: Context, home: Home) -> Mapping[int, int]:
+    """The session's read position, of all owners' partitions, since its last commit.
+
+    Raises:
+        WrongState: 55000, nothing has been read.
+    """
+    seeks = session.database.offsets.seeks(home.group.group_id)
+    key = (home.stream.stream_id, home.group.group_id)
+    return session.positions.get(key, home.group.name, seeks).left().lsns
 
 
-def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
+def _facts_in_block(
+    session: Context, home: Home, member: str | None, lsns: dict[int, int] | None
+) -> Waiting[Part]:
+    """By what right a transaction commits this node's own partitions.
+
+    Raises:
+        NotSupported: 0A000, others are committed as well. DucktailError: as of the commit itself.
+    """
+    group_id, position = home.group.group_id, lsns
+    if member is None:
+        found = _own_position(session, home) if position is None else position
+        _check_own(session, home, [p for p, lsn in found.items() if lsn or lsns is not None])
+        asks = bool(session.database.member_epochs.of(group_id))
+        return Part(home.owners.epoch, nobody=(yield from home.nobody()) if asks else 0)
+    if position is None:
+        key = (home.stream.stream_id, group_id)
+        seeks = session.database.offsets.seeks(group_id)
+        mine = session.positions.of_transaction(key, member, home.group.name, seeks)
+        if mine is not None:
+            position = {partition: lsn for partition, lsn in mine.lsns.items() if lsn}
+    claimed = yield from home.commit(member, position)
+    # The home holds nothing for it: what the transaction has read it holds by that.
+    yield from home.committed(claimed, {})
+    _check_own(session, home, list(claimed.lsns))
+    epochs = {str(p): epoch for p, epoch in claimed.epochs.items()}
+    through = {str(p): lsn for p, lsn in claimed.lsns.items()} if position is None else None
+    return Part(home.owners.epoch, epochs=epochs, through=through)
+
+
+def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
+    """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
+    position = _own_position(session, home) if lsns is None else lsns
+    key = (home.stream.stream_id, home.group.group_id)
+    given = None if lsns is None else session.positions.lsns(key)
+    nobody = 0
+    committed: list[int] = []
+    while True:
+        left = {partition: lsn for partition, lsn in position.items() if partition not in committed}
+        facts = Part(home.owners.epoch, nobody=nobody)
+        shares = _commit_shares(home, left, facts, given=given)
+        try:
+            yield from run_shares(session, home.stream, home.owners, shares, "committed", committed)
+            session.positions.committed(key, position)
+            return
+        except SerializationFailure as refused:
+            later = epoch_told(refused)
+            if nobody and (later is None or later < nobody):
+                raise
+            try:
+                if nobody:
+                    # An owner knows of a later epoch than the home has given out.
+                    yield from home.passed(later or 0)
+                nobody = yield from home.nobody()
+            except DucktailError as error:
+                if committed:
+                    error.detail = f"Partitions {listed(sorted(committed))} are committed."
+                raise
+
+
+def _commit_as_member(
+    session: Context, home: Home, member: str, lsns: dict[int, int] | None
+) -> Waiting[None]:
+    """A member's commit: the home lets it pass, and is told what of it is durable."""
+    claimed = yield from home.commit(member, lsns)
+    committed: list[int] = []
+    try:
+        facts = Part(home.owners.epoch, epochs={str(p): epoch for p, epoch in claimed.epochs.items()})
+        given = None if lsns is None else claimed.given
+        shares = _commit_shares(home, claimed.lsns, facts, given=given, member=member)
+        yield from run_shares(session, home.stream, home.owners, shares, "committed", committed)
+    except BaseException:
+        home.tell(
+            {"do": "committed", "hold": claimed.number, "lsns": {p: claimed.lsns[p] for p in committed}}
+        )
+        raise
+    yield from home.committed(claimed, claimed.lsns)
+
+
+def _check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
     """Refuse a transaction block's commit on other nodes.
 
     Raises:
@@ -272,7 +212,7 @@ def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
     refuse_block(session, home.stream, home.owners, own, "commit the offset")
 
 
-def commit_shares(
+def _commit_shares(
     home: Home,
     lsns: Mapping[int, int],
     facts: Part,
@@ -304,7 +244,8 @@ def commit_shares(
         else:
             part = replace(part, given={str(p): given[p] for p in partitions if p in given})
         statement = st.CommitOffsets(name_of(home.stream), home.group.name, at, member)
-        shares[node] = Share(statement, part, partitions)
+        # A new connection knows no read position: a second commit of one would be refused.
+        shares[node] = Share(statement, part, partitions, again=not read, changes=True)
     return shares
 
 
@@ -324,38 +265,3 @@ def refuse_block(
             detail="The two nodes could not commit together.",
             hint="Do it in autocommit, or in a transaction on the node that owns the partition.",
         )
-
-
-def seek_shares(
-    session: Context, topic: Stream, owners: Owners, asked: st.SeekGroup, partition: int | None
-) -> dict[str, Share] | None:
-    """The owners' shares of a SEEK, whose values stand in it; None where this node's own is all.
-
-    Raises:
-        InvalidParameterValue: 22023, one LSN for partitions of several nodes.
-        NotSupported: 0A000, in a transaction block.
-    """
-    partitions = list(range(topic.partitions)) if partition is None else [partition]
-    to = asked.to
-    after: int | dict[int, int] | None = None
-    if to.kind == "after":
-        assert isinstance(to.value, int | str)
-        after = parse_after(to.value)
-        if isinstance(after, int) and partition is None:
-            raise bare_number(topic.name, "AFTER")
-        if not isinstance(after, int):
-            partitions = list(after)
-            check_partitions(topic, partitions)
-    own = by_owner(owners, sorted(partitions))
-    if session.block.begun and not asked.dry_run:
-        refuse_block(session, topic, owners, own, "move the position")
-        if len(own) == 1:
-            return None
-    shares = {}
-    for node, some in own.items():
-        place = to
-        if isinstance(after, dict):
-            place = st.Place("after", format_positions({p: after[p] for p in some}))
-        statement = replace(asked, stream=name_of(topic), to=place)
-        shares[node] = Share(statement, Part(owners.epoch), some)
-    return shares

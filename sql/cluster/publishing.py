@@ -40,7 +40,7 @@ from ...engine.waiting import Wait, Waiting, all_of
 from ..peers.owners import Owners
 from ..peers.part import Part
 from ..session_state.context import Context
-from .shares import Row, ask_rows, check_owned, first_failure, is_unknown, listed
+from .shares import Row, ask_there, check_owned, first_failure, is_unknown, listed
 
 # A share is one message between nodes, in a form that takes a third more: well below a message's bound.
 SHARE_BYTES_MAX = 32 << 20
@@ -315,7 +315,7 @@ def _stored_there(
     lost: DucktailError | None = None
     while True:
         try:
-            rows = yield from ask_rows(session, node, text, parameters)
+            answer = yield from ask_there(session, node, text, parameters)
         except (ConnectionLost, CannotConnect) as error:
             if isinstance(error, CannotConnect) and lost is None:
                 raise  # Nothing was sent.
@@ -331,7 +331,7 @@ def _stored_there(
             raise lost from error
         else:
             session.database.cluster.count(PUBLISHED_REMOTELY, node, by=share.num_rows)
-            return [(row[0], row[1]) for row in rows] if told else rows
+            return [(row[0], row[1]) for row in answer.rows] if told else answer.rows
 
 
 def _check(topic: Stream, local: str, shares: Mapping[str, pa.Table], outcomes: Mapping[str, object]) -> None:

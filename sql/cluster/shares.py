@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ...engine.catalog.streams import Stream
 from ...engine.errors import (
@@ -19,10 +20,12 @@ from ...engine.errors import (
 )
 from ...engine.placement.membership import DELIVERED, ROUTED
 from ...engine.waiting import Waiting, all_of
+from ..language import statements as st
+from ..language.render import render_statement
 from ..peers.owners import Owners
 from ..peers.part import Part
 from ..peers.remote import Peers
-from ..results.results import Result, ResultBatch
+from ..results.results import Result, ResultBatch, ResultColumn
 from ..session_state.context import Context
 from .linked_peers import LinkedPeers
 
@@ -120,6 +123,16 @@ def other_nodes(session: Context) -> list[str]:
     return [node.name for node in placement.nodes if node.name != placement.local.name]
 
 
+def all_nodes(session: Context) -> list[str]:
+    """The names of the cluster's nodes, this one's first."""
+    return [session.database.cluster.placement.local.name, *other_nodes(session)]
+
+
+def epoch(session: Context) -> int:
+    """That of the placement in force."""
+    return session.database.cluster.placement.epoch
+
+
 @contextmanager
 def own_share(session: Context, part: Part) -> Iterator[None]:
     """Within, the session's statement is this node's share.
@@ -137,52 +150,41 @@ def own_share(session: Context, part: Part) -> Iterator[None]:
         session.part = before
 
 
-def ask_rows(
-    session: Context,
-    node: str,
-    text: str,
-    parameters: Sequence[object] = (),
-    *,
-    again: bool = False,
-    changes: bool = False,
-) -> Waiting[list[Row]]:
-    """The rows that another node answers; they are few.
-
-    Raises:
-        DucktailError: as `Peers.ask`; WrongState, this session reaches no other nodes.
-    """
-    rows: list[Row] = []
-
-    def take(batch: ResultBatch) -> None:
-        rows.extend(_rows(batch))
-
-    yield from ask_there(session, node, text, parameters, take, again=again, changes=changes)
-    return rows
-
-
 def ask_there(
     session: Context,
     node: str,
     text: str,
     parameters: Sequence[object],
-    take: Callable[[ResultBatch], None],
+    take: Callable[[ResultBatch], None] | None = None,
     *,
     again: bool = False,
     changes: bool = False,
-) -> Waiting[None]:
+) -> Waiting[Answer]:
     """Have another node do a share; see `Peers.ask`.
 
+    Args:
+        take: is given the rows; without it they are in the answer.
+
     Raises:
-        DucktailError: as `Peers.ask`; without a position, which would be one in the share.
+        DucktailError: as `Peers.ask`, without a position, which would be one in the share; WrongState, this
+            session reaches no other nodes.
     """
+    rows: list[Row] = []
+
+    def keep(batch: ResultBatch) -> None:
+        rows.extend(_rows(batch))
+
     try:
-        yield from peers(session).ask(node, text, parameters, take, again=again, changes=changes)
+        columns = yield from peers(session).ask(
+            node, text, parameters, take or keep, again=again, changes=changes
+        )
     except DucktailError as error:
         error.position = None
         if isinstance(error, UndefinedObject) and session.access.limited:
             # What a user may not see is told as what is not there.
             error.hint = f'Rights are each node\'s own: on node "{node}" a GRANT may be missing.'
         raise
+    return Answer(columns, rows)
 
 
 def peers(session: Context) -> Peers:
@@ -194,23 +196,89 @@ def peers(session: Context) -> Peers:
     return LinkedPeers(session, session.links)
 
 
-def ask_all(
-    session: Context,
-    asked: Mapping[str, tuple[str, Sequence[object]]],
-    *,
-    again: bool = False,
-    told: bool = False,
-) -> Waiting[dict[str, list[Row] | Exception]]:
-    """What several nodes answer, each to its own text, all at once.
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A node's share of a statement.
 
     Args:
-        told: see `all_of`.
+        facts: what goes beside its text.
+        partitions: those that it is about.
+        again: it may be sent twice: it changes nothing, or the same.
+        changes: it changes something: refused at the second time, it may be done.
     """
-    works = [
-        ask_rows(session, node, text, parameters, again=again) for node, (text, parameters) in asked.items()
-    ]
-    outcomes = yield from all_of(works, session.database.clock.monotonic_s, told=told)
-    return dict(zip(asked, outcomes, strict=True))
+
+    statement: st.Statement
+    facts: Part
+    partitions: Sequence[int] = ()
+    again: bool = False
+    changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows that a node answers with; they are few."""
+
+    columns: tuple[ResultColumn, ...]
+    rows: list[Row]
+
+
+def ask_node(session: Context, node: str, share: Share) -> Waiting[Answer]:
+    """Have a node do its share: here where it is this node, else over the session's link to it.
+
+    Raises:
+        DucktailError: as `ask_there`, or the statement's own.
+    """
+    if node == session.database.cluster.placement.local.name:
+        with own_share(session, share.facts):
+            result = yield from session.handle(share.statement)
+            return Answer(result.columns or (), rows_of(result))
+    text = share.facts.text(render_statement(share.statement))
+    return (yield from ask_there(session, node, text, (), again=share.again, changes=share.changes))
+
+
+def ask_nodes(
+    session: Context, shares: Mapping[str, Share], *, ended: bool = False
+) -> Waiting[dict[str, Answer | Exception]]:
+    """What nodes answer to their shares, all at once; this node does its own while the others do theirs.
+
+    Args:
+        ended: a cancel is the outcome of the shares that it ends; see `told` of `all_of`.
+    """
+    local = session.database.cluster.placement.local.name
+    nodes = sorted(shares, key=lambda node: node == local)
+    works = [ask_node(session, node, shares[node]) for node in nodes]
+    found = yield from all_of(works, session.database.clock.monotonic_s, told=ended)
+    outcomes = dict(zip(nodes, found, strict=True))
+    return {node: outcomes[node] for node in shares}
+
+
+def do_on_nodes(
+    session: Context, what: str, nodes: Sequence[str], home: str, share: Share, hint: str
+) -> Waiting[None]:
+    """Have nodes do the same statement, the home before the others, and of these this node first.
+
+    Args:
+        what: what it is about, for messages.
+        hint: told where some have done it and others have not.
+
+    Raises:
+        DucktailError: a node's; it says where it is done.
+    """
+    local = session.database.cluster.placement.local.name
+    done: list[str] = []
+    # What is wrong with it here is told before another node has done it.
+    for stage in ([home], [local], nodes):
+        left = [node for node in stage if node in nodes and node not in done]
+        outcomes = yield from ask_nodes(session, dict.fromkeys(left, share), ended=True)
+        failed = {node: error for node, error in outcomes.items() if isinstance(error, Exception)}
+        done += [node for node in left if node not in failed]
+        if failed:
+            node, error = first_failure(failed)
+            if not done:
+                raise error
+            missing = [one for one in nodes if one not in done]
+            detail = f"It is done on {listed(done)} and not on {listed(missing)}."
+            raise named(error, f'{what}: node "{node}": {error}', detail, hint) from error
 
 
 def rows_of(result: Result) -> list[Row]:

@@ -8,23 +8,25 @@ this node that was there first. Source: docs/design/cluster.md, "Definitions".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold
 from ...engine.waiting import Wait, Waiting
-from ..cluster.definitions import Facts, group_options, topic_options
-from ..cluster.shares import ask_all, ask_rows, other_nodes, own_share
+from ..cluster.definitions import Facts, facts_of, group_options, topic_options
+from ..cluster.shares import Share, ask_node, ask_nodes, epoch, other_nodes, own_share
 from ..language import statements as st
-from ..language.render import render_statement
-from ..peers.learned import Learned, Path
+from ..peers.learned import Learned, Path, still_missing
 from ..peers.part import Part
 from ..results.results import Result
 from ..session_state.context import Context
 from ..statements.groups import create_group
 from ..statements.streams import comment_on_stream, create_topic
+
+T = TypeVar("T")
 
 # Before all events.
 BEGINNING = "1970-01-01 00:00:00+00"
@@ -54,9 +56,9 @@ def learn(session: Context) -> Waiting[Learned]:
 
 def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[dict[Path, list[str]]]:
     """What a SHOW lists on the other nodes: its path, and who has it."""
-    text = Part(session.database.cluster.placement.epoch).text(render_statement(asked))
+    share = Share(asked, Part(epoch(session)), again=True)
     asked_of = [node for node in other_nodes(session) if node not in learned.away]
-    outcomes = yield from ask_all(session, dict.fromkeys(asked_of, (text, ())), again=True)
+    outcomes = yield from ask_nodes(session, dict.fromkeys(asked_of, share))
     found: dict[Path, list[str]] = {}
     for node, outcome in outcomes.items():
         if isinstance(outcome, DucktailError):
@@ -64,7 +66,7 @@ def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[d
             continue
         if isinstance(outcome, Exception):
             raise outcome
-        for row in outcome:
+        for row in outcome.rows:
             path = tuple(str(value) for value in row[: 2 if isinstance(asked, st.ShowStreams) else 3])
             found.setdefault(path, []).append(node)
     return found
@@ -78,9 +80,8 @@ def _make(session: Context, missing: Mapping[Path, list[str]], learned: Learned)
         try:
             home = placement.home(*path[:2]).name
             node = home if home in nodes else nodes[0]
-            asked = render_statement(_described(path))
-            rows = yield from ask_rows(session, node, part.text(asked), again=True)
-            facts = {str(name): None if value is None else str(value) for name, value in rows}
+            share = Share(_described(path), part, again=True)
+            facts = facts_of((yield from ask_node(session, node, share)))
             uid, owner = facts["identity"], facts.get("owner")
             if owner is not None and owner.lower() not in session.database.rights.users:
                 owner = None
@@ -109,11 +110,37 @@ def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
     return (yield from create_group(session, st.CreateGroup(path[2], topic, start, group_options(facts)), ()))
 
 
-def made_good(session: Context) -> Waiting[None]:
-    """A statement names what was not here: learn, where this node has not learned yet.
+def look_again(
+    session: Context,
+    missing: DucktailError,
+    kinds: tuple[type[DucktailError], ...],
+    work: Callable[[], Waiting[T]],
+    *,
+    makes: bool = False,
+) -> Waiting[T]:
+    """Do once more what did not find a name here: with the definitions that the other nodes have by now.
 
-    Where it has, that may have been this very moment: in any case the statement looks once more.
+    Args:
+        missing: why it was not done; nothing was, where a name was not found.
+        kinds: the errors of a name that is not here.
+        makes: the name is about to be made by a node that asks all others itself.
+
+    Raises:
+        DucktailError: of the work; SerializationFailure, 40001, the name may be on a node that has not
+            answered, or this is a transaction, which does not wait for it.
     """
-    if session.learner is not None and session.database.cluster.lacks:
-        yield Wait(learning := session.learner.learn())
+    cluster, learner = session.database.cluster, session.learner
+    if session.block.begun:
+        if learner is not None and cluster.lacks:
+            learner.learn()
+        raise still_missing(cluster, missing) from missing
+    if learner is not None and cluster.lacks:
+        # Where it is not lacking any more, that may have been this very moment.
+        yield Wait(learning := learner.learn())
         learning.result()
+    try:
+        return (yield from work())
+    except kinds as error:
+        if makes:
+            raise
+        raise still_missing(cluster, error) from error

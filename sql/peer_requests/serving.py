@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ...engine.errors import (
     ActiveTransaction,
@@ -24,7 +24,6 @@ from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ..cluster.shares import own_share
 from ..language.publish import Published
-from ..peers.learned import still_missing
 from ..peers.part import split
 from ..peers.peer_frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from ..peers.request import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request
@@ -36,9 +35,11 @@ from ..statements.set_and_show import carried, set_variable
 from ..text.classified import Kind
 from . import moving
 from .arriving import arriving
-from .learning import made_good
+from .learning import look_again
 
 AS_IT_IS = nullcontext()
+# The errors of a name that is not here.
+MISSING = (UndefinedObject, UndefinedTable)
 FRAME = (ResultColumn("frame", "BLOB"),)
 # A reply takes no more rows once it has so many bytes: much against a round trip, little to be held twice.
 REPLY_BYTES = 1024 * 1024
@@ -69,23 +70,16 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
     def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
         """Run a statement, and give what it answers at first."""
         with session.positions.answering(request.portal, apart=request.apart):
-            return (yield from executed_at_last(session, request))
-
-    def executed_at_last(session: Context, request: Request) -> Waiting[list[bytes]]:
-        """The same, where this node may lack what the others have."""
-        try:
-            return (yield from executed(session, request))
-        except (UndefinedObject, UndefinedTable):
+            try:
+                return (yield from executed(session, request))
+            except MISSING as error:
+                missing = error
             part, _ = split(request.text)
             if part is None:
-                raise
-            yield from made_good(session)
-        try:
-            return (yield from executed(session, request))
-        except (UndefinedObject, UndefinedTable) as error:
-            if part.makes:
-                raise  # Who is about to make it asks all nodes itself.
-            raise still_missing(session.database.cluster, error) from error
+                raise missing
+            # This node may lack what the others have.
+            work = partial(executed, session, request)
+            return (yield from look_again(session, missing, MISSING, work, makes=part.makes))
 
     def executed(session: Context, request: Request) -> Waiting[list[bytes]]:
         inner = yield from statement_of(session, request)

@@ -17,7 +17,7 @@ from ...engine.placement.membership import Membership
 from ...engine.placement.placement import Node
 from ...engine.waiting import Waiting
 from ..results.notices import Notice
-from ..results.results import ResultBatch
+from ..results.results import ResultBatch, ResultColumn
 
 # (schema, name) of a stream or topic, in small letters.
 Key = tuple[str, ...]
@@ -115,7 +115,7 @@ class Peers(Protocol):
         *,
         again: bool = False,
         changes: bool = False,
-    ) -> Waiting[str]:
+    ) -> Waiting[tuple[ResultColumn, ...]]:
         """Run a statement there.
 
         Args:
@@ -125,7 +125,7 @@ class Peers(Protocol):
             changes: it changes something: refused at the second time, it may be done.
 
         Returns:
-            Its command tag.
+            The columns of its rows; none where it has no rows.
 
         Raises:
             CannotConnect: 08001, the node cannot be reached. ConnectionLost: 08006, it was lost on the way:

@@ -22,10 +22,8 @@ from ...engine.errors import (
 )
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
-from ..cluster import definitions as spread_definitions
-from ..cluster import definitions as spread_naming
-from ..cluster import relay
-from ..cluster.shares import in_cluster
+from ..cluster import definitions, listing, offset_shares, relay, topic_statements
+from ..cluster.shares import in_cluster, spread
 from ..copy import copying, files
 from ..dml import cte_writes, topic_writes, writes
 from ..language import statements as st
@@ -448,18 +446,37 @@ DESCRIBERS: dict[Kind, Callable[[Context, ParsedStatement], Description]] = {
 Handler = Callable[..., Waiting[Result]]
 
 
-def _everywhere(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
+def _everywhere(plain: Handler, spread: Handler) -> Handler:
     """The handler of what stands on every node of a cluster.
 
     Args:
         plain: does it here, and is all where there is no cluster.
-        helps: what `spread` needs beside it.
     """
 
     def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         if not in_cluster(session):
             return (yield from plain(session, node, parameters))
-        return (yield from spread(session, node, parameters, plain, *helps))
+        return (yield from spread(session, node, parameters, plain))
+
+    return run
+
+
+def _at_owners(plain: Handler, shared: Callable[..., Waiting[Result | None]]) -> Handler:
+    """The handler of a statement about a stream, whose partitions other nodes may have.
+
+    Args:
+        plain: does it on a stream of this node alone.
+        shared: does it on a topic of several owners; None is its answer where it is about this node alone.
+    """
+
+    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        name: st.Name | None = getattr(node, "stream", None)
+        topic = None if name is None else session.names.find_stream(name.parts)
+        owners = None if topic is None else spread(session, topic)
+        done = None
+        if owners is not None:
+            done = yield from shared(session, topic, owners, node, parameters)
+        return done if done is not None else (yield from plain(session, node, parameters))
 
     return run
 
@@ -474,57 +491,49 @@ def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
     return run
 
 
-_DESCRIBE, _DESCRIBE_GROUP = show.describe_stream, groups.describe_group
 HANDLERS: dict[type, Handler] = {
-    st.CreateStream: _everywhere(streams.create_stream, spread_naming.create_stream),
-    st.CreateTopic: _everywhere(streams.create_topic, spread_definitions.create_topic, _DESCRIBE),
-    st.SetStream: _of_topics(
-        streams.set_stream,
-        _everywhere(streams.set_stream, spread_definitions.set_topic, _DESCRIBE),
-    ),
+    st.CreateStream: _everywhere(streams.create_stream, definitions.create_stream),
+    st.CreateTopic: _everywhere(streams.create_topic, definitions.create_topic),
+    st.SetStream: _of_topics(streams.set_stream, _everywhere(streams.set_stream, definitions.change_topic)),
     st.RenameStream: _of_topics(
-        _everywhere(streams.rename_stream, spread_naming.rename_stream),
-        _everywhere(streams.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
+        _everywhere(streams.rename_stream, definitions.rename_stream),
+        _everywhere(streams.rename_stream, definitions.change_topic),
     ),
     st.CommentOnStream: _of_topics(
-        streams.comment_on_stream,
-        _everywhere(streams.comment_on_stream, spread_definitions.comment_on_topic, _DESCRIBE),
+        streams.comment_on_stream, _everywhere(streams.comment_on_stream, definitions.change_topic)
     ),
-    st.DropStream: _of_topics(
-        streams.drop_stream,
-        _everywhere(streams.drop_stream, spread_definitions.drop_topic, _DESCRIBE, show.show),
-    ),
-    st.CreateGroup: _everywhere(groups.create_group, spread_definitions.create_group, _DESCRIBE_GROUP),
-    st.DropGroup: _everywhere(groups.drop_group, spread_definitions.drop_group, _DESCRIBE_GROUP),
-    st.SetGroup: _everywhere(groups.set_group, spread_definitions.set_group, _DESCRIBE_GROUP),
-    st.SeekGroup: groups.seek_group,
-    st.Park: groups.park_event,
-    st.Release: groups.release_events,
-    st.ShowParked: show.show,
+    st.DropStream: _of_topics(streams.drop_stream, _everywhere(streams.drop_stream, definitions.drop_topic)),
+    st.CreateGroup: _everywhere(groups.create_group, definitions.create_group),
+    st.DropGroup: _everywhere(groups.drop_group, definitions.drop_group),
+    st.SetGroup: _everywhere(groups.set_group, definitions.set_group),
+    st.SeekGroup: _at_owners(groups.seek_group, topic_statements.seek_group),
+    st.Park: _at_owners(groups.park_event, topic_statements.park_event),
+    st.Release: _at_owners(groups.release_events, topic_statements.release_events),
+    st.ShowParked: _at_owners(show.show, topic_statements.show_parked),
     st.DescribeGroup: groups.describe_group,
-    st.ShowStreams: show.show,
-    st.ShowPartitions: show.show,
-    st.ShowGroups: show.show,
-    st.ShowMembers: members.show_members,
-    st.ShowOffsets: members.show_offsets,
-    st.LeaveGroup: members.leave_group,
-    st.ShowReadPosition: members.show_read_position,
+    st.ShowStreams: _everywhere(show.show, listing.show),
+    st.ShowPartitions: _at_owners(show.show, topic_statements.show_partitions),
+    st.ShowGroups: _everywhere(show.show, listing.show),
+    st.ShowMembers: _at_owners(members.show_members, topic_statements.show_members),
+    st.ShowOffsets: _at_owners(show.show, topic_statements.show_offsets),
+    st.LeaveGroup: _at_owners(members.leave_group, topic_statements.leave_group),
+    st.ShowReadPosition: _at_owners(members.show_read_position, topic_statements.show_read_position),
     st.DescribeStream: show.describe_stream,
     st.ShowCreateStream: show.show_create,
     st.ShowChanges: show_changes.show_changes,
     st.CheckStream: checks.check_stream,
     st.ResyncStream: checks.resync_stream,
-    st.CommitOffset: commit_offsets.commit_offset,
-    st.CommitOffsets: commit_offsets.commit_offsets,
-    sto.CreateBookmark: bookmarks.create_bookmark,
-    sto.DropBookmark: bookmarks.drop_bookmark,
-    sto.ShowBookmarks: bookmarks.show_bookmarks,
+    st.CommitOffset: _at_owners(commit_offsets.commit_offset, offset_shares.commit_offsets),
+    st.CommitOffsets: _at_owners(commit_offsets.commit_offsets, offset_shares.commit_offsets),
+    sto.CreateBookmark: _at_owners(bookmarks.create_bookmark, topic_statements.create_bookmark),
+    sto.DropBookmark: _at_owners(bookmarks.drop_bookmark, topic_statements.drop_bookmark),
+    sto.ShowBookmarks: _at_owners(show.show, topic_statements.show_bookmarks),
     sto.ShowNodes: show.show,
     sto.ShowPlacement: show.show,
-    sto.ShowCheckpoints: show.show,
+    sto.ShowCheckpoints: _at_owners(show.show, topic_statements.show_checkpoints),
     sto.InstallPlacement: utilities.install_placement,
     sto.ReportPipeline: utilities.report_pipeline,
-    sto.Listen: listen.listen,
+    sto.Listen: _everywhere(listen.listen, listing.listen),
     sto.Unlisten: listen.unlisten,
     sto.Notify: listen.notify,
     sto.CreateUser: users.create_user,
@@ -538,10 +547,15 @@ HANDLERS: dict[type, Handler] = {
 def _run_ours(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    handler = HANDLERS.get(type(statement.node))
-    if handler is None:
+    if type(statement.node) not in HANDLERS:
         raise NotSupported(f"{statement.classified.verb} is not supported yet")
-    return (yield from handler(session, statement.node, parameters))
+    assert isinstance(statement.node, st.Statement)
+    return (yield from handle(session, statement.node, parameters))
+
+
+def handle(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a statement of ours."""
+    return HANDLERS[type(node)](session, node, parameters)
 
 
 def _with_scans(plain: Runner, scanning: Runner) -> Runner:

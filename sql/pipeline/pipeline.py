@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from operator import is_
 
 from ...engine.errors import DucktailError, SerializationFailure, UndefinedGroup
@@ -20,8 +21,7 @@ from ...engine.waiting import Waiting
 from ..cluster.shares import in_cluster
 from ..dml import topic_writes
 from ..language.parse import Query
-from ..peer_requests.learning import made_good
-from ..peers.learned import still_missing
+from ..peer_requests.learning import look_again
 from ..results.results import ArrowSource, Result
 from ..rights import permission
 from ..session_state.context import Context
@@ -88,27 +88,14 @@ def execute(
 
 
 def _with_its_groups(session: Context, statement: ParsedStatement, work: Run) -> Waiting[Result]:
-    """Run a statement; a consumer group that only other nodes have yet is made here first.
-
-    Raises:
-        DucktailError: any; SerializationFailure, 40001, the group may be on a node that has not answered, or
-            the statement is in a transaction, which does not wait for it.
-    """
-    cluster, learner = session.database.cluster, session.learner
+    """Run a statement; a consumer group that only other nodes have yet is made here first."""
     try:
         return (yield from work(statement))
     except UndefinedGroup as error:
-        if learner is None or not in_cluster(session):
+        if session.learner is None or not in_cluster(session):
             raise
-        if session.block.begun:
-            if cluster.lacks:
-                learner.learn()
-            raise still_missing(cluster, error) from error
-    yield from made_good(session)
-    try:
-        return (yield from work(statement))
-    except UndefinedGroup as error:
-        raise still_missing(cluster, error) from error
+        missing = error
+    return (yield from look_again(session, missing, (UndefinedGroup,), partial(work, statement)))
 
 
 def _in_one_transaction(session: Context, judged: Callable[[], Waiting[Result]]) -> Waiting[Result]:

@@ -14,10 +14,9 @@ from functools import partial
 
 from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.parking import covered_meanwhile, parked_of
-from ...engine.definitions.start_positions import check_lsns, check_partitions
+from ...engine.definitions.start_positions import check_lsns
 from ...engine.definitions.whole_copies import copy_of
-from ...engine.errors import DucktailError, SerializationFailure, WrongState
-from ...engine.groups.assigned import epoch_told
+from ...engine.errors import WrongState
 from ...engine.groups.member import Claim, CommitRight
 from ...engine.groups.parked import RELEASED, released_through
 from ...engine.groups.read_positions import ReadPosition
@@ -25,12 +24,9 @@ from ...engine.offset_commits import commit_covering, commit_within, submit
 from ...engine.transactions.transaction import CommitStep
 from ...engine.waiting import Waiting
 from ..cluster import membership
-from ..cluster import offset_shares as spread_offsets
-from ..cluster.membership import Home
-from ..cluster.shares import Row, check_owned, listed, own_partitions, own_share, spread
+from ..cluster.shares import check_owned, own_partitions
 from ..language import statements as st
 from ..language.position_text import parse_positions
-from ..peers.part import Part
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, number, text
@@ -74,27 +70,6 @@ def _commit(
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.access.group(stream, text(asked.group, parameters), session.block.transaction)
     member = None if asked.member is None else text(asked.member, parameters)
-    owners = spread(session, stream)
-    if owners is None:
-        yield from _commit_own(session, stream, group, member, lsns)
-        return
-    home = Home(session, stream, group, owners)
-    if lsns is not None:
-        check_partitions(stream, lsns)
-    if session.block.begun:
-        part = yield from _part_of_block(session, home, member, lsns)
-        with own_share(session, part):
-            yield from _commit_own(session, stream, group, member, lsns)
-    elif member is None:
-        yield from _commit_unassigned(session, home, lsns)
-    else:
-        yield from _commit_as_member(session, home, member, lsns)
-
-
-def _commit_own(
-    session: Context, stream: Stream, group: Group, member: str | None, lsns: dict[int, int] | None
-) -> Waiting[None]:
-    """A commit of this node's own partitions."""
     part = session.part
     if part is not None and member is not None:
         yield from membership.take_over(session, part, stream, group, member)
@@ -143,110 +118,6 @@ def _commit_own(
     finally:
         if commit.hold is not None:
             session.database.members.end(commit.hold)
-
-
-# On a topic that is spread over nodes.
-
-
-def _own_position(session: Context, home: Home) -> Mapping[int, int]:
-    """The session's read position, of all owners' partitions, since its last commit.
-
-    Raises:
-        WrongState: 55000, nothing has been read.
-    """
-    seeks = session.database.offsets.seeks(home.group.group_id)
-    key = (home.stream.stream_id, home.group.group_id)
-    return session.positions.get(key, home.group.name, seeks).left().lsns
-
-
-def _part_of_block(
-    session: Context, home: Home, member: str | None, lsns: dict[int, int] | None
-) -> Waiting[Part]:
-    """By what right a transaction commits this node's own partitions.
-
-    Raises:
-        NotSupported: 0A000, others are committed as well. DucktailError: as of the commit itself.
-    """
-    group_id, position = home.group.group_id, lsns
-    if member is None:
-        found = _own_position(session, home) if position is None else position
-        spread_offsets.check_own(session, home, [p for p, lsn in found.items() if lsn or lsns is not None])
-        asks = bool(session.database.member_epochs.of(group_id))
-        return Part(home.owners.epoch, nobody=(yield from home.nobody()) if asks else 0)
-    if position is None:
-        key = (home.stream.stream_id, group_id)
-        seeks = session.database.offsets.seeks(group_id)
-        mine = session.positions.of_transaction(key, member, home.group.name, seeks)
-        if mine is not None:
-            position = {partition: lsn for partition, lsn in mine.lsns.items() if lsn}
-    claimed = yield from home.commit(member, position)
-    # The home holds nothing for it: what the transaction has read it holds by that.
-    yield from home.committed(claimed, {})
-    spread_offsets.check_own(session, home, list(claimed.lsns))
-    epochs = {str(p): epoch for p, epoch in claimed.epochs.items()}
-    through = {str(p): lsn for p, lsn in claimed.lsns.items()} if position is None else None
-    return Part(home.owners.epoch, epochs=epochs, through=through)
-
-
-def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
-    """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
-    position = _own_position(session, home) if lsns is None else lsns
-    key = (home.stream.stream_id, home.group.group_id)
-    given = None if lsns is None else session.positions.lsns(key)
-    here, nobody = partial(_commit_here, session), 0
-    committed: list[int] = []
-    while True:
-        left = {partition: lsn for partition, lsn in position.items() if partition not in committed}
-        facts = Part(home.owners.epoch, nobody=nobody)
-        shares = spread_offsets.commit_shares(home, left, facts, given=given)
-        try:
-            yield from spread_offsets.run_shares(
-                session, home.stream, home.owners, shares, here, "committed", committed
-            )
-            session.positions.committed(key, position)
-            return
-        except SerializationFailure as refused:
-            later = epoch_told(refused)
-            if nobody and (later is None or later < nobody):
-                raise
-            try:
-                if nobody:
-                    # An owner knows of a later epoch than the home has given out.
-                    yield from home.passed(later or 0)
-                nobody = yield from home.nobody()
-            except DucktailError as error:
-                if committed:
-                    error.detail = f"Partitions {listed(sorted(committed))} are committed."
-                raise
-
-
-def _commit_as_member(
-    session: Context, home: Home, member: str, lsns: dict[int, int] | None
-) -> Waiting[None]:
-    """A member's commit: the home lets it pass, and is told what of it is durable."""
-    claimed = yield from home.commit(member, lsns)
-    here = partial(_commit_here, session)
-    committed: list[int] = []
-    try:
-        facts = Part(home.owners.epoch, epochs={str(p): epoch for p, epoch in claimed.epochs.items()})
-        given = None if lsns is None else claimed.given
-        shares = spread_offsets.commit_shares(home, claimed.lsns, facts, given=given, member=member)
-        yield from spread_offsets.run_shares(
-            session, home.stream, home.owners, shares, here, "committed", committed
-        )
-    except BaseException:
-        home.tell(
-            {"do": "committed", "hold": claimed.number, "lsns": {p: claimed.lsns[p] for p in committed}}
-        )
-        raise
-    yield from home.committed(claimed, claimed.lsns)
-
-
-def _commit_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    """This node's own share of a commit."""
-    assert isinstance(asked, st.CommitOffsets)
-    yield from commit_offsets(session, asked, ())
-    return []
 
 
 def _covered(session: Context, group: Group, member: str | None, commit: CommitRight) -> frozenset[int]:

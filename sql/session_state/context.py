@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...engine.database import Database
 from ...engine.placement.peer import Peer
 from ...engine.waiting import Waiting
-from ..language.statements import CreateStream
+from ..language.statements import CreateStream, Statement
 from ..peers.learned import Learner
 from ..peers.links import Links
 from ..peers.owners import Habits, Holds
@@ -119,6 +119,9 @@ class Context(Protocol):
         Args:
             told: whether somebody is told of its columns before it runs.
         """
+
+    def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
+        """Run a statement of ours within the one that is under way, with the same rights."""
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows is one transaction, unless one is open."""

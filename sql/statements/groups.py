@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
-from functools import partial
-from itertools import chain
 
 import duckdb
 
@@ -33,11 +31,9 @@ from ...engine.schema import LIVE_VIEWS
 from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
-from ..cluster import offset_shares
-from ..cluster.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
+from ..cluster.shares import check_held, check_owned, own_partitions
 from ..language import statements as st
 from ..language.position_text import parse_after, require_one_lsn
-from ..peers.part import Part
 from ..reading.whole_copies import check_copies, create_with_copy
 from ..results.results import Result
 from ..session_state.context import Context
@@ -259,16 +255,6 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     if asked.partition is not None:
         partitions = [number(asked.partition, parameters, "PARTITION")]
         check_partitions(stream, partitions)
-    owners = spread(session, stream)
-    if owners is not None:
-        partition = None if asked.partition is None else partitions[0]
-        to = asked.to if asked.to.value is None else replace(asked.to, value=_plain(asked.to, parameters))
-        whole = replace(asked, group=name, partition=partition, to=to)
-        shares = offset_shares.seek_shares(session, stream, owners, whole, partition)
-        if shares is not None:
-            here = partial(_seek_here, session)
-            rows = yield from offset_shares.run_shares(session, stream, owners, shares, here, "moved")
-            return _moved([groups.Shift(*map(_number, row)) for row in sorted(chain(*rows.values()))])
     if session.part is not None:
         partitions = own_partitions(session, stream, partitions)
     place = _seek_place(session, stream, asked, parameters, partitions)
@@ -314,24 +300,6 @@ def _left(
     return {s.partition for s in moved if place.kind != "after" or not copy.left(s.partition, s.to_lsn)}
 
 
-def _plain(place: st.Place, parameters: Values) -> st.Scalar:
-    """The value of a place, a parameter's as one that may stand in a text."""
-    assert place.value is not None
-    value = value_of(place.value, parameters)
-    return value if isinstance(value, int) else str(value)
-
-
-def _number(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _seek_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    """This node's own share of a SEEK."""
-    assert isinstance(asked, st.SeekGroup)
-    return rows_of((yield from seek_group(session, asked, ())))
-
-
 def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
     return lambda seeks: session.positions.seeked(key, seeks)
 
@@ -346,9 +314,6 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
     place = number(asked.partition, parameters, "PARTITION"), number(asked.lsn, parameters, "AT")
 
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    whole = replace(asked, partition=place[0], lsn=place[1], reason=reason)
-    if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
-        return Result.command("ALTER CONSUMER GROUP")
 
     def park(transaction: Transaction, present: Stream, group: Group) -> None:
         if 0 <= place[0] < present.partitions:
@@ -368,9 +333,6 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
     place = number(asked.partition, parameters, "PARTITION"), lsn
 
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    whole = replace(asked, partition=place[0], lsn=lsn)
-    if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
-        return Result.command("ALTER CONSUMER GROUP")
 
     def release(transaction: Transaction, present: Stream, group: Group) -> None:
         if not parking.release(session.database, transaction, present, group, place):
@@ -380,27 +342,6 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
     return Result.command("ALTER CONSUMER GROUP")
-
-
-def _by_owner(
-    session: Context, stream: Stream, asked: st.Park | st.Release, partition: int, group: str
-) -> Waiting[bool]:
-    """Have the owner of a partition do what is about it, where that is another node.
-
-    Raises:
-        NotSupported: 0A000, in a transaction block.
-    """
-    owners = spread(session, stream)
-    if owners is None or partition >= stream.partitions or owners.of(partition) == owners.local:
-        return False
-    node = owners.of(partition)
-    offset_shares.refuse_block(session, stream, owners, {node: [partition]}, "set aside events")
-    whole = replace(asked, stream=offset_shares.name_of(stream), group=group)
-    share = offset_shares.Share(whole, Part(owners.epoch), [partition])
-    yield from offset_shares.run_shares(
-        session, stream, owners, {node: share}, partial(_seek_here, session), "changed"
-    )
-    return True
 
 
 def _on_locked_group(

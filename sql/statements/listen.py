@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...engine.errors import InvalidParameterValue, NotSupported
 from ...engine.notifications import Notification
 from ...engine.waiting import Waiting
-from ..cluster.listing import check_heard
-from ..cluster.shares import in_cluster
 from ..language import statements as st
 from ..results.results import Result
 from ..session_state.context import Context
@@ -39,14 +37,13 @@ def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) ->
     """
     _wants_wire(session, "LISTEN")
     channel = _channel(node.channel)
-    if in_cluster(session):
-        yield from check_heard(session, channel)
     stream = session.names.find_stream((channel,))
     number = None if stream is None else stream.stream_id
     session.listening.do(
         lambda hub, listener: hub.listen(listener, channel, number), later=session.block.begun
     )
     return Result.command("LISTEN")
+    yield
 
 
 def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]) -> Waiting[Result]:

@@ -6,9 +6,7 @@ SHOW and DESCRIBE STREAM: rows of the system views; of a cluster, from all nodes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from dataclasses import dataclass
 
 from ...engine.catalog import rights
 from ...engine.catalog.streams import (
@@ -23,21 +21,16 @@ from ...engine.catalog.streams import (
 from ...engine.checks.check import UNLIKE_COLUMNS
 from ...engine.duck.queries import ask_maybe
 from ...engine.duck.table_shape import TableShape
-from ...engine.errors import DucktailError
-from ...engine.log.events import ARROW_TYPES as EVENT_TYPES_OF_ARROW
 from ...engine.log.log import EVENT_COLUMNS
 from ...engine.schema import LIVE_VIEWS
 from ...engine.waiting import Waiting
+from ..cluster import listing
 from ..cluster.definitions import check_not_making
-from ..cluster.gathering import away
-from ..cluster.listing import checkpoints_of, everywhere
-from ..cluster.shares import Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
+from ..cluster.shares import check_held
 from ..language import statements as st
 from ..language import statements as sto
 from ..language.options import Option, Options, Value
 from ..language.render import render_statement
-from ..peers.owners import Owners
-from ..peers.part import Part
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text, text_rows
@@ -297,7 +290,7 @@ def shown_columns(statement: st.Statement, session: Context) -> tuple[ResultColu
     if shown is not None:
         types = dict(LIVE_VIEWS[shown.view])
         named = tuple(ResultColumn(name, types[name]) for name in shown.columns)
-        return (*named, ResultColumn("node", "VARCHAR")) if _of_all_nodes(session, statement) else named
+        return (*named, listing.NODE) if listing.is_of_all_nodes(session, statement) else named
     own: dict[type, tuple[tuple[str, str], ...]] = {
         st.ShowReadPosition: POSITION_COLUMNS,
         st.DescribeStream: DESCRIBE_COLUMNS,
@@ -317,9 +310,6 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     PLACEMENT: rows of the views."""
     shown, columns = _shown(asked), shown_columns(asked, session)
     assert shown is not None and columns is not None
-    if _of_all_nodes(session, asked):
-        rows = yield from everywhere(session, asked, lambda: _own_rows(session, asked))
-        return few_rows(columns, rows, shown.tag)
     where = [shown.where] if shown.where else []
     values: list[object] = []
     stream = _stream_of(session, asked)
@@ -334,13 +324,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if isinstance(asked, st.ShowStreams) and asked.like is not None:
         where.append("stream_name ILIKE $1")
         values.append(asked.like)
-    owners = None if stream is None else spread(session, stream)
-    if stream is not None and owners is not None and isinstance(asked, GATHERED):
-        return (yield from _shown_by_all(session, asked, stream, owners))
-    if stream is not None and owners is not None and isinstance(asked, sto.ShowCheckpoints):
-        answers = yield from _asked_all(session, asked, stream, owners)
-        return few_rows(columns, checkpoints_of(answers, owners), shown.tag)
-    if stream is not None and isinstance(asked, GATHERED):
+    if stream is not None and isinstance(asked, BY_PARTITION):
         check_held(session, stream)
     yield from session.database.commits.wait_readable()
     condition = f" WHERE {' AND '.join(where)}" if where else ""
@@ -349,69 +333,8 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     return table_result(columns, table, lambda _: shown.tag)
 
 
-def _of_all_nodes(session: Context, asked: st.Statement) -> bool:
-    """Whether it lists what all nodes of the cluster have."""
-    listing = isinstance(asked, st.ShowStreams) or (isinstance(asked, st.ShowGroups) and asked.stream is None)
-    return listing and in_cluster(session)
-
-
-def _own_rows(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
-    return rows_of((yield from show(session, asked, ())))
-
-
-def few_rows(columns: Sequence[ResultColumn], rows: Sequence[Row], tag: str) -> Result:
-    """A result of rows that came from several nodes; they are few."""
-    return table_result(columns, _table(columns, rows), lambda _: tag)
-
-
-def _table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> pa.Table:
-    """Rows of several nodes as one table."""
-    values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    arrays = [pa.array(list(v), ARROW_TYPES[c.type]) for c, v in zip(columns, values, strict=True)]
-    return pa.Table.from_arrays(arrays, [column.name for column in columns])
-
-
-ARROW_TYPES = {**EVENT_TYPES_OF_ARROW, "DOUBLE": pa.float64(), "INTEGER[]": pa.list_(pa.int32())}
-# What each owner shows of its own partitions.
-GATHERED = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
-
-
-def _asked_all(
-    session: Context, asked: st.Statement, stream: Stream, owners: Owners
-) -> Waiting[dict[str, list[Row]]]:
-    """Node -> what it shows, of all that own partitions of a topic.
-
-    Raises:
-        DucktailError: an owner's, with its partitions.
-    """
-    whole = replace(asked, stream=st.Name((stream.schema, stream.name)))  # type: ignore[call-arg]
-    if isinstance(whole, st.ShowOffsets | st.ShowParked):
-        whole = replace(whole, group=str(whole.group))
-    part = Part(owners.epoch)
-    texts = {node: (part.text(render_statement(whole)), ()) for node in owners.remote}
-    answers = yield from ask_all(session, texts, again=True)
-    if owners.local in owners.partitions:
-        with own_share(session, part):
-            answers[owners.local] = rows_of((yield from show(session, whole, ())))
-    found: dict[str, list[Row]] = {}
-    for node, answer in answers.items():
-        if isinstance(answer, DucktailError):
-            raise away(stream.name, node, owners.partitions[node], answer) from answer
-        if isinstance(answer, Exception):
-            raise answer
-        found[node] = answer
-    return found
-
-
-def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners: Owners) -> Waiting[Result]:
-    """What the owners of a topic's partitions show of them, in their order."""
-    shown, columns = _shown(asked), shown_columns(asked, session)
-    assert shown is not None and columns is not None
-    answers = yield from _asked_all(session, asked, stream, owners)
-    place = shown.columns.index("partition")
-    rows = [row for node, own in answers.items() for row in own if row[place] in owners.partitions[node]]
-    rows.sort(key=lambda row: int(str(row[place])))
-    return few_rows(columns, rows, shown.tag)
+# What has a row for each partition: those that are on their way to this node are not passed over.
+BY_PARTITION = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
 
 
 def _stream_of(session: Context, asked: st.Statement) -> Stream | None:

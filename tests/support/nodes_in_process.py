@@ -15,7 +15,7 @@ from ducktail.engine.placement.placement import Node, Placement
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting, drive
 from ducktail.sql.results.notices import Notice
-from ducktail.sql.results.results import ResultBatch
+from ducktail.sql.results.results import ResultBatch, ResultColumn
 from ducktail.sql.session import Session
 
 NODES = tuple(Node(name, "127.0.0.1", place) for place, name in enumerate(("n1", "n2", "n3"), 1))
@@ -97,7 +97,7 @@ class OthersInProcess:
         *,
         again: bool = False,
         changes: bool = False,
-    ) -> Waiting[str]:
+    ) -> Waiting[tuple[ResultColumn, ...]]:
         """See Peers."""
         if node in self._cluster.away:
             raise CannotConnect(f'node "{node}" cannot be reached')
@@ -117,7 +117,7 @@ class OthersInProcess:
             self._cluster.deaf[node] -= 1
             self._cluster.on_loss()
             raise ConnectionLost(f'node "{node}" was lost on the way')
-        return result.tag or ""
+        return result.columns or ()
 
     def later(self, node: str, text: str) -> Future[object] | None:
         """See Peers."""
