@@ -45,9 +45,9 @@ from ducktail.engine.log.log import Commit, create_log_sql
 from ducktail.engine.log.queries import EventQuery
 from ducktail.engine.waiting import drive
 from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.language.classify import classify
 from ducktail.sql.session import Session
 from ducktail.sql.session_state.statement import ParsedStatement
-from ducktail.sql.text.classify import classify
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = (

@@ -31,6 +31,7 @@ from ...engine.waiting import Waiting
 from ...engine.waiting import drive as run_blocking
 from ..language import statements as st
 from ..language import statements as sto
+from ..language.classify import classify
 from ..language.parse import Query
 from ..peers.links import Links
 from ..peers.peer_frames import batch_of, head_of, tail_of
@@ -41,7 +42,6 @@ from ..session_state.context import Context
 from ..session_state.run_text import text
 from ..session_state.statement import Description, ParsedStatement
 from ..text.classified import Classified, Kind
-from ..text.classify import classify
 from . import routing
 from .definitions import named_anew
 

@@ -17,6 +17,7 @@ from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
 from ..dml import cte_writes, writes
+from ..language.classify import classify
 from ..language.parse import Query
 from ..results.results import Result
 from ..session_state.context import Context, Runner
@@ -24,7 +25,6 @@ from ..session_state.names import Key
 from ..session_state.run_text import atomically, bound, count_of, placed
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, CopyFacts, Kind
-from ..text.classify import classify
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import files
 from . import stdin as copy_in

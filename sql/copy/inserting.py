@@ -16,9 +16,9 @@ from ...engine.waiting import Waiting
 from ..cluster import publishing
 from ..cluster.shares import spread
 from ..dml import topic_writes, writes
+from ..language.classify import classify
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
-from ..text.classify import classify
 
 # The relation that an INSERT reads.
 ROWS = "__ducktail_copy"

@@ -14,13 +14,13 @@ from ...engine.quoting import folded_sql, ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
 from ..dml import topic_writes, writes
+from ..language.classify import classify
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.names import Key
 from ..session_state.run_text import binding_cursor, bound
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, CopyFacts
-from ..text.classify import classify
 from .arrow import ArrowCopyIn
 from .binary import BinaryRowReader
 from .copy_options import ARROW, BINARY, read_options

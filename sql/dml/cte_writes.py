@@ -4,13 +4,19 @@ DuckDB gives the parts of such a statement no order and no common snapshot. Here
 run first, as a statement of its own and in the order of the text, and the rest then reads what its
 RETURNING gave in its place. All of it is one transaction. What would depend on an order is refused:
 two parts that write one table, and a part that reads what an earlier one has written. At most one
-part may write a captured table. Source: docs/design/sql.md, "Writing in a common table expression".
+part may write a captured table.
+
+DuckDB lets a common table expression write only at the top of a statement: behind brackets, CREATE
+TABLE ... AS, COPY ( and EXPLAIN at most. So the list there is all that can write besides the statement
+itself. Places are characters of the text, from 0.
+
+Source: docs/design/sql.md, "Writing in a common table expression".
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +27,7 @@ from ...engine.errors import NotSupported
 from ...engine.quoting import fold, folded_sql, ident
 from ...engine.waiting import Waiting
 from ..ddl import ddl
+from ..language.classify import classify, take_cte_head
 from ..results.results import Result, ResultColumn
 from ..session_state import queries
 from ..session_state.context import Context
@@ -34,9 +41,9 @@ from ..session_state.run_text import (
     with_casts,
 )
 from ..session_state.statement import ParsedStatement
-from ..text.classified import Classified, Kind
-from ..text.classify import classify
-from ..text.spans import CteDefinition, Replacement, cut, needed, numbered, with_list, words
+from ..text.classified import Classified, Kind, TokenReader
+from ..text.spans import Replacement, cut, numbered
+from ..text.tokens import tokenize
 from . import topic_writes, writes
 
 Values = tuple[object, ...]
@@ -47,6 +54,80 @@ Rest = Callable[[Classified, Values], Waiting[Result]]
 COUNT = (ResultColumn("Count", "BIGINT"),)
 _SPLIT = "Write the statements one after the other, in one transaction."
 _numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class CteDefinition:
+    """One common table expression.
+
+    Args:
+        name: as written, unquoted.
+        columns: how many names its column list has, 0 without one.
+        head: its text up to and with the opening bracket.
+        start, end: where what stands in its brackets begins and ends.
+        body: that text, classified.
+    """
+
+    name: str
+    columns: int
+    head: str
+    start: int
+    end: int
+    body: Classified
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is an INSERT, UPDATE, DELETE or TRUNCATE."""
+        return self.body.kind is Kind.DML
+
+
+def with_list(statement: Classified) -> tuple[CteDefinition, ...]:
+    """The common table expressions at the top of a statement, in order; () where it has none."""
+    reader = TokenReader(statement.text, statement.tokens, _begins(statement))
+    while reader.accept("("):
+        pass
+    if not reader.accept("WITH"):
+        return ()
+    reader.accept("RECURSIVE")
+    parts = []
+    while True:
+        first = reader.index
+        name, columns = take_cte_head(reader)
+        opening = reader.index
+        _, closing = reader.brackets()
+        start, end = reader.tokens[opening].end, reader.tokens[closing].start
+        head = reader.text[reader.tokens[first].start : start]
+        # What no statement may be (COPY to a file, say) is DuckDB's to judge: it writes no table.
+        body = classify(reader.text[start:end])
+        parts.append(CteDefinition(name, columns, head, start, end, body))
+        if not reader.accept(","):
+            return tuple(parts)
+
+
+def _begins(statement: Classified) -> int:
+    """Index of the token that the query begins with, brackets before it included."""
+    offset = 0
+    if statement.ddl is not None:
+        offset = statement.ddl.query_offset or 0
+    elif statement.copy is not None:
+        offset = statement.copy.query_offset or 0
+    return next((i for i, token in enumerate(statement.tokens) if token.start >= offset), 0)
+
+
+def words(text: str) -> frozenset[str]:
+    """Every name in a text, in small letters, wherever it stands."""
+    return frozenset(fold(token.name) for token in tokenize(text) if token.is_name)
+
+
+def needed(parts: Iterable[CteDefinition], named: Collection[str]) -> list[CteDefinition]:
+    """Which of the parts a text with these words needs, those that they need in turn included."""
+    wanted = set(named)
+    found = []
+    for part in reversed(tuple(parts)):
+        if fold(part.name) in wanted:
+            found.append(part)
+            wanted |= words(part.body.text)
+    return found[::-1]
 
 
 def run_read(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:

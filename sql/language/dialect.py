@@ -25,9 +25,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ..text.tokens import tokenize
 from .grammar import Grammar
-from .grammar_scan import find_scans
 from .nodes import LIST_END, become_scan, become_transactions, statement_node
 from .openings import find_opening
+from .scan import find_scans
 from .statements import Scan
 
 # Before what a token carries through the parser; a text has no such character.

@@ -30,9 +30,9 @@ from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.hints import foreign_clause, foreign_opening
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, occurs, tokenize
 from .grammar import Grammar
-from .grammar_scan import IsTable, find_scans, may_open
 from .nodes import counts_transactions
 from .openings import Opening, find_opening
+from .scan import IsTable, find_scans, may_open
 from .statements import Number, Parameter, Scan, Statement
 from .tree import parse_tree
 

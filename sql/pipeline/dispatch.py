@@ -28,6 +28,7 @@ from ..copy import copying, files
 from ..dml import cte_writes, topic_writes, writes
 from ..language import statements as st
 from ..language import statements as sto
+from ..language.classify import classify
 from ..language.grammar import PARAMETERS_MAX
 from ..language.parse import Query, has_scan, parameter_types, parse
 from ..language.publish import Published, as_insert
@@ -61,7 +62,6 @@ from ..statements import (
     utilities,
 )
 from ..text.classified import Classified, Kind
-from ..text.classify import classify
 from ..text.spans import user_position
 from . import pipeline, plain_views, prepared
 

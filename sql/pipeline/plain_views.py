@@ -14,12 +14,12 @@ from ...engine.catalog.streams import Stream
 from ...engine.errors import NotSupported, WrongState
 from ...engine.quoting import fold
 from ..cluster.shares import owners_of
+from ..language.classify import classify
 from ..language.parse import Query
 from ..rights.analysis import NotAnalysed, Table, named_in_dml, named_in_query
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, CopyFacts, Kind
-from ..text.classify import classify
 from ..text.spans import defining_query_span
 
 

@@ -24,6 +24,7 @@ from ...engine.quoting import fold
 from ...engine.values.temporal_text import typed
 from ...engine.waiting import Waiting
 from ..dml import cte_writes, topic_writes
+from ..language.classify import classify
 from ..language.parse import Query
 from ..reading.scan_relation import explainable
 from ..results.results import Result, ResultColumn
@@ -32,7 +33,6 @@ from ..session_state.context import Context, Runner
 from ..session_state.run_text import text_rows
 from ..session_state.statement import ParsedStatement, PreparedStatement, check_described
 from ..text.classified import Kind
-from ..text.classify import classify
 from ..text.spans import Replacement, cut
 from ..text.tokens import PARAMETER, number_question_marks, tokenize
 from . import read_only

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold, ident, literal
+from ..language.classify import classify
 from ..language.parse import Query
 from ..reading import scan_relation
 from ..rights.analysis import (
@@ -36,7 +37,6 @@ from ..session_state.context import Context
 from ..session_state.queries import cte_target_places
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Kind, Name
-from ..text.classify import classify
 from ..text.spans import Replacement, cut, defining_query_span, user_position, variable_value
 from ..text.tokens import STRING, Token
 

@@ -35,6 +35,7 @@ from ..cluster.shares import spread
 from ..copy import copying
 from ..dml import cte_writes
 from ..language import statements as st
+from ..language.classify import classify
 from ..language.parse import Query
 from ..read_shape import shape
 from ..read_shape.shape import ReadKind, Shape, shapes_of
@@ -43,7 +44,6 @@ from ..session_state.context import Context, Runner
 from ..session_state.run_text import Values, bound, check_given, query_result
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified
-from ..text.classify import classify
 from .envelope_changes import PairSource, changes_of, columns_of
 from .narrowing import pruning
 from .plain_scan import INLINE_ROWS_MAX, least, open_shape, run_plain, settle, tracker_of

@@ -33,6 +33,7 @@ from ..dml import topic_writes, writes
 from ..dml.dml import slice_dml
 from ..language import statements as st
 from ..language import statements as sto
+from ..language.classify import classify
 from ..language.parse import Query
 from ..reading import scan_relation
 from ..session_state.access import Key
@@ -40,7 +41,6 @@ from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from ..settings import VARIABLES
 from ..text.classified import Classified, Kind
-from ..text.classify import classify
 from ..text.spans import defining_query_span, numbered, user_position, variable_value
 from . import ddl_permission
 from .analysis import (

@@ -15,7 +15,7 @@ from ducktail.engine.duck.table_shape import read_shape
 from ducktail.engine.errors import CharacterNotInRepertoire, InternalError, NotSupported
 from ducktail.engine.partitioning import hash_of
 from ducktail.sql.dml.dml import slice_dml
-from ducktail.sql.text.classify import classify
+from ducktail.sql.language.classify import classify
 
 
 class Sandbox:

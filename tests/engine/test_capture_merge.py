@@ -14,7 +14,7 @@ from ducktail.engine.duck.table_shape import read_shape
 from ducktail.engine.errors import NotSupported
 from ducktail.engine.partitioning import hash_of
 from ducktail.sql.dml.dml import slice_dml
-from ducktail.sql.text.classify import classify
+from ducktail.sql.language.classify import classify
 
 SOURCE = "(values (1, 5), (9, 6)) as s(id, v)"
 

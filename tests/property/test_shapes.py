@@ -35,8 +35,8 @@ from ducktail.engine.errors import InternalError, NotSupported
 from ducktail.engine.partitioning import hash_sql
 from ducktail.engine.quoting import ident
 from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.language.classify import classify
 from ducktail.sql.session_state.run_text import UNTOLD, with_nulls
-from ducktail.sql.text.classify import classify
 
 SECONDS = float(os.environ.get("DUCKTAIL_FUZZ_SECONDS", "12"))
 SEED = int(os.environ.get("DUCKTAIL_FUZZ_SEED", "1"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ducktail.engine.errors import SyntaxError_
+from ducktail.sql.language.classify import classify
 from ducktail.sql.text.classified import Classified, Kind
-from ducktail.sql.text.classify import classify
 
 KINDS = {
     Kind.EMPTY: ["", " ;; ", "-- nothing", "/* ; */"],

@@ -7,7 +7,7 @@ import pytest
 from ducktail.engine.capture.capture import Conflict, Dml, Verb
 from ducktail.engine.errors import NotSupported, SyntaxError_
 from ducktail.sql.dml.dml import slice_dml
-from ducktail.sql.text.classify import classify
+from ducktail.sql.language.classify import classify
 
 
 def cut(text: str, schema: str = "main") -> Dml:

@@ -22,9 +22,9 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.waiting import Wait, Waiting
 from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need, Step
+from ducktail.sql.language.classify import classify
 from ducktail.sql.session_state.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
-from ducktail.sql.text.classify import classify
 
 SECRET = bytes(range(32))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...engine.errors import InsufficientPrivilege, NotSupported
-from .classified import (
+from ..text.classified import (
     Classified,
     CopyFacts,
     ExecuteFacts,
@@ -16,7 +16,7 @@ from .classified import (
     TransactionFacts,
     refused,
 )
-from .tokens import STRING
+from ..text.tokens import STRING
 
 # Isolation levels as PostgreSQL spells them.
 _LEVELS = (("READ", "COMMITTED"), ("READ", "UNCOMMITTED"), ("REPEATABLE", "READ"), ("SERIALIZABLE",))

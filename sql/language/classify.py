@@ -16,7 +16,9 @@ from dataclasses import replace
 
 from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
 from ...engine.quoting import fold
-from .classified import Classified, CursorFacts, DmlFacts, Kind, TokenReader, refused
+from ..text.classified import Classified, CursorFacts, DmlFacts, Kind, TokenReader, refused
+from ..text.hints import foreign_opening
+from ..text.tokens import NUMBER, PARAMETER, QUOTED, Token, tokenize
 from .classify_ddl import alter, comment, create, drop
 from .classify_session import (
     begin,
@@ -35,8 +37,6 @@ from .classify_session import (
     show,
     start,
 )
-from .hints import foreign_opening
-from .tokens import NUMBER, PARAMETER, QUOTED, Token, tokenize
 
 # Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
 _WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})

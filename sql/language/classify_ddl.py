@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import fold
-from .classified import Classified, DdlFacts, Kind, Name, TokenReader, refused
+from ..text.classified import Classified, DdlFacts, Kind, Name, TokenReader, refused
 
 # What DuckDB calls an object -> what we call it. Two words stand as one key.
 _OBJECTS = {
