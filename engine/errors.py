@@ -2,7 +2,7 @@
 
 Every error that leaves the package is one of these classes. The name of a class says the
 condition, `sqlstate` is what a PostgreSQL client branches on, and the PEP 249 class that the
-DB-API maps it to is `dbapi` (the name of a class in ducktail.sql.dbapi).
+DB-API maps it to is `dbapi` (the name of a class in ducktail.sql.python.errors).
 
 A message is lower case, names the object's kind and name, and ends without a full stop;
 `detail` and `hint` are whole sentences. Source: docs/errors.md.

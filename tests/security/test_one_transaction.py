@@ -19,7 +19,7 @@ CHILD = """
 import os, sys
 from ducktail.engine.transactions.commits import Commits
 from ducktail.engine.database import Database
-from ducktail.engine.waiting import run
+from ducktail.engine.waiting import drive
 from ducktail.sql.session import Session
 
 path, account, statement = sys.argv[1:]
@@ -32,7 +32,7 @@ def commit_and_die(*arguments):
     os._exit(9)
 
 Commits.commit_own = commit_and_die
-run(session.execute(run(session.parse(statement))))
+drive(session.execute(drive(session.parse(statement))))
 """
 
 

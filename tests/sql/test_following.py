@@ -294,7 +294,7 @@ def test_a_gap_is_an_error() -> None:
     session = ducktail.sql.session.Session(database)  # type: ignore[attr-defined]
 
     def run(text: str) -> None:
-        work = ducktail.engine.waiting.run  # type: ignore[attr-defined]
+        work = ducktail.engine.waiting.drive  # type: ignore[attr-defined]
         result = work(session.execute(work(session.parse(text))))
         while result.fetch(None) is not None:
             pass
@@ -315,7 +315,7 @@ def test_a_gap_is_an_error() -> None:
     # Without a checkpoint it begins at what is retained.
     assert next(streams.open("s").follow("new")).first_lsn == 101
     streams.close()
-    ducktail.engine.waiting.run(session.close())  # type: ignore[attr-defined]
+    ducktail.engine.waiting.drive(session.close())  # type: ignore[attr-defined]
     database.close()
 
 
