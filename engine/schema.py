@@ -5,13 +5,13 @@
                     'accepted' the last one before the latest damage that was accepted
     table_catalog   a captured table: id, schema, name, version of its log
     schema_catalog  a version of a captured table that has been altered: its first LSN, since when, and its
-                    shape as JSON (see `schema_json.py`); those whose logs are gone are not kept
+                    shape as JSON (see `schema_versions.py`); those whose logs are gone are not kept
     stream_catalog  a stream: everything of `Stream`
     stream_tables   of a stream over several tables, each of them in its order; in `stream_catalog` such a
                     stream has its own number for a table; where it is over all of a schema (`of_schema`), the
                     first is one of ours, and later ones have been put behind it
     replaced_tables  tables of schemas of which streams are over all that are in none: another one has taken
-                    their place (see `swaps.py`); those that are gone may stand there still
+                    their place (see `renames.py`); those that are gone may stand there still
     stream_edges    where a stream's retained events begin, a row a partition that has lost some;
                     partition -1 is the stream's own pointer into the log
     passed_positions  a group's committed LSN that retention has passed: events at or before it
@@ -29,7 +29,7 @@
     checkpoint_turns  rows that transactions touch which change checkpoints of one key, so that they meet
     cluster_identities  which definition of the cluster a topic or a group is (see `placement/holds.py`)
     member_epochs   under which epoch a member has come with a partition of a spread topic (see
-                    `member_epochs.py`)
+                    `member.py`)
     partition_holds  whether this node has the log of a topic's partition (see `placement/holds.py`)
     segments        partitions of topics that came from another node: up to which LSN (see `segments.py`)
     segment_events  their events up to there, as they are sent, with their producers
@@ -39,7 +39,7 @@
     owner_catalog   who made a thing
     grant_catalog   a privilege that a user was given on a thing
     commits         one row a captured transaction: txid, first and last LSN, commit time, annotation
-    compacted_ranges  ranges of LSNs of a captured table's log that were compacted (see `compacted.py`)
+    compacted_ranges  ranges of LSNs of a captured table's log that were compacted (see `deleted_ranges.py`)
     row_sums        what the rows of a captured table add up to as of an LSN (see `row_sums.py`)
     log_T_V         the log of captured table T, schema version V (see `log.py`)
     topic_S         the log of topic S (see `topic_rows.py`)

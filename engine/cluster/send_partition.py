@@ -59,7 +59,7 @@ def give(
         force: what was given to another node before has not been taken there.
 
     Returns:
-        Partition -> the facts of it, as `taking.py` takes them.
+        Partition -> the facts of it, as `receive_partition.py` takes them.
 
     Raises:
         SerializationFailure: 40001, this node does not have one. WrongState: 55000, a group has parked

@@ -7,7 +7,7 @@ What streams over all tables of a schema need beside those on a list.
 Such a stream is one over several tables. The first of them is ours: it has no rows, and the columns that all
 others are partitioned by, so that the stream is over one where the schema has none. Which tables there are
 is seen under the writer lock; who makes, renames or drops one says so at the gate under `all_of` the schema,
-so that CREATE STREAM can wait for him. What comes later is in `made_tables.py`.
+so that CREATE STREAM can wait for him. What comes later is in `schema_tables.py`.
 """
 
 from __future__ import annotations

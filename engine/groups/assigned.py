@@ -1,11 +1,11 @@
 """Members of groups, at the node that has the partitions: by its own word, or by that of a topic's home.
 
 Of a stream of this node alone it says itself who has what (`members.py`). Of a topic that is spread over
-nodes the home says so (`coordinated.py`), and each read and commit comes with the epochs under which its
+nodes the home says so (`assigned.py`), and each read and commit comes with the epochs under which its
 member has the partitions. This node keeps the highest epoch of each partition that it has seen: what comes
 under an older one is 40001, whatever has become of the home. A later one is taken over in this order: from
 then on nobody is let in with an older one; the commits that were let in before are waited for; the epoch is
-durable (`member_epochs.py`); and only then is the committed LSN looked at from which its member reads.
+durable (`member.py`); and only then is the committed LSN looked at from which its member reads.
 
 Time does not end such members here: who is gone is known by whom the partition comes to next.
 Source: docs/design/cluster.md, "Members".

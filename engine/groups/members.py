@@ -554,7 +554,7 @@ class Shared:
         lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
             counts from earlier.
         elsewhere: another node says who has what (see `assigned.py`).
-        placed: at a topic's home, the latest placement under which it was asked (see `coordinated.py`).
+        placed: at a topic's home, the latest placement under which it was asked (see `assigned.py`).
     """
 
     group: Group

@@ -5,12 +5,12 @@ The log holds each change once, typed and flat, however many streams are on the 
     lsn, txid, op ('i','u','d','s'), stream_id (of an initial snapshot's row), rid, key_hash,
     key_change (pair number of an update that was split), o1..on the old row, n1..nn the new one
 
-A table has a log for each version of its columns, and each owns a range of LSNs (`versions.py`). The
+A table has a log for each version of its columns, and each owns a range of LSNs (`table_versions.py`). The
 first rows of every version but the first are its schema events: op 'x', one a partition, whose number is
 the row's key_hash.
 
 A stream is a cursor over it. Everything that a stream adds (operations, filter, columns, before,
-partition, JSON) is worked out by one SELECT (`table_query.py`): the publisher runs it for what has just
+partition, JSON) is worked out by one SELECT (`queries.py`): the publisher runs it for what has just
 been committed, a cold read for a range, and the stream's own view for all. So hot, cold and view
 give the same bytes. Source: docs/design/engine.md, "The log".
 """

@@ -1,7 +1,7 @@
 """Compaction: of what is older than `compaction_lag`, a stream keeps the last event of each key.
 
 It works on the log of a table or a topic, as retention does, and takes the rows that no stream over it needs
-(`superseded.py` has what they need). Up to where it goes, its horizon, is the least of what the
+(`compaction.py` has what they need). Up to where it goes, its horizon, is the least of what the
 streams allow: of a compacted stream what was committed `compaction_lag` ago, of another one its edge, as that
 shows all that it retains; and of what all open transactions and reads see, which end there.
 

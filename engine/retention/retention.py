@@ -4,9 +4,9 @@ One thread looks every `retention_interval_ms`. For each stream it works out up 
 must go (by time, by bytes), always to the end of a transaction, and then does three things, each in
 transactions of its own:
 
-1. The edges move (`cuts.py`). What goes is counted first, without any lock; under the writer lock only
+1. The edges move (`edges.py`). What goes is counted first, without any lock; under the writer lock only
    the few rows that say so are written, and the buffers follow.
-2. The log loses what is behind the edges of all of its table's streams (`rows_behind.py`), a step at a
+2. The log loses what is behind the edges of all of its table's streams (`deleted_prefix.py`), a step at a
    time, and what compaction takes (`compaction.py`). The log of an earlier version of the table that has
    lost all goes.
 3. `commits` loses the rows that no log needs any more, but for the last one (counters come from it).

@@ -12,7 +12,7 @@ so it is never ahead of the database, and a database that opens behind it has lo
     32      8     incarnation
     64      56    mark 0 and its objects
     128     56    mark 1 and its objects
-    192     16    stamp of the database file when this was closed (see `stamp.py`); zeros without one
+    192     16    stamp of the database file when this was closed (see `opening.py`); zeros without one
     256     2     length of the address
     258     n     address of the server that has the database open, "host port"; empty without one
 

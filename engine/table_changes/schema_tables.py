@@ -10,7 +10,7 @@ readable: the log stays, over a table of ours without rows, until retention has 
 table that is made under its name takes it up again, as its next version, so that one that is dropped and made
 each night is one table of the stream and not one a night.
 
-A table whose place another one has taken (`swaps.py`) is in no stream any more: it is a copy of what the
+A table whose place another one has taken (`renames.py`) is in no stream any more: it is a copy of what the
 stream knows, and is dropped as a rule. So that nothing of it is missed, nobody writes it; under another name
 it is a table like all others.
 

@@ -2,7 +2,7 @@
 
 One transaction at a time writes captured tables: it holds the writer lock from its first such write
 to its end, and gets its numbers under it (`commits.py`). Before that, what its snapshot has is noted
-(`snapshots.py`). Who writes a table without a stream goes through the gate (`gate.py`).
+(`snapshots.py`). Who writes a table without a stream goes through the gate (`locks.py`).
 
 Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 """

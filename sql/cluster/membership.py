@@ -3,7 +3,7 @@
 The home says who is a member and has which partitions, by the rules of one node
 (`engine/groups/assigned.py`). It is told of a read before and after it, of a commit before and after it;
 the owners of the partitions are read and committed by the node that was asked, with the epochs that the home
-has given out (`fencing.py`).
+has given out (`membership.py`).
 
 A question to another node is SHOW MEMBERS as a share, with what is asked among its facts, and its answer one
 value of JSON. Source: docs/design/cluster.md, "Members".

@@ -1,4 +1,4 @@
-"""The statements of the language, as frozen values that cannot be built wrong (and statements_other.py).
+"""The statements of the language, as frozen values that cannot be built wrong (and statements.py).
 
 A value that may be given as a parameter is a `Scalar`: an int, a str, or `Parameter(n)` for `$n`;
 who executes the statement puts the parameter's value in its place. Names keep their case, and the
