@@ -50,7 +50,7 @@ from .results.results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .session_state.access import Access
 from .session_state.block import Block
-from .session_state.context import Waited
+from .session_state.context import Context, Waited
 from .session_state.data_frames import Frames
 from .session_state.guard import Guard
 from .session_state.listening import Listening
@@ -71,7 +71,7 @@ T = TypeVar("T")
 LET_GO_S = 30.0
 
 
-class Session:
+class Session(Context):
     """See the head of the file.
 
     Args:

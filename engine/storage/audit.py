@@ -8,7 +8,7 @@ the place looked for. `ducktail check` reads every row besides. What is found:
 - LSNs that `commits` has given out and no log has, and LSNs that logs have more than once or `commits` has
   not given out: sets are compared, so that these do not make up for those. Below `complete_from` nothing can
   be said: there, retention has cut one log or another, or a dropped stream has taken its log away. What
-  compaction has taken is counted range by range (`deleted_ranges.py`); within such a range no single place can
+  compaction has taken is counted range by range (`deleted_ranges.py`); within such a range no place can
   be named.
 
 Source: docs/design/engine.md, "Checks".

@@ -1,16 +1,17 @@
-"""What the runners of statements need of a session: its parts.
+"""A session as the runners of statements see it: its parts.
 
-The one real implementation is `session.Session`; the runners import this and not that, so that the
-session can import the runners.
+`session.Session` is the one class that fills it in. Runners take a `Context`, which lies below them, so that the
+session can lie above them and run them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -57,7 +58,7 @@ class Waited:
     left: frozenset[tuple[int, str]] = frozenset()
 
 
-class Context(Protocol):
+class Context(ABC):
     """See the head of the file; each member is documented in `session.Session`, or where its class is."""
 
     database: Database
@@ -100,19 +101,24 @@ class Context(Protocol):
     told: list[Future[Any]]
 
     @property
+    @abstractmethod
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """DuckDB's cursor for the user's statements."""
 
     @property
+    @abstractmethod
     def meta(self) -> duckdb.DuckDBPyConnection:
         """DuckDB's cursor for binding and looking up."""
 
+    @abstractmethod
     def looking(self) -> AbstractContextManager[None]:
         """Within, names are looked up and texts bound, outside or inside a statement that runs."""
 
+    @abstractmethod
     def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
         """Ask once more whether the session may do what a statement does, once it need not wait any more."""
 
+    @abstractmethod
     def parse(self, text: str, oids: tuple[int, ...] = (), *, told: bool = True) -> Waiting[ParsedStatement]:
         """Parse one statement.
 
@@ -120,19 +126,24 @@ class Context(Protocol):
             told: whether somebody is told of its columns before it runs.
         """
 
+    @abstractmethod
     def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
         """Run a statement of ours within the one that is under way, with the same rights."""
 
+    @abstractmethod
     def begin_implicit(self) -> Waiting[None]:
         """What follows is one transaction, unless one is open."""
 
+    @abstractmethod
     def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
         """Do what a statement waits for before it runs, in the call that is under way, or in one of its own:
         it is cancelled, and counts towards the statement's time-out."""
 
+    @abstractmethod
     def kept(self, result: Result) -> None:
         """A portal's result is taken in parts from now on, within calls or in calls of their own."""
 
+    @abstractmethod
     def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
         """A setting has a new value."""
 
