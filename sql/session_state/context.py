@@ -1,7 +1,7 @@
 """A session as the runners of statements see it: its parts.
 
-`session.Session` is the one class that fills it in. Runners take a `Context`, which lies below them, so that the
-session can lie above them and run them.
+`session.Session` is the one class that fills it in. Runners take a `Context`, which lies below them, so that
+the session can lie above them and run them.
 """
 
 from __future__ import annotations
