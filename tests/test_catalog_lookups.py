@@ -64,7 +64,6 @@ FOLDS_OTHERS = {
     "pgwire_gateway/server/metrics.py": "a message",
     "sql/copy/copy_options.py": "options",
     "sql/peer_requests/learning.py": "a user",
-    "sql/language/grammar_others.py": "options and privileges",
     "sql/language/scan.py": "a keyword",
     "sql/language/options.py": "options",
     "engine/catalog/rights.py": "users, groups, bookmarks and pipelines",

@@ -56,15 +56,6 @@ FOUND = f"temp.main.{RESERVED_PREFIX}_found"
 BROKEN = f"temp.main.{RESERVED_PREFIX}_broken"
 LAST = f"{RESERVED_PREFIX}_last"
 # A difference as a row of an answer.
-UNLIKE_COLUMNS = (
-    ("difference", "VARCHAR"),
-    ("key", "JSON"),
-    ("lsn", "BIGINT"),
-    ("expected", "JSON"),
-    ("found", "JSON"),
-    ("detail", "VARCHAR"),
-    ("table_name", "VARCHAR"),
-)
 # Sort of a differing row -> what it is called.
 WORDS = {"u": "changed", "d": "missing", "i": "unexpected"}
 

@@ -17,7 +17,7 @@ from ...engine.catalog.streams import Stream
 from ...engine.errors import CannotConnect, ConnectionLost
 from ...engine.waiting import Wait, Waiting, all_of, first_true
 from ..language import statements as st
-from ..language.render import render_scan
+from ..language.scan import render_scan
 from ..peers.owners import Owners
 from ..peers.part import Part
 from ..session_state.context import Context

@@ -23,7 +23,8 @@ from ...engine.values.arrow_form import carrier
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..language.parse import Query
-from ..language.render import render_scan, scalar_sql
+from ..language.render import scalar_sql
+from ..language.scan import render_scan
 from ..read_shape.pruning import Fact
 from ..read_shape.values import ReadKind, Shape
 from ..results.results import ResultColumn

@@ -35,7 +35,7 @@ from ...engine.log.events import EVENT_SCHEMA, commit_times, event_batch, transa
 from ...engine.waiting import Waiting, all_of
 from ..language import statements as st
 from ..language.position_text import format_positions
-from ..language.render import render_scan
+from ..language.scan import render_scan
 from ..peers.owners import Habit, Owners
 from ..peers.part import Part
 from ..peers.peer_frames import PassedBatch

@@ -42,15 +42,17 @@ def show(session: Context, asked: st.Statement, parameters: Values, plain: Handl
             columns = outcome.columns
             rows += [(*row, node) for row in outcome.rows]
     rows.sort(key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
-    listed_as = "TOPICS" if getattr(asked, "topics", False) else "STREAMS"
-    tag = "SHOW CONSUMER GROUPS" if isinstance(asked, st.ShowGroups) else f"SHOW {listed_as}"
-    return rows_result((*columns, NODE), rows, tag)
+    row = st.row_of(asked)
+    assert row is not None
+    return rows_result((*columns, NODE), rows, row.tag)
 
 
 def is_of_all_nodes(session: Context, asked: st.Statement) -> bool:
     """True if a SHOW lists what all nodes of the cluster have."""
-    listing = isinstance(asked, st.ShowStreams) or (isinstance(asked, st.ShowGroups) and asked.stream is None)
-    return listing and in_cluster(session)
+    row = st.row_of(asked)
+    if row is None or row.in_cluster is not st.InCluster.ALL_NODES:
+        return False
+    return getattr(asked, "stream", None) is None and in_cluster(session)
 
 
 def listen(session: Context, asked: st.Listen, parameters: Values, plain: Handler) -> Waiting[Result]:

@@ -30,7 +30,6 @@ from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ...engine.waiting import drive as run_blocking
 from ..language import statements as st
-from ..language import statements as sto
 from ..language.classify import classify
 from ..language.parse import Query
 from ..peers.links import Links
@@ -44,22 +43,6 @@ from ..session_state.statement import Description, ParsedStatement
 from ..text.classified import Classified, Kind
 from . import routing
 from .definitions import named_anew
-
-# Statements of ours that change nothing at the owner: sent again after a broken connection, and allowed in
-# a transaction block.
-_READING = (
-    st.ShowPartitions,
-    st.ShowGroups,
-    st.ShowOffsets,
-    st.ShowMembers,
-    st.ShowParked,
-    st.ShowReadPosition,
-    st.DescribeStream,
-    st.DescribeGroup,
-    st.ShowCreateStream,
-    sto.ShowBookmarks,
-    sto.ShowCheckpoints,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +132,7 @@ def describes_itself(statement: ParsedStatement) -> bool:
     if isinstance(node, Query):
         plain = len(node.scans) == 1 and node.scans[0].envelope == "json" and node.transactions is None
         return plain and shapes_of(node)[0].plain is not None
-    return statement.classified.kind is Kind.OURS and not isinstance(node, sto.Publish)
+    return statement.classified.kind is Kind.OURS and not isinstance(node, st.Publish)
 
 
 def execute(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
@@ -339,13 +322,17 @@ def _links(session: Context) -> Links:
 
 
 def _reads(statement: ParsedStatement) -> bool:
-    """Whether it changes nothing at the owner but what its session there has read."""
+    """Whether it changes nothing at the owner but the read positions of its session there.
+
+    Then it is sent again after a broken connection, and allowed in a transaction block.
+    """
     classified, node = statement.classified, statement.node
     if classified.kind is Kind.EXPLAIN and classified.explain is not None:
         return classify(classified.explain.inner).kind is Kind.READ
     if isinstance(node, Query):
         return classified.kind is Kind.READ and not classified.cte_writes
-    return isinstance(node, _READING)
+    row = st.row_of(node)
+    return row is not None and row.effect is st.Effect.READS
 
 
 def _streams(away: Away) -> str:

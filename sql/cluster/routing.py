@@ -17,7 +17,6 @@ from ...engine.errors import NotSupported
 from ...engine.placement.placement import Node
 from ...engine.quoting import fold
 from ..language import statements as st
-from ..language import statements as sto
 from ..language.nodes import scan_of
 from ..language.parse import Query
 from ..language.render import name_sql
@@ -26,10 +25,6 @@ from ..session_state.context import Context
 from ..session_state.names import OURS
 from ..text.classified import Classified, Kind
 
-# Statements that make what they name, or are about more than a stream: they are this node's.
-_LOCAL = (st.CreateStream, st.CreateTopic, sto.Grant, sto.Revoke)
-# Those that define groups: where the group is on a topic, on every node.
-_DEFINING = (st.CreateGroup, st.SetGroup, st.DropGroup)
 # The fields in which statements of ours name a stream.
 _FIELDS = frozenset({"name", "stream", "topic"})
 # What every node has under the same names: it is the one's where the statement runs.
@@ -153,8 +148,11 @@ def marked(session: Context, query: Query, scans: Mapping[int, Node]) -> Query:
 
 
 def _everywhere(classified: Classified, node: object) -> bool:
-    """Whether a statement about a topic is for all nodes, or shared out by this one: sql/spread."""
-    return isinstance(node, (*_DEFINING, sto.Publish)) or (classified.dml is not None and node is None)
+    """Whether this node does a statement about a topic on all nodes, or shares it out among them."""
+    row = st.row_of(node)
+    if row is not None:
+        return row.in_cluster is st.InCluster.ENTRY_NODE_FOR_TOPICS
+    return classified.dml is not None and node is None
 
 
 def _whole_owner(session: Context, parts: tuple[str, ...]) -> Node | None:
@@ -205,10 +203,10 @@ def names(session: Context, classified: Classified, node: object) -> Iterator[st
             yield st.Name(classified.dml.target, classified.dml.target_position + 1)
         elif classified.ddl is not None:
             yield st.Name(classified.ddl.names[0], 1)
-    elif isinstance(node, _LOCAL) or getattr(node, "topic", None) is True:
-        # A topic is defined on every node: each asks the others itself (cluster/definitions.py).
-        return
     elif isinstance(node, st.Statement):
+        row = st.row_of(node)
+        if row is None or row.in_cluster is st.InCluster.ENTRY_NODE:
+            return
         for field in fields(node):
             value = getattr(node, field.name)
             if field.name in _FIELDS and isinstance(value, st.Name):

@@ -21,7 +21,7 @@ from ...engine.errors import (
 from ...engine.placement.membership import DELIVERED, ROUTED
 from ...engine.waiting import Waiting, all_of
 from ..language import statements as st
-from ..language.render import render_statement
+from ..language.statements import render_statement
 from ..peers.owners import Owners
 from ..peers.part import Part
 from ..peers.remote import Peers

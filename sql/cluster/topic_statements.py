@@ -24,7 +24,6 @@ from ...engine.log.events import ARROW_TYPES as EVENT_ARROW_TYPES
 from ...engine.quoting import fold, literal
 from ...engine.waiting import Waiting
 from ..language import statements as st
-from ..language import statements as sto
 from ..language.position_text import format_positions, parse_after, parse_positions
 from ..peers.owners import Owners
 from ..peers.part import Part
@@ -234,30 +233,24 @@ def show_members(
 # What owners show.
 
 
-def show_partitions(
-    session: Context, topic: Stream, owners: Owners, asked: st.ShowPartitions, parameters: Values
+def show_by_partition(
+    session: Context, topic: Stream, owners: Owners, asked: st.Statement, parameters: Values
 ) -> Waiting[Result]:
-    """SHOW PARTITIONS."""
-    return rows_result(*(yield from _by_partition(session, topic, owners, asked)), "SHOW PARTITIONS")
-
-
-def show_parked(
-    session: Context, topic: Stream, owners: Owners, asked: st.ShowParked, parameters: Values
-) -> Waiting[Result]:
-    """SHOW PARKED."""
-    group = _group(session, topic, asked.group, parameters, use=False)
-    found = yield from _by_partition(session, topic, owners, replace(asked, group=group.name))
-    return rows_result(*found, "SHOW PARKED")
+    """A SHOW with a row for each partition."""
+    row = st.row_of(asked)
+    assert row is not None
+    if (name := getattr(asked, "group", None)) is not None:
+        group = _group(session, topic, name, parameters, use=False)
+        asked = replace(asked, group=group.name)  # type: ignore[call-arg]
+    return rows_result(*(yield from _by_partition(session, topic, owners, asked)), row.tag)
 
 
 def _by_partition(
-    session: Context,
-    topic: Stream,
-    owners: Owners,
-    asked: st.ShowPartitions | st.ShowOffsets | st.ShowParked,
+    session: Context, topic: Stream, owners: Owners, asked: st.Statement
 ) -> Waiting[tuple[Columns, list[Row]]]:
     """What the owners of a topic's partitions show of their own, in the order of partitions."""
-    answers = yield from _shown(session, topic, owners, replace(asked, stream=name_of(topic)))
+    whole = replace(asked, stream=name_of(topic))  # type: ignore[call-arg]
+    answers = yield from _shown(session, topic, owners, whole)
     columns = next(iter(answers.values())).columns
     place = _place(columns, "partition")
     rows = [
@@ -290,7 +283,7 @@ def _shown(
 
 
 def show_checkpoints(
-    session: Context, topic: Stream, owners: Owners, asked: sto.ShowCheckpoints, parameters: Values
+    session: Context, topic: Stream, owners: Owners, asked: st.ShowCheckpoints, parameters: Values
 ) -> Waiting[Result]:
     """SHOW CHECKPOINTS ON a topic, of what its owners show.
 
@@ -326,7 +319,7 @@ def show_checkpoints(
 
 
 def create_bookmark(
-    session: Context, topic: Stream, owners: Owners, made: sto.CreateBookmark, parameters: Values
+    session: Context, topic: Stream, owners: Owners, made: st.CreateBookmark, parameters: Values
 ) -> Waiting[Result]:
     """CREATE BOOKMARK, on every node.
 
@@ -336,7 +329,7 @@ def create_bookmark(
     at = None if made.at is None else parse_positions(text(made.at, parameters))
     _refuse_block(session, "CREATE BOOKMARK")
     lsns = yield from _lsns(session, topic, owners, made, at, parameters)
-    statement = sto.CreateBookmark(made.name, name_of(topic), at=format_positions(lsns))
+    statement = st.CreateBookmark(made.name, name_of(topic), at=format_positions(lsns))
     yield from _on_nodes(session, owners, made.name, all_nodes(session), statement)
     return Result.command("CREATE BOOKMARK")
 
@@ -345,7 +338,7 @@ def _lsns(
     session: Context,
     topic: Stream,
     owners: Owners,
-    made: sto.CreateBookmark,
+    made: st.CreateBookmark,
     at: dict[int, int] | None,
     parameters: Values,
 ) -> Waiting[dict[int, int]]:
@@ -388,7 +381,7 @@ def _column(
 
 
 def drop_bookmark(
-    session: Context, topic: Stream, owners: Owners, dropped: sto.DropBookmark, parameters: Values
+    session: Context, topic: Stream, owners: Owners, dropped: st.DropBookmark, parameters: Values
 ) -> Waiting[Result | None]:
     """DROP BOOKMARK, on every node that has it; where none has, what this node says of that is the answer."""
     _refuse_block(session, "DROP BOOKMARK")
@@ -400,7 +393,7 @@ def drop_bookmark(
             nodes.append(node)
     if not nodes:
         return None
-    statement = sto.DropBookmark(dropped.name, name_of(topic))
+    statement = st.DropBookmark(dropped.name, name_of(topic))
     yield from _on_nodes(session, owners, dropped.name, nodes, statement)
     return Result.command("DROP BOOKMARK")
 
@@ -420,7 +413,7 @@ def _bookmarks(
     Raises:
         DucktailError: the first one's that fails.
     """
-    share = Share(sto.ShowBookmarks(name_of(topic)), Part(owners.epoch))
+    share = Share(st.ShowBookmarks(name_of(topic)), Part(owners.epoch))
     outcomes = yield from ask_nodes(session, dict.fromkeys(nodes, share), ended=True)
     found: dict[str, Answer] = {}
     for node, outcome in outcomes.items():
@@ -431,7 +424,7 @@ def _bookmarks(
 
 
 def show_bookmarks(
-    session: Context, topic: Stream, owners: Owners, asked: sto.ShowBookmarks, parameters: Values
+    session: Context, topic: Stream, owners: Owners, asked: st.ShowBookmarks, parameters: Values
 ) -> Waiting[Result]:
     """SHOW BOOKMARKS: what all owners say of theirs."""
     answers = yield from _bookmarks(session, topic, owners, list(owners.partitions))

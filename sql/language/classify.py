@@ -1,17 +1,14 @@
-"""The allow-list: what a statement is, by its first words.
+"""The allow-list: the kind of a statement, by its opening words.
 
-Nothing is passed on to DuckDB because it was not recognised: a statement is of a kind known here or
-it is refused. The look is at tokens only; what a kind then still allows (does it write a captured
-table, does the function behind it) is asked of DuckDB's own binder, so `may_write` errs on the side
-of yes. Source: docs/design/sql.md, "The allow-list".
-
-DECLARE, FETCH, MOVE and CLOSE: what a first look tells of statements about cursors.
+Nothing is passed on to DuckDB because it was not recognised: a statement is of a kind known here, or
+it is refused. The opening words of our own statements are those of `statements/`. The classifier reads
+tokens only; whether a statement writes a captured table, also through a function or a view, is asked of
+DuckDB's own binder, so `may_write` errs on the side of yes. Source: docs/design/sql.md, "The allow-list".
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
@@ -37,6 +34,8 @@ from .classify_session import (
     show,
     start,
 )
+from .statements.row import canonical, expansions
+from .statements.table import ROWS
 
 # Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
 _WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})
@@ -45,63 +44,15 @@ _CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"})
 # It runs a plan that no look at the text can judge (facts of docs/design/sql.md, "Ways round").
 _FORBIDDEN_FUNCTION = "json_execute_serialized_sql"
 
-# Openings of our own statements, `[ ]` optional, `|` choice. What follows is parsed elsewhere.
-_OURS = (
-    "CREATE [OR REPLACE] [CHANGE] STREAM",
-    "CREATE [OR REPLACE] TOPIC",
-    "CREATE CONSUMER GROUP",
-    "CREATE BOOKMARK",
-    "CREATE USER",
-    "CREATE ROLE",
+# Openings of other systems' statements, and of some that are not supported, which our parser answers.
+_FOREIGN = (
+    "CREATE OR REPLACE [CHANGE] STREAM",
+    "CREATE OR REPLACE TOPIC",
     "CREATE SUBSCRIPTION",
     "CREATE CHANGEFEED",
-    "ALTER [CHANGE] STREAM",
-    "ALTER TOPIC",
-    "ALTER CONSUMER GROUP",
-    "ALTER USER",
-    "ALTER ROLE",
-    "DROP [CHANGE] STREAM",
-    "DROP TOPIC",
-    "DROP CONSUMER GROUP",
-    "DROP BOOKMARK",
-    "DROP USER",
-    "DROP ROLE",
-    "COMMENT ON [CHANGE] STREAM",
-    "COMMENT ON TOPIC",
     "COMMENT ON CONSUMER GROUP",
-    "SHOW [CHANGE] STREAMS",
-    "SHOW TOPICS",
-    "SHOW CONSUMER GROUPS",
-    "SHOW PARTITIONS ON",
-    "SHOW OFFSETS ON",
-    "SHOW MEMBERS ON",
-    "SHOW PARKED ON",
-    "SHOW READ POSITION",
-    "SHOW CREATE [CHANGE] STREAM",
-    "SHOW CREATE TOPIC",
-    "SHOW CHANGES FOR",
-    "SHOW BOOKMARKS",
-    "SHOW CHECKPOINTS",
-    "SHOW NODES",
-    "SHOW PLACEMENT",
-    "INSTALL PLACEMENT",
-    "DESCRIBE [CHANGE] STREAM",
-    "DESCRIBE CONSUMER GROUP",
-    "COMMIT OFFSET|OFFSETS",
-    "CHECK STREAM",
-    "LEAVE CONSUMER GROUP",
-    "REPORT PIPELINE",
-    "PUBLISH",
-    "LISTEN",
-    "UNLISTEN",
-    "NOTIFY",
-    "GRANT",
-    "REVOKE",
     "SUBSCRIBE",
 )
-
-# Openings that would be ours but for a table of that name: they want something after them.
-_NEED_A_NAME = frozenset({"DESCRIBE STREAM", "DESCRIBE CHANGE STREAM"})
 
 _NOT_ALLOWED = {
     "ATTACH": "ATTACH is not allowed",
@@ -183,25 +134,12 @@ def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
     return rule(reader)
 
 
-def _expansions(pattern: str) -> Iterator[tuple[str, ...]]:
-    """All word sequences of a pattern of `_OURS`."""
-    choices: list[tuple[tuple[str, ...], ...]] = []
-    for part in pattern.replace("OR REPLACE", "OR_REPLACE").split():
-        if part.startswith("["):
-            choices.append(((), tuple(part[1:-1].split("_"))))
-        else:
-            choices.append(tuple((word,) for word in part.split("|")))
-    for chosen in itertools.product(*choices):
-        yield tuple(itertools.chain.from_iterable(chosen))
-
-
-def _canonical(words: tuple[str, ...]) -> str:
-    """The opening without its optional words: CREATE OR REPLACE CHANGE STREAM is CREATE STREAM."""
-    verb = " ".join(words).replace("CHANGE STREAM", "STREAM").replace(" OR REPLACE", "")
-    return "COMMIT OFFSETS" if verb == "COMMIT OFFSET" else verb
-
-
-_OPENINGS = {words: _canonical(words) for pattern in _OURS for words in _expansions(pattern)}
+# Opening words -> the verb under which errors mention the statement.
+_OPENINGS = {words: canonical(words) for pattern in _FOREIGN for words in expansions(pattern)} | {
+    words: verb for row in ROWS for words, verb in row.openings.items()
+}
+# Openings that are ours only with a name behind them.
+_NEED_A_NAME = frozenset(words for row in ROWS if row.needs_name for words in row.openings)
 _OPENING_FIRSTS = frozenset(words[0] for words in _OPENINGS)
 _OPENING_WORDS_MAX = max(len(words) for words in _OPENINGS)
 
@@ -213,7 +151,7 @@ def _opening_of_ours(tokens: tuple[Token, ...]) -> str | None:
     for length in range(len(kinds), 0, -1):
         verb = _OPENINGS.get(kinds[:length])
         if verb is not None:
-            bare = verb in _NEED_A_NAME and len(tokens) == length
+            bare = kinds[:length] in _NEED_A_NAME and len(tokens) == length
             return None if bare else verb
     return None
 

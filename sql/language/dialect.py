@@ -26,9 +26,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ..text.tokens import tokenize
 from .grammar import Grammar
 from .nodes import LIST_END, become_scan, become_transactions, statement_node
-from .openings import find_opening
-from .scan import find_scans
-from .statements import Scan
+from .scan import Scan, find_scans
+from .statements.table import find_opening
 
 # Before what a token carries through the parser; a text has no such character.
 _MARK = "\0"
@@ -104,10 +103,10 @@ def _ours(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
         return None
     start, end = tokens[0].start, tokens[-1].end + 1
     grammar = Grammar(text[:end], [token for token in tokenize(text[:end]) if token.start >= start])
-    opening = find_opening(grammar)
-    if opening is None:
+    row = find_opening(grammar)
+    if row is None:
         return None
-    statement = opening.rule(grammar)
+    statement = row.parse(grammar)
     grammar.expect_end()
     return statement_node(statement)
 

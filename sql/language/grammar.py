@@ -1,4 +1,4 @@
-"""What the clauses of our statements have in common: names, scalars, options, errors.
+"""The grammar that statements share: names, scalars, streams and groups, options, errors.
 
 A rule takes tokens from a `Grammar` and gives a value; where something else stands it raises 42601
 at that token and says in the hint what would have fitted.
@@ -21,11 +21,14 @@ from ..text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token
 from . import options as option_rules
 from .options import Option, Options, Raw
 from .position_text import check_after_text, check_position_text
-from .statements import Fragment, Name, Number, Parameter, Scalar, Text
+from .values import Fragment, Name, Number, Parameter, Scalar, Text
 
 T = TypeVar("T")
 
 LSN_MAX = (1 << 63) - 1
+GROUP = "consumer group"
+_STREAM = "the name of a stream"
+_PARTITION_MAX = (1 << 31) - 1
 # A number of so many digits is out of any bound already; int() refuses much longer ones in its own words.
 _DIGITS_MAX = 40
 # The extended protocol counts parameters with 16 bits.
@@ -199,6 +202,41 @@ class Grammar(TokenReader):
         if isinstance(text, str):
             check_position_text(text, position)
         return text
+
+    def partition(self) -> Number:
+        """A partition's number; the engine knows whether the stream has it."""
+        return self.number("PARTITION", high=_PARTITION_MAX)
+
+    def stream(self) -> Name:
+        """The name of a stream or topic."""
+        return self.full_name(_STREAM)
+
+    def on_stream(self) -> Name:
+        """ON s"""
+        self.expect("ON")
+        return self.stream()
+
+    def perhaps_on_stream(self) -> Name | None:
+        """[ ON s ]"""
+        return self.stream() if self.accept("ON") else None
+
+    def group_on_stream(self) -> tuple[Text, Name]:
+        """g ON s"""
+        return self.text_or_name(GROUP), self.on_stream()
+
+    def stream_and_group(self) -> tuple[Name, Text]:
+        """s CONSUMER GROUP g; ON was taken."""
+        stream = self.stream()
+        self.expect("CONSUMER", "GROUP")
+        return stream, self.text_or_name(GROUP)
+
+    def member(self) -> Text | None:
+        """[ MEMBER 'm' ]"""
+        return self.text_or_name("member") if self.accept("MEMBER") else None
+
+    def like(self) -> str | None:
+        """[ LIKE 'pattern' ]"""
+        return self.literal("the pattern") if self.accept("LIKE") else None
 
     def bracketed(self, rule: Callable[[], T]) -> tuple[T, ...]:
         """`( rule, ... )`, at least one."""

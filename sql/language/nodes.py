@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from .render import render_scan, render_statement
-from .statements import Scan, Statement
+from .scan import Scan, render_scan
+from .statements.row import Statement
+from .statements.table import render_statement
 
 # Where in the text the select list of a Select ends, from 0: edits of the user's text go there.
 LIST_END = "ducktail_list_end"

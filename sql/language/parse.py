@@ -3,7 +3,7 @@
 How to use it, for one statement without its semicolon (`split_statements` cuts a longer text):
 
     if ours:                          # classify() says Kind.OURS
-        statement = parse(text)       # a dataclass of statements.py
+        statement = parse(text)       # a dataclass of statements/
     elif has_scan(text):              # cheap; an ordinary text is never parsed
         query = parse(text, is_table) # a Query
         shapes = shapes_of(query)     # shape.py: the read position of each scan, edits, pruning
@@ -31,10 +31,11 @@ from ..text.hints import foreign_clause, foreign_opening
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, occurs, tokenize
 from .grammar import Grammar
 from .nodes import counts_transactions
-from .openings import Opening, find_opening
-from .scan import IsTable, find_scans, may_open
-from .statements import Number, Parameter, Scan, Statement
+from .scan import IsTable, Scan, find_scans, may_open
+from .statements.row import Row, Statement
+from .statements.table import find_opening
 from .tree import parse_tree
+from .values import Number, Parameter
 
 # How many queries are kept parsed, and how long they may be: a reader polls with the same text again
 # and again. Some 20 KB a query makes 10 MB at most.
@@ -121,9 +122,9 @@ def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
     while tokens and tokens[-1].kind == ";":
         tokens = tokens[:-1]
     grammar = Grammar(text, tokens)
-    opening = find_opening(grammar)
-    if opening is not None:
-        return _statement(grammar, opening)
+    row = find_opening(grammar)
+    if row is not None:
+        return _statement(grammar, row)
     foreign = foreign_opening(tokens) or foreign_clause(tokens)
     if foreign is not None:
         raise foreign
@@ -135,14 +136,14 @@ def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
     return _kept_query(text, tokens, tables)
 
 
-def _statement(grammar: Grammar, opening: Opening) -> Statement:
+def _statement(grammar: Grammar, row: Row) -> Statement:
     try:
-        statement = opening.rule(grammar)
+        statement = row.parse(grammar)
         grammar.expect_end()
     except SyntaxError_ as error:
         if error.hint is not None:
             raise
-        hint = f"The form is: {opening.form}."
+        hint = f"The form is: {row.form}."
         raise SyntaxError_(error.message, hint=hint, position=error.position) from None
     return statement
 

@@ -1,4 +1,4 @@
-"""Stream scans in a FROM clause: where one stands, and what its clauses say.
+"""Stream scans in a FROM clause: where one stands, what its clauses say, and its text.
 
 The tokens alone decide, so that the pre-check, the parser and the session agree to the character.
 `STREAM` or `TOPIC`, unquoted, begins a scan where a table may stand (after FROM, JOIN, USING, a
@@ -10,14 +10,15 @@ Source: docs/sql.md, "Reading".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ...engine.errors import InvalidParameterValue, SyntaxError_
 from ...engine.quoting import fold
 from ..text.tokens import PARAMETER, Token
 from ..text.units import parse_interval_ms
-from .grammar import NUMBER, STRING, Grammar
-from .grammar_groups import GROUP, partition_number
-from .statements import Number, Scalar, Scan, Text
+from .grammar import GROUP, NUMBER, STRING, Grammar
+from .render import clause, member_clause, name_sql, named, scalar_sql, when, words
+from .values import Name, Number, Scalar, Text
 
 IsTable = Callable[[str], bool]
 
@@ -31,6 +32,60 @@ _OTHER_CLAUSES = frozenset(
 )
 _PARTITIONS_LISTED_MAX = 1024
 _VALUE = (NUMBER, STRING, PARAMETER, "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`STREAM s` in a FROM clause, with its clauses.
+
+    Args:
+        stream: the stream's or topic's name.
+        partitions: the partitions of PARTITION, or None for all.
+        group: the consumer group, or None for a read without one.
+        member: the group's member that reads.
+        after: an LSN (int), a map of LSNs by partition as JSON text, or None.
+        envelope: 'json' or 'changes'.
+        wait: how long to wait for events, an interval as text.
+        wait_for: how many events to wait for; None is one.
+        topic: whether the word was TOPIC.
+        alias: the table alias, as given.
+        columns: the alias's column names.
+        start, end: the span in the text from STREAM through the alias and its column names.
+        away: the other node whose stream it is, where the rest of the query is this node's own.
+        typed: name and type of its columns then, in ENVELOPE CHANGES.
+    """
+
+    stream: Name
+    start: int
+    end: int
+    partitions: tuple[Number, ...] | None = None
+    group: Text | None = None
+    member: Text | None = None
+    after: Scalar | None = None
+    envelope: str = "json"
+    wait: Text | None = None
+    wait_for: Number | None = None
+    topic: bool = False
+    alias: str | None = None
+    columns: tuple[str, ...] = ()
+    away: str | None = None
+    typed: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.start < self.end
+        assert self.envelope in ("json", "changes")
+        assert self.member is None or self.group is not None
+        assert self.wait_for is None or self.wait is not None
+
+    @property
+    def kind(self) -> str:
+        """What the statement calls what it reads."""
+        return "topic" if self.topic else "stream"
+
+    @property
+    def visible_name(self) -> str:
+        """The name under which the rest of the query knows the scan."""
+        return self.alias if self.alias is not None else self.stream.last
 
 
 def _stands_in_from(tokens: Sequence[Token], index: int) -> bool:
@@ -206,11 +261,11 @@ class _ScanClauses:
     def _partition(self) -> None:
         if self.g.peek() == "(":
             position = self.g.position
-            self.partitions = self.g.bracketed(lambda: partition_number(self.g))
+            self.partitions = self.g.bracketed(self.g.partition)
             if len(self.partitions) > _PARTITIONS_LISTED_MAX:
                 raise InvalidParameterValue("too many partitions are listed", position=position)
         else:
-            self.partitions = (partition_number(self.g),)
+            self.partitions = (self.g.partition(),)
 
     def _group(self) -> None:
         self.g.expect("GROUP")
@@ -228,7 +283,7 @@ class _ScanClauses:
         self.after = self.g.lsn_or_positions("AFTER")
 
     def _envelope(self) -> None:
-        self.envelope = self.g.take().kind.lower()
+        self.envelope = fold(self.g.take().kind)
 
     def _wait(self) -> None:
         position = self.g.position
@@ -298,3 +353,20 @@ def _check_alias(g: Grammar, alias: Token) -> None:
         raise SyntaxError_(error.message, hint=hint, position=error.position)
     if g.is_name_ahead() or g.peek() in (NUMBER, STRING, PARAMETER):
         raise g.unexpected()
+
+
+def render_scan(scan: Scan) -> str:
+    """A scan without its alias."""
+    partitions = scan.partitions or ()
+    listed = ", ".join(scalar_sql(partition) for partition in partitions)
+    return words(
+        "TOPIC" if scan.topic else "STREAM",
+        name_sql(scan.stream),
+        when(bool(partitions), f"PARTITION {listed}" if len(partitions) == 1 else f"PARTITION ({listed})"),
+        "" if scan.group is None else f"CONSUMER GROUP {named(scan.group)}",
+        member_clause(scan.member),
+        clause("AFTER", scan.after),
+        when(scan.envelope != "json", f"ENVELOPE {scan.envelope.upper()}"),
+        clause("WAIT", scan.wait),
+        clause("FOR", scan.wait_for),
+    )

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token
 
 from ...engine.errors import SyntaxError_
 from .dialect import Ducktail, in_duckdbs_words, put_list_ends, put_ours_in, quiet, with_places
-from .statements import Scan
+from .scan import Scan
 
 # sqlglot's parser recurses; a statement nested deeper than Python's stack is given up, not crashed on.
 _GIVEN_UP = (SqlglotError, RecursionError, KeyError, AttributeError, TypeError, ValueError, AssertionError)

@@ -37,7 +37,7 @@ def learn(session: Context) -> Waiting[Learned]:
     cluster = session.database.cluster
     placement = cluster.placement
     learned = Learned()
-    topics = yield from _shown(session, st.ShowStreams(topics=True), learned)
+    topics = yield from _shown(session, st.ShowTopics(), learned)
     groups = yield from _shown(session, st.ShowGroups(), learned)
     known = session.database.catalog
     missing = {path: nodes for path, nodes in topics.items() if key_of(*path) not in known.streams}
@@ -67,7 +67,7 @@ def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[d
         if isinstance(outcome, Exception):
             raise outcome
         for row in outcome.rows:
-            path = tuple(str(value) for value in row[: 2 if isinstance(asked, st.ShowStreams) else 3])
+            path = tuple(str(value) for value in row[: 2 if isinstance(asked, st.ShowTopics) else 3])
             found.setdefault(path, []).append(node)
     return found
 
@@ -102,7 +102,7 @@ def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
     if len(path) == 2:
         made = yield from create_topic(session, st.CreateTopic(topic, topic_options(facts)), ())
         if (comment := facts["comment"]) is not None:
-            yield from comment_on_stream(session, st.CommentOnStream(topic, comment, topic=True), ())
+            yield from comment_on_stream(session, st.CommentOnTopic(topic, comment), ())
         return made
     kind = str(facts["start"])
     # At which time is not known: before all that may be here, so that nothing is passed over.

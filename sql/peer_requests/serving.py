@@ -23,7 +23,7 @@ from ...engine.errors import (
 from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ..cluster.shares import own_share
-from ..language.publish import Published
+from ..language.statements.publishing import Published
 from ..peers.part import split
 from ..peers.peer_frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from ..peers.request import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request

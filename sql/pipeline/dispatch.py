@@ -22,16 +22,14 @@ from ...engine.errors import (
 )
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
-from ..cluster import definitions, listing, offset_shares, relay, topic_statements
-from ..cluster.shares import in_cluster, spread
+from ..cluster import relay
 from ..copy import copying, files
 from ..dml import cte_writes, topic_writes, writes
 from ..language import statements as st
-from ..language import statements as sto
 from ..language.classify import classify
 from ..language.grammar import PARAMETERS_MAX
 from ..language.parse import Query, has_scan, parameter_types, parse
-from ..language.publish import Published, as_insert
+from ..language.statements.publishing import Published, as_insert
 from ..peer_requests import serving
 from ..peers.part import Part, split
 from ..reading import commit_offsets, scan_relation, scans, wait_for_events
@@ -46,19 +44,12 @@ from ..session_state.context import Context, Runner
 from ..session_state.run_text import bound, bound_with_types
 from ..session_state.statement import NUMERIC, Description, ParsedStatement, check_described
 from ..statements import (
-    bookmarks,
-    checks,
     cursor_statements,
-    groups,
-    listen,
-    members,
+    runners,
     session_calls,
     set_and_show,
     show,
-    show_changes,
-    streams,
     transactions,
-    users,
     utilities,
 )
 from ..text.classified import Classified, Kind
@@ -96,7 +87,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
             "permission denied to run FORWARD", detail="Nodes of a cluster send it to each other."
         )
     away, node = _placed(session, classified, node)
-    if isinstance(node, sto.Publish) and away is None:
+    if isinstance(node, st.Publish) and away is None:
         insert, published = as_insert(text, node)
         with told_at(published):
             classified, node = _read(session, insert)
@@ -443,111 +434,10 @@ DESCRIBERS: dict[Kind, Callable[[Context, ParsedStatement], Description]] = {
 }
 
 
-Handler = Callable[..., Waiting[Result]]
-
-
-def _everywhere(plain: Handler, spread: Handler) -> Handler:
-    """The handler of what stands on every node of a cluster.
-
-    Args:
-        plain: does it here, and is all where there is no cluster.
-    """
-
-    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        if not in_cluster(session):
-            return (yield from plain(session, node, parameters))
-        return (yield from spread(session, node, parameters, plain))
-
-    return run
-
-
-def _at_owners(plain: Handler, shared: Callable[..., Waiting[Result | None]]) -> Handler:
-    """The handler of a statement about a stream, whose partitions other nodes may have.
-
-    Args:
-        plain: does it on a stream of this node alone.
-        shared: does it on a topic of several owners; None is its answer where it is about this node alone.
-    """
-
-    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        name: st.Name | None = getattr(node, "stream", None)
-        topic = None if name is None else session.names.find_stream(name.parts)
-        owners = None if topic is None else spread(session, topic)
-        done = None
-        if owners is not None:
-            done = yield from shared(session, topic, owners, node, parameters)
-        return done if done is not None else (yield from plain(session, node, parameters))
-
-    return run
-
-
-def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
-    """The handler of a statement that says whether it means a topic or a stream on a table."""
-
-    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        chosen = of_topic if getattr(node, "topic", False) else plain
-        return (yield from chosen(session, node, parameters))
-
-    return run
-
-
-HANDLERS: dict[type, Handler] = {
-    st.CreateStream: _everywhere(streams.create_stream, definitions.create_stream),
-    st.CreateTopic: _everywhere(streams.create_topic, definitions.create_topic),
-    st.SetStream: _of_topics(streams.set_stream, _everywhere(streams.set_stream, definitions.change_topic)),
-    st.RenameStream: _of_topics(
-        _everywhere(streams.rename_stream, definitions.rename_stream),
-        _everywhere(streams.rename_stream, definitions.change_topic),
-    ),
-    st.CommentOnStream: _of_topics(
-        streams.comment_on_stream, _everywhere(streams.comment_on_stream, definitions.change_topic)
-    ),
-    st.DropStream: _of_topics(streams.drop_stream, _everywhere(streams.drop_stream, definitions.drop_topic)),
-    st.CreateGroup: _everywhere(groups.create_group, definitions.create_group),
-    st.DropGroup: _everywhere(groups.drop_group, definitions.drop_group),
-    st.SetGroup: _everywhere(groups.set_group, definitions.set_group),
-    st.SeekGroup: _at_owners(groups.seek_group, topic_statements.seek_group),
-    st.Park: _at_owners(groups.park_event, topic_statements.park_event),
-    st.Release: _at_owners(groups.release_events, topic_statements.release_events),
-    st.ShowParked: _at_owners(show.show, topic_statements.show_parked),
-    st.DescribeGroup: groups.describe_group,
-    st.ShowStreams: _everywhere(show.show, listing.show),
-    st.ShowPartitions: _at_owners(show.show, topic_statements.show_partitions),
-    st.ShowGroups: _everywhere(show.show, listing.show),
-    st.ShowMembers: _at_owners(members.show_members, topic_statements.show_members),
-    st.ShowOffsets: _at_owners(show.show, topic_statements.show_offsets),
-    st.LeaveGroup: _at_owners(members.leave_group, topic_statements.leave_group),
-    st.ShowReadPosition: _at_owners(members.show_read_position, topic_statements.show_read_position),
-    st.DescribeStream: show.describe_stream,
-    st.ShowCreateStream: show.show_create,
-    st.ShowChanges: show_changes.show_changes,
-    st.CheckStream: checks.check_stream,
-    st.ResyncStream: checks.resync_stream,
-    st.CommitOffset: _at_owners(commit_offsets.commit_offset, offset_shares.commit_offsets),
-    st.CommitOffsets: _at_owners(commit_offsets.commit_offsets, offset_shares.commit_offsets),
-    sto.CreateBookmark: _at_owners(bookmarks.create_bookmark, topic_statements.create_bookmark),
-    sto.DropBookmark: _at_owners(bookmarks.drop_bookmark, topic_statements.drop_bookmark),
-    sto.ShowBookmarks: _at_owners(show.show, topic_statements.show_bookmarks),
-    sto.ShowNodes: show.show,
-    sto.ShowPlacement: show.show,
-    sto.ShowCheckpoints: _at_owners(show.show, topic_statements.show_checkpoints),
-    sto.InstallPlacement: utilities.install_placement,
-    sto.ReportPipeline: utilities.report_pipeline,
-    sto.Listen: _everywhere(listen.listen, listing.listen),
-    sto.Unlisten: listen.unlisten,
-    sto.Notify: listen.notify,
-    sto.CreateUser: users.create_user,
-    sto.AlterUser: users.alter_user,
-    sto.DropUser: users.drop_user,
-    sto.Grant: users.grant,
-    sto.Revoke: users.revoke,
-}
-
-
 def _run_ours(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    if type(statement.node) not in HANDLERS:
+    if st.row_of(statement.node) is None:
         raise NotSupported(f"{statement.classified.verb} is not supported yet")
     assert isinstance(statement.node, st.Statement)
     return (yield from handle(session, statement.node, parameters))
@@ -555,7 +445,10 @@ def _run_ours(
 
 def handle(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run a statement of ours."""
-    return HANDLERS[type(node)](session, node, parameters)
+    row = st.row_of(node)
+    assert row is not None
+    found = runners.RUNNERS.get(row.node) or show.runner(row)
+    return (yield from found.start(session, node, parameters))
 
 
 def _with_scans(plain: Runner, scanning: Runner) -> Runner:

@@ -1,10 +1,10 @@
-"""READ ONLY transactions: which statements one may hold, as PostgreSQL has it.
+"""READ ONLY transactions: the statements that one may hold, as in PostgreSQL.
 
-What DuckDB runs is asked of its binder, which knows of a write in a view, a macro or a common table
-expression, and of nextval; DuckDB's own transaction is read-only as well, where the block began so. A
-temporary table may be written, not made. A read of a group moves the session's read position, which is
-in its memory alone; committing it is a write. Source: docs/sql.md, "Transactions"; PostgreSQL's
-"SET TRANSACTION".
+Of our own statements the row says what they change. DuckDB's are judged by its binder, which knows of a
+write in a view, a macro or a common table expression, and of nextval; DuckDB's own transaction is read-only
+as well, where the block began so. A temporary table may be written, not made. A read of a group moves the
+session's read position, which is in its memory alone; committing it is a write. Source: docs/sql.md,
+"Transactions"; PostgreSQL's "SET TRANSACTION".
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, ReadOnlyTransaction
 from ...engine.quoting import fold
 from ..language import statements as st
-from ..language import statements as sto
 from ..language.parse import Query
 from ..reading.scan_relation import bindable
 from ..session_state.context import Context
@@ -23,28 +22,6 @@ from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, Kind
 from ..text.tokens import Token
 
-# Statements of ours that change nothing that lasts.
-_READING = (
-    st.ShowStreams,
-    st.ShowPartitions,
-    st.ShowGroups,
-    st.ShowOffsets,
-    st.ShowMembers,
-    st.LeaveGroup,
-    st.ShowParked,
-    st.ShowReadPosition,
-    st.DescribeStream,
-    st.ShowCreateStream,
-    st.ShowChanges,
-    st.DescribeGroup,
-    sto.ShowBookmarks,
-    sto.ShowNodes,
-    sto.ShowPlacement,
-    sto.ShowCheckpoints,
-    sto.Listen,
-    sto.Unlisten,
-    sto.Notify,
-)
 _SEQUENCE_CALLS = frozenset({"nextval", "setval"})
 
 
@@ -58,8 +35,10 @@ def check(session: Context, statement: ParsedStatement) -> None:
         return
     classified = statement.classified
     kind = classified.kind
-    if kind is Kind.OURS and not isinstance(statement.node, _READING):
-        raise _cannot(classified.verb)
+    if kind is Kind.OURS:
+        row = st.row_of(statement.node)
+        if row is None or row.effect is st.Effect.WRITES:
+            raise _cannot(classified.verb)
     if kind is Kind.DDL:
         raise _cannot(classified.verb)
     if kind is Kind.DML:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...engine.errors import CachedPlanChanged
 from ...engine.values.pgtypes import pg_type
 from ..language.parse import Query
-from ..language.publish import Published
+from ..language.statements.publishing import Published
 from ..peers.part import Part
 from ..results.results import Result, ResultColumn
 from ..text.classified import Classified

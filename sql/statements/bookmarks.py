@@ -14,15 +14,18 @@ from ...engine.errors import UndefinedObject, WrongState
 from ...engine.offset_commits import committed_lsns
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
+from ..cluster import topic_statements
 from ..cluster.shares import own_partitions
-from ..language import statements as sto
+from ..language import statements as st
 from ..language.position_text import parse_positions
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text
+from .runners import runs
 
 
-def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Values) -> Waiting[Result]:
+@runs(st.CreateBookmark, at_owners=topic_statements.create_bookmark)
+def create_bookmark(session: Context, made: st.CreateBookmark, parameters: Values) -> Waiting[Result]:
     """CREATE BOOKMARK, of a group's committed LSNs, of a map, or of the stream's end."""
     stream = session.names.stream(made.stream.parts, made.stream.position)
     at = None if made.at is None else parse_positions(text(made.at, parameters))
@@ -46,7 +49,7 @@ def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Valu
 
 
 def _lsns(
-    session: Context, stream: Stream, made: sto.CreateBookmark, at: dict[int, int] | None, parameters: Values
+    session: Context, stream: Stream, made: st.CreateBookmark, at: dict[int, int] | None, parameters: Values
 ) -> dict[int, int]:
     if at is not None:
         return at
@@ -65,7 +68,8 @@ def _lsns(
     return {number: min(lsn, end_lsn) for number, lsn in lsns.items()}
 
 
-def drop_bookmark(session: Context, dropped: sto.DropBookmark, parameters: Values) -> Waiting[Result]:
+@runs(st.DropBookmark, at_owners=topic_statements.drop_bookmark)
+def drop_bookmark(session: Context, dropped: st.DropBookmark, parameters: Values) -> Waiting[Result]:
     """DROP BOOKMARK."""
     stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
     if dropped.if_exists and not _there_is(session, stream, dropped.name):

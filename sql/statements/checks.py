@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...engine.catalog.streams import Stream
-from ...engine.checks.check import TOLD_MAX, UNLIKE_COLUMNS, Look
+from ...engine.checks.check import TOLD_MAX, Look
 from ...engine.checks.row_sums import ALTERED, OPENED, VERSION
 from ...engine.errors import WrongObjectType
 from ...engine.table_changes import resync
@@ -11,9 +11,21 @@ from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..results.results import Result
 from ..session_state.context import Context
-from ..session_state.run_text import Values, text_rows
+from ..session_state.run_text import Values
+from .runners import answer, runs
+
+DIFFERENCE_COLUMNS = (
+    ("difference", "VARCHAR"),
+    ("key", "JSON"),
+    ("lsn", "BIGINT"),
+    ("expected", "JSON"),
+    ("found", "JSON"),
+    ("detail", "VARCHAR"),
+    ("table_name", "VARCHAR"),
+)
 
 
+@runs(st.CheckStream, DIFFERENCE_COLUMNS)
 def check_stream(session: Context, asked: st.CheckStream, parameters: Values) -> Waiting[Result]:
     """CHECK STREAM: a row for each difference between a stream and its table; none where they agree."""
     session.block.refuse_within("CHECK STREAM")
@@ -27,9 +39,10 @@ def check_stream(session: Context, asked: st.CheckStream, parameters: Values) ->
         rows += [
             [one.kind, one.key, one.lsn, one.expected, one.found, one.detail, look.table] for one in look.told
         ]
-    return text_rows(UNLIKE_COLUMNS, rows, "CHECK STREAM")
+    return answer(asked, rows)
 
 
+@runs(st.ResyncStream)
 def resync_stream(session: Context, asked: st.ResyncStream, parameters: Values) -> Waiting[Result]:
     """ALTER STREAM ... RESYNC: what differs between a stream and its table becomes events."""
     session.block.refuse_within("ALTER STREAM ... RESYNC")

@@ -31,17 +31,28 @@ from ...engine.schema import LIVE_VIEWS
 from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
+from ..cluster import definitions, topic_statements
 from ..cluster.shares import check_held, check_owned, own_partitions
 from ..language import statements as st
 from ..language.position_text import parse_after, require_one_lsn
 from ..reading.whole_copies import check_copies, create_with_copy
 from ..results.results import Result
 from ..session_state.context import Context
-from ..session_state.run_text import Values, number, text, text_rows, value_of
-from .show import DESCRIBE_COLUMNS, SEEK_COLUMNS
+from ..session_state.run_text import Values, number, text, value_of
+from .runners import answer, runs
+from .show import DESCRIBE_COLUMNS
 from .streams import owner_of_made
 
+SEEK_COLUMNS = (
+    ("partition", "INTEGER"),
+    ("from_lsn", "BIGINT"),
+    ("to_lsn", "BIGINT"),
+    ("events_again", "BIGINT"),
+    ("events_skipped", "BIGINT"),
+)
 
+
+@runs(st.CreateGroup, in_cluster=definitions.create_group)
 def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
     """CREATE CONSUMER GROUP."""
     stream = session.names.stream(made.stream.parts, made.stream.position)
@@ -179,6 +190,7 @@ def _with_writer_lock(session: Context, transaction: Transaction, stream: Stream
     return present_stream(session.database, stream)
 
 
+@runs(st.DropGroup, in_cluster=definitions.drop_group)
 def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
     """DROP CONSUMER GROUP."""
     stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
@@ -219,6 +231,7 @@ def _check_on_park(stream: Stream, on_park: str | None) -> None:
         )
 
 
+@runs(st.SetGroup, in_cluster=definitions.set_group)
 def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... SET (option = value)."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
@@ -247,6 +260,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     return Result.command("ALTER CONSUMER GROUP")
 
 
+@runs(st.SeekGroup, SEEK_COLUMNS, at_owners=topic_statements.seek_group)
 def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... SEEK; answers what has moved, with DRY RUN what would."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
@@ -271,7 +285,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     yield from session.database.commits.wait_readable()
     if asked.dry_run:
         group = session.access.group(stream, name, session.block.transaction)
-        return _moved(plan(session.block.transaction, group))
+        return _moved(asked, plan(session.block.transaction, group))
 
     def work(transaction: Transaction) -> Waiting[list[groups.Shift]]:
         group = session.access.group(stream, name, transaction)
@@ -283,7 +297,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         leave_copy(session.database, transaction, group, _left(session, transaction, group, place, moved))
         return moved
 
-    return _moved((yield from session.block.unit(work)))
+    return _moved(asked, (yield from session.block.unit(work)))
 
 
 def _left(
@@ -304,10 +318,11 @@ def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
     return lambda seeks: session.positions.seeked(key, seeks)
 
 
-def _moved(shifts: list[groups.Shift]) -> Result:
-    return text_rows(SEEK_COLUMNS, [astuple(shift) for shift in shifts], "ALTER CONSUMER GROUP")
+def _moved(asked: st.SeekGroup, shifts: list[groups.Shift]) -> Result:
+    return answer(asked, [astuple(shift) for shift in shifts])
 
 
+@runs(st.Park, at_owners=topic_statements.park_event)
 def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... PARK."""
     reason = None if asked.reason is None else text(asked.reason, parameters)
@@ -327,6 +342,7 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
     return Result.command("ALTER CONSUMER GROUP")
 
 
+@runs(st.Release, at_owners=topic_statements.release_events)
 def release_events(session: Context, asked: st.Release, parameters: Values) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... RELEASE."""
     lsn = None if asked.lsn is None else number(asked.lsn, parameters, "AT")
@@ -360,6 +376,7 @@ def _on_locked_group(
     yield from session.block.unit(work)
 
 
+@runs(st.DescribeGroup, DESCRIBE_COLUMNS)
 def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:
     """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
@@ -389,4 +406,4 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
         rows.append(("owner", session.database.rights.owners.get(item)))
     if stream.topic and session.database.cluster.placement.epoch:
         rows.append(("identity", session.database.identities.of(group.group_id)))
-    return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE CONSUMER GROUP")
+    return answer(asked, rows)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from ...engine.errors import InvalidParameterValue, NotSupported
 from ...engine.notifications import Notification
 from ...engine.waiting import Waiting
+from ..cluster import listing
 from ..language import statements as st
 from ..results.results import Result
 from ..session_state.context import Context
+from .runners import runs
 
 # PostgreSQL's bounds of a NOTIFY.
 CHANNEL_BYTES_MAX = 63
@@ -28,6 +30,7 @@ def _channel(name: str) -> str:
     return name
 
 
+@runs(st.Listen, in_cluster=listing.listen)
 def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) -> Waiting[Result]:
     """LISTEN channel; a stream's name is the stream.
 
@@ -46,6 +49,7 @@ def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) ->
     yield
 
 
+@runs(st.Unlisten)
 def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]) -> Waiting[Result]:
     """UNLISTEN { channel | * }"""
     session.listening.do(
@@ -55,6 +59,7 @@ def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]
     yield
 
 
+@runs(st.Notify)
 def notify(session: Context, node: st.Notify, parameters: tuple[object, ...]) -> Waiting[Result]:
     """NOTIFY channel [, 'payload']; of streams the database itself tells.
 

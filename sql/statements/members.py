@@ -1,4 +1,4 @@
-"""Statements about members: LEAVE CONSUMER GROUP, SHOW MEMBERS, OFFSETS and READ POSITION.
+"""Statements about members: LEAVE CONSUMER GROUP, SHOW MEMBERS and READ POSITION.
 
 Of a topic that is spread over nodes its home knows the members (cluster/membership.py).
 Source: docs/groups.md.
@@ -9,15 +9,19 @@ from __future__ import annotations
 from ...engine.catalog.streams import Group, Stream
 from ...engine.quoting import literal
 from ...engine.waiting import Waiting
-from ..cluster import membership
+from ..cluster import membership, topic_statements
 from ..language import statements as st
 from ..language.position_text import format_positions
 from ..results.results import Result
 from ..session_state.context import Context
-from ..session_state.run_text import Values, text, text_rows
-from .show import POSITION_COLUMNS, show
+from ..session_state.run_text import Values, text
+from .runners import answer, runs
+from .show import show
+
+POSITION_COLUMNS = (("position", "JSON"),)
 
 
+@runs(st.LeaveGroup, at_owners=topic_statements.leave_group)
 def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:
     """LEAVE CONSUMER GROUP: what the member has goes to others, in a transaction at its COMMIT."""
     stream, group = _named(session, asked.stream, asked.group, parameters)
@@ -33,6 +37,7 @@ def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> W
     yield
 
 
+@runs(st.ShowReadPosition, POSITION_COLUMNS, at_owners=topic_statements.show_read_position)
 def show_read_position(session: Context, asked: st.ShowReadPosition, parameters: Values) -> Waiting[Result]:
     """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
     stream, group = _named(session, asked.stream, asked.group, parameters)
@@ -43,10 +48,11 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
         lsns = session.positions.get(key, group.name, seeks).lsns
     else:
         lsns = session.database.members.position(group, stream.partitions, member, seeks).lsns
-    return text_rows(POSITION_COLUMNS, [[format_positions(lsns)]], "SHOW READ POSITION")
+    return answer(asked, [[format_positions(lsns)]])
     yield
 
 
+@runs(st.ShowMembers, at_owners=topic_statements.show_members)
 def show_members(session: Context, asked: st.ShowMembers, parameters: Values) -> Waiting[Result]:
     """SHOW MEMBERS; as the home's share, what another node asks of it."""
     if session.part is not None and session.part.asked is not None:

@@ -1,12 +1,8 @@
-"""SHOW CREATE STREAM: the statement that makes a stream or a topic again. Source: docs/sql.md.
-
-SHOW and DESCRIBE STREAM: rows of the system views; of a cluster, from all nodes that have some of them.
-"""
+"""SHOW of rows of the system views; DESCRIBE and SHOW CREATE STREAM. Source: docs/sql.md, "Streams"."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...engine.catalog import rights
 from ...engine.catalog.streams import (
@@ -18,26 +14,26 @@ from ...engine.catalog.streams import (
     OPERATIONS,
     Stream,
 )
-from ...engine.checks.check import UNLIKE_COLUMNS
 from ...engine.duck.queries import ask_maybe
 from ...engine.duck.table_shape import TableShape
 from ...engine.log.log import EVENT_COLUMNS
 from ...engine.schema import LIVE_VIEWS
 from ...engine.waiting import Waiting
-from ..cluster import listing
+from ..cluster import listing, topic_statements
 from ..cluster.definitions import check_not_making
 from ..cluster.shares import check_held
 from ..language import statements as st
-from ..language import statements as sto
 from ..language.options import Option, Options, Value
-from ..language.render import render_statement
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
-from ..session_state.run_text import Values, text, text_rows
+from ..session_state.run_text import Values, text
+from .runners import Runner, answer, columns_of, runs
 
 CREATE_COLUMNS = (("name", "VARCHAR"), ("create_sql", "VARCHAR"))
+DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
 
 
+@runs(st.ShowCreateStream, CREATE_COLUMNS)
 def show_create(session: Context, asked: st.ShowCreateStream, parameters: object) -> Waiting[Result]:
     """SHOW CREATE STREAM: its name, and the text that makes it again."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
@@ -48,7 +44,7 @@ def show_create(session: Context, asked: st.ShowCreateStream, parameters: object
         session.database.refuse_lost(stream)
         tables = session.database.catalog.tables_of(stream)
         made = as_stream(stream, [captured.shape for captured in tables])
-    return text_rows(CREATE_COLUMNS, [[stream.name, render_statement(made)]], "SHOW CREATE STREAM")
+    return answer(asked, [[stream.name, st.render_statement(made)]])
     yield
 
 
@@ -107,234 +103,53 @@ def _options(values: dict[str, tuple[Value, Value]]) -> Options:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a SHOW answers: columns of a system view, for one stream and perhaps one group.
-
-    Args:
-        where: a condition of its own.
-    """
-
-    view: str
-    columns: tuple[str, ...]
-    tag: str
-    where: str = ""
+def runner(row: st.Row) -> Runner:
+    """The runner of a SHOW whose row names a view, and that has none of its own."""
+    in_cluster = listing.show if row.in_cluster is st.InCluster.ALL_NODES else None
+    at_owners = topic_statements.show_by_partition if row.in_cluster is st.InCluster.OWNERS else None
+    return Runner(show, None, in_cluster, at_owners)
 
 
-SHOWN: dict[type, Shown] = {
-    st.ShowStreams: Shown(
-        "streams",
-        (
-            "schema_name",
-            "stream_name",
-            "table_name",
-            "operations",
-            "partitions",
-            "events",
-            "end_lsn",
-            "comment",
-        ),
-        "SHOW STREAMS",
-        "table_name IS NOT NULL",
-    ),
-    st.ShowPartitions: Shown(
-        "partitions",
-        (
-            "partition",
-            "first_lsn",
-            "last_lsn",
-            "events",
-            "bytes",
-            "buffered_from_lsn",
-            "trimmed_events",
-            "trimmed_through_lsn",
-            "owner",
-            "epoch",
-            "owner_host",
-            "owner_port",
-        ),
-        "SHOW PARTITIONS",
-    ),
-    st.ShowGroups: Shown(
-        "consumer_groups",
-        (
-            "schema_name",
-            "stream_name",
-            "group_name",
-            "start",
-            "on_gap",
-            "session_timeout",
-            "created_at",
-            "lag_events",
-            "members",
-        ),
-        "SHOW CONSUMER GROUPS",
-    ),
-    st.ShowOffsets: Shown(
-        "offsets",
-        (
-            "partition",
-            "committed_lsn",
-            "end_lsn",
-            "lag_events",
-            "lag_seconds",
-            "lag_bytes",
-            "headroom_events",
-            "headroom_seconds",
-            "trimmed_unread",
-            "committed_at",
-            "committed_by",
-            "member",
-        ),
-        "SHOW OFFSETS",
-    ),
-    st.ShowMembers: Shown(
-        "members",
-        (
-            "member_name",
-            "epoch",
-            "partitions",
-            "state",
-            "lag_events",
-            "joined_at",
-            "last_heartbeat",
-            "last_read_at",
-            "last_commit_at",
-            "user_name",
-        ),
-        "SHOW MEMBERS",
-    ),
-    st.ShowParked: Shown(
-        "parked",
-        (
-            "partition",
-            "lsn",
-            "state",
-            "key",
-            "behind",
-            "reason",
-            "parked_at",
-            "parked_by",
-            "op",
-            "before",
-            "after",
-            "commit_time",
-            "txid",
-        ),
-        "SHOW PARKED",
-    ),
-    sto.ShowBookmarks: Shown(
-        "bookmarks",
-        (
-            "schema_name",
-            "stream_name",
-            "bookmark_name",
-            "position",
-            "whole",
-            "events",
-            "trimmed_events",
-            "trimmed",
-            "created_at",
-            "created_by",
-        ),
-        "SHOW BOOKMARKS",
-    ),
-    sto.ShowNodes: Shown("nodes", ("node", "host", "port", "local", "epoch", "connected"), "SHOW NODES"),
-    sto.ShowPlacement: Shown(
-        "placement", ("cluster", "epoch", "topics", "node", "local", "partitions", "places"), "SHOW PLACEMENT"
-    ),
-    sto.ShowCheckpoints: Shown(
-        "checkpoints",
-        (
-            "schema_name",
-            "stream_name",
-            "consumer_name",
-            "group_name",
-            "position_type",
-            "position",
-            "sequence",
-            "watermark",
-            "event_count",
-            "age_seconds",
-        ),
-        "SHOW CHECKPOINTS",
-    ),
-}
-TOPICS = Shown(
-    "streams",
-    ("schema_name", "stream_name", "partitions", "retention", "events", "bytes", "end_lsn", "comment"),
-    "SHOW TOPICS",
-    "table_name IS NULL",
-)
-POSITION_COLUMNS = (("position", "JSON"),)
-SEEK_COLUMNS = (
-    ("partition", "INTEGER"),
-    ("from_lsn", "BIGINT"),
-    ("to_lsn", "BIGINT"),
-    ("events_again", "BIGINT"),
-    ("events_skipped", "BIGINT"),
-)
-INSTALLED_COLUMNS = (("node", "VARCHAR"), ("epoch", "BIGINT"), ("moves", "BIGINT"), ("new", "BOOLEAN"))
-DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
+def shown_columns(asked: st.Statement, session: Context) -> tuple[ResultColumn, ...] | None:
+    """The columns of a statement's answer; None without rows."""
+    row = st.row_of(asked)
+    if row is None or row.view is None:
+        return columns_of(asked)
+    types = dict(LIVE_VIEWS[row.view.name])
+    named = tuple(ResultColumn(name, types[name]) for name in row.view.names)
+    return (*named, listing.NODE) if listing.is_of_all_nodes(session, asked) else named
 
 
-def _shown(statement: st.Statement) -> Shown | None:
-    if isinstance(statement, st.ShowStreams) and statement.topics:
-        return TOPICS
-    return SHOWN.get(type(statement))
-
-
-def shown_columns(statement: st.Statement, session: Context) -> tuple[ResultColumn, ...] | None:
-    """The columns that one of our statements answers with, None without rows."""
-    shown = _shown(statement)
-    if shown is not None:
-        types = dict(LIVE_VIEWS[shown.view])
-        named = tuple(ResultColumn(name, types[name]) for name in shown.columns)
-        return (*named, listing.NODE) if listing.is_of_all_nodes(session, statement) else named
-    own: dict[type, tuple[tuple[str, str], ...]] = {
-        st.ShowReadPosition: POSITION_COLUMNS,
-        st.DescribeStream: DESCRIBE_COLUMNS,
-        st.ShowCreateStream: CREATE_COLUMNS,
-        st.ShowChanges: EVENT_COLUMNS,
-        st.CheckStream: UNLIKE_COLUMNS,
-        st.DescribeGroup: DESCRIBE_COLUMNS,
-        st.SeekGroup: SEEK_COLUMNS,
-        sto.InstallPlacement: INSTALLED_COLUMNS,
-    }
-    columns = own.get(type(statement))
-    return None if columns is None else tuple(ResultColumn(*column) for column in columns)
-
-
+@runs(st.ShowOffsets, at_owners=topic_statements.show_offsets)
+@runs(st.ShowBookmarks, at_owners=topic_statements.show_bookmarks)
+@runs(st.ShowCheckpoints, at_owners=topic_statements.show_checkpoints)
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS, CHECKPOINTS, NODES,
-    PLACEMENT: rows of the views."""
-    shown, columns = _shown(asked), shown_columns(asked, session)
-    assert shown is not None and columns is not None
-    where = [shown.where] if shown.where else []
-    values: list[object] = []
+    """Run a SHOW whose row names a view: the rows of the view, filtered by the fields of the statement.
+
+    These are `stream`, `group`, and `like`, a pattern for the stream's name.
+    """
+    row, columns = st.row_of(asked), shown_columns(asked, session)
+    assert row is not None and row.view is not None and columns is not None
     stream = _stream_of(session, asked)
+    filters: dict[str, object] = {}
     if stream is not None:
-        where += ["schema_name = $1", "stream_name = $2"]
-        values += [stream.schema, stream.name]
-    if isinstance(asked, st.ShowOffsets | st.ShowMembers | st.ShowParked):
+        filters |= {"schema_name =": stream.schema, "stream_name =": stream.name}
+    if (group_name := getattr(asked, "group", None)) is not None:
         assert stream is not None
-        group = session.access.group(stream, text(asked.group, parameters), None, use=False)
-        where.append("group_name = $3")
-        values.append(group.name)
-    if isinstance(asked, st.ShowStreams) and asked.like is not None:
-        where.append("stream_name ILIKE $1")
-        values.append(asked.like)
-    if stream is not None and isinstance(asked, BY_PARTITION):
+        group = session.access.group(stream, text(group_name, parameters), None, use=False)
+        filters["group_name ="] = group.name
+    if (like := getattr(asked, "like", None)) is not None:
+        filters["stream_name ILIKE"] = like
+    if stream is not None and row.in_cluster is st.InCluster.OWNERS:
+        # Partitions that are on their way to this node are not passed over.
         check_held(session, stream)
     yield from session.database.commits.wait_readable()
+    where = [row.view.where] if row.view.where else []
+    where += [f"{condition} ${number}" for number, condition in enumerate(filters, 1)]
     condition = f" WHERE {' AND '.join(where)}" if where else ""
-    sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
-    table = session.meta.sql(sql, params=values or None).to_arrow_table()
-    return table_result(columns, table, lambda _: shown.tag)
-
-
-# What has a row for each partition: those that are on their way to this node are not passed over.
-BY_PARTITION = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
+    sql = f"SELECT {row.view.columns} FROM ducktail.{row.view.name}{condition}"
+    table = session.meta.sql(sql, params=list(filters.values()) or None).to_arrow_table()
+    return table_result(columns, table, lambda _: row.tag)
 
 
 def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
@@ -342,6 +157,7 @@ def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
     return None if name is None else session.names.stream(name.parts, name.position)
 
 
+@runs(st.DescribeStream, DESCRIBE_COLUMNS)
 def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:
     """DESCRIBE STREAM: its definition, a property a row."""
     check_not_making(session, asked.stream)
@@ -365,4 +181,4 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
         rows.append(["retention_us", None if kept_us is None else str(kept_us)])
         item = rights.relation(stream.schema, stream.name)
         rows.append(["owner", session.database.rights.owners.get(item)])
-    return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE STREAM")
+    return answer(asked, rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.streams import Stream
 from ...engine.errors import WrongObjectType, WrongState
+from ...engine.log.log import EVENT_COLUMNS
 from ...engine.log.schema_versions import shown_table
 from ...engine.quoting import ident, literal
 from ...engine.waiting import Waiting
@@ -20,8 +21,10 @@ from ..rights.reach import no_table
 from ..session_state.context import Context
 from ..session_state.run_text import Values, number, value_of
 from .groups import timestamp_us
+from .runners import runs
 
 
+@runs(st.ShowChanges, EVENT_COLUMNS)
 def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:
     """SHOW CHANGES FOR t [SINCE ...] [LIMIT n]: the retained events of a table, oldest first."""
     captured, stream = _found(session, asked.table)

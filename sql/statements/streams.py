@@ -27,16 +27,19 @@ from ...engine.errors import (
 )
 from ...engine.quoting import fold, folded_sql
 from ...engine.waiting import Waiting
+from ..cluster import definitions
 from ..language import statements as st
 from ..language.options import COMPACTED, INTERVALS, Options
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.names import Key
 from ..session_state.run_text import Values
+from .runners import runs
 
 T = TypeVar("T")
 
 
+@runs(st.CreateStream, in_cluster=definitions.create_stream)
 def create_stream(session: Context, made: st.CreateStream, parameters: Values) -> Waiting[Result]:
     """CREATE STREAM."""
     session.block.refuse_within("CREATE STREAM")
@@ -114,6 +117,7 @@ def _captured_key(session: Context, table: st.Name) -> Key:
     return key
 
 
+@runs(st.CreateTopic, in_cluster=definitions.create_topic)
 def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> Waiting[Result]:
     """CREATE TOPIC."""
     session.block.refuse_within("CREATE TOPIC")
@@ -228,6 +232,8 @@ def _word(topic: bool) -> str:
     return "TOPIC" if topic else "STREAM"
 
 
+@runs(st.SetStream)
+@runs(st.SetTopic, in_cluster=definitions.change_topic)
 def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... SET (option = value)."""
     tag = f"ALTER {_word(asked.topic)}"
@@ -249,6 +255,8 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
     return Result.command(tag)
 
 
+@runs(st.CommentOnStream)
+@runs(st.CommentOnTopic, in_cluster=definitions.change_topic)
 def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: Values) -> Waiting[Result]:
     """COMMENT ON { STREAM | TOPIC } ... IS."""
     session.block.refuse_within(f"COMMENT ON {_word(asked.topic)}")
@@ -259,6 +267,8 @@ def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: V
     return Result.command("COMMENT")
 
 
+@runs(st.RenameStream, in_cluster=definitions.rename_stream)
+@runs(st.RenameTopic, in_cluster=definitions.change_topic)
 def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... RENAME TO."""
     tag = f"ALTER {_word(asked.topic)}"
@@ -270,6 +280,8 @@ def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) 
     return Result.command(tag)
 
 
+@runs(st.DropStream)
+@runs(st.DropTopic, in_cluster=definitions.drop_topic)
 def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:
     """DROP { STREAM | TOPIC }."""
     word = _word(dropped.topic)

@@ -35,9 +35,10 @@ from ...engine.quoting import fold
 from ...engine.transactions.transaction import CommitStep, Transaction
 from ...engine.waiting import Waiting
 from ..language import statements as st
-from ..language.statements import PRIVILEGES, AlterUser, CreateUser, DropUser, Grant, Revoke
+from ..language.statements import PRIVILEGES
 from ..results.results import Result
 from ..session_state.context import Context
+from .runners import runs
 
 Values = tuple[object, ...]
 # What may be given on each kind of thing.
@@ -98,7 +99,8 @@ def _user(rights: r.Rights, name: str) -> r.User:
     return user
 
 
-def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiting[Result]:
+@runs(st.CreateUser)
+def create_user(session: Context, made: st.CreateUser, parameters: Values) -> Waiting[Result]:
     """CREATE USER u PASSWORD '...' [SUPERUSER]."""
     session.access.require_superuser("create a user")
     _own_users(session, "CREATE USER")
@@ -123,7 +125,8 @@ def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiti
     return Result.command("CREATE USER")
 
 
-def alter_user(session: Context, asked: AlterUser, parameters: Values) -> Waiting[Result]:
+@runs(st.AlterUser)
+def alter_user(session: Context, asked: st.AlterUser, parameters: Values) -> Waiting[Result]:
     """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; everybody may set his own
     password."""
     _own_users(session, "ALTER USER")
@@ -179,7 +182,8 @@ def _keep_one(rights: r.Rights, user: r.User) -> None:
         raise WrongState(f'user "{user.name}" is the last superuser')
 
 
-def drop_user(session: Context, dropped: DropUser, parameters: Values) -> Waiting[Result]:
+@runs(st.DropUser)
+def drop_user(session: Context, dropped: st.DropUser, parameters: Values) -> Waiting[Result]:
     """DROP USER [IF EXISTS] u."""
     session.access.require_superuser("drop users")
     _own_users(session, "DROP USER")
@@ -224,20 +228,22 @@ def _shown(item: r.Item) -> str:
     return f'"{item.schema}.{item.name}"'
 
 
-def grant(session: Context, asked: Grant, parameters: Values) -> Waiting[Result]:
+@runs(st.Grant)
+def grant(session: Context, asked: st.Grant, parameters: Values) -> Waiting[Result]:
     """GRANT privileges ON thing TO u."""
     yield from _change(session, asked, lambda present, given: present | given)
     return Result.command("GRANT")
 
 
-def revoke(session: Context, asked: Revoke, parameters: Values) -> Waiting[Result]:
+@runs(st.Revoke)
+def revoke(session: Context, asked: st.Revoke, parameters: Values) -> Waiting[Result]:
     """REVOKE privileges ON thing FROM u."""
     yield from _change(session, asked, lambda present, given: present - given)
     return Result.command("REVOKE")
 
 
 def _change(
-    session: Context, asked: Grant, new: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
+    session: Context, asked: st.Grant, new: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
 ) -> Waiting[None]:
     if session.block.begun:
         session.block.touched()
@@ -264,7 +270,7 @@ def _change(
     yield from _write(session, changes, last)
 
 
-def _judged(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str], int]:
+def _judged(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str], int]:
     """The thing, the privileges that are given on it, and its identity (0 for what DuckDB has not).
 
     Raises:
@@ -292,7 +298,7 @@ def _judged(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str], int
     return item, given, 0 if found is None else found.oid
 
 
-def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
+def _target(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str]]:
     """The thing that rights are given on, and which there are.
 
     Raises:

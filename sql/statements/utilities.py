@@ -21,17 +21,19 @@ from ...engine.quoting import fold
 from ...engine.system_views import pipelines
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
-from ..language import statements as sto
-from ..language.statements import InstallPlacement
+from ..language import statements as st
 from ..results.results import Result
 from ..session_state.context import Context
-from ..session_state.run_text import Values, text, text_rows
+from ..session_state.run_text import Values, text
 from ..session_state.statement import ParsedStatement
+from .runners import answer, runs
 from .set_and_show import set_variable
-from .show import INSTALLED_COLUMNS
+
+INSTALLED_COLUMNS = (("node", "VARCHAR"), ("epoch", "BIGINT"), ("moves", "BIGINT"), ("new", "BOOLEAN"))
 
 
-def install_placement(session: Context, asked: InstallPlacement, parameters: Values) -> Waiting[Result]:
+@runs(st.InstallPlacement, INSTALLED_COLUMNS)
+def install_placement(session: Context, asked: st.InstallPlacement, parameters: Values) -> Waiting[Result]:
     """INSTALL PLACEMENT 'text'."""
     session.access.require_superuser("install a placement")
     session.block.refuse_within("INSTALL PLACEMENT")
@@ -41,10 +43,11 @@ def install_placement(session: Context, asked: InstallPlacement, parameters: Val
         for told in learning.result().told():
             session.notices.add(told, severity="WARNING", sqlstate="01000")
     node = session.database.placement.local.name
-    return text_rows(INSTALLED_COLUMNS, [[node, done.epoch, done.moves, done.new]], "INSTALL PLACEMENT")
+    return answer(asked, [[node, done.epoch, done.moves, done.new]])
 
 
-def report_pipeline(session: Context, asked: sto.ReportPipeline, parameters: Values) -> Waiting[Result]:
+@runs(st.ReportPipeline)
+def report_pipeline(session: Context, asked: st.ReportPipeline, parameters: Values) -> Waiting[Result]:
     """REPORT PIPELINE 'name' AS '{...}'."""
     report = pipelines.read_report(text(asked.pipeline, parameters), text(asked.state, parameters))
 

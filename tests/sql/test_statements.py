@@ -17,13 +17,13 @@ from ducktail.engine.errors import (
     SyntaxError_,
     UndefinedParameter,
 )
-from ducktail.sql.language import statements as other
 from ducktail.sql.language import statements as st
-from ducktail.sql.language.openings import OPENINGS
+from ducktail.sql.language.options import Option, Options
 from ducktail.sql.language.parse import Query, has_scan, parameter_types, parse
 from ducktail.sql.language.position_text import format_positions, parse_after, parse_positions
-from ducktail.sql.language.render import render_statement
+from ducktail.sql.language.statements import OPENINGS, render_statement
 from ducktail.sql.read_shape.shape import shapes_of
+from ducktail.sql.statements.runners import RUNNERS
 from ducktail.sql.text.units import BYTES_MAX, INTERVAL_MS_MAX, parse_bytes, parse_interval_ms
 
 
@@ -32,6 +32,7 @@ def name(*parts: str) -> st.Name:
 
 
 P = st.Parameter
+RETAINED = Options((Option("retention", 86_400_000),))
 
 STATEMENTS: dict[str, st.Statement] = {
     "CREATE STREAM s ON t": st.CreateStream(name("s"), (name("t"),)),
@@ -57,49 +58,52 @@ STATEMENTS: dict[str, st.Statement] = {
     "CREATE STREAM s ON ALL TABLES IN SCHEMA n": st.CreateStream(name("s"), (), name("n")),
     "CREATE TOPIC IF NOT EXISTS s": st.CreateTopic(name("s"), if_not_exists=True),
     "ALTER STREAM s RENAME TO s2": st.RenameStream(name("s"), "s2"),
-    "ALTER TOPIC s RENAME TO s2": st.RenameStream(name("s"), "s2", topic=True),
+    "ALTER TOPIC s RENAME TO s2": st.RenameTopic(name("s"), "s2"),
+    "ALTER STREAM s SET (retention = '1 day')": st.SetStream(name("s"), RETAINED),
+    "ALTER TOPIC s SET (retention = '1 day')": st.SetTopic(name("s"), RETAINED),
+    "ALTER CONSUMER GROUP g ON s SET (on_gap = 'error')": st.SetGroup(
+        "g", name("s"), Options((Option("on_gap", "error"),))
+    ),
     "ALTER STREAM s RESYNC": st.ResyncStream(name("s")),
     "COMMENT ON STREAM s IS 'it''s'": st.CommentOnStream(name("s"), "it's"),
-    "COMMENT ON TOPIC s IS NULL": st.CommentOnStream(name("s"), None, topic=True),
+    "COMMENT ON TOPIC s IS NULL": st.CommentOnTopic(name("s"), None),
     "DROP STREAM s": st.DropStream(name("s")),
     "DROP CHANGE STREAM IF EXISTS s CASCADE": st.DropStream(name("s"), if_exists=True, cascade=True),
-    "DROP TOPIC s": st.DropStream(name("s"), topic=True),
+    "DROP TOPIC s": st.DropTopic(name("s")),
     "SHOW STREAMS": st.ShowStreams(),
     "SHOW CHANGE STREAMS LIKE 'a%'": st.ShowStreams(like="a%"),
-    "SHOW TOPICS": st.ShowStreams(topics=True),
+    "SHOW TOPICS": st.ShowTopics(),
     "SHOW PARTITIONS ON s": st.ShowPartitions(name("s")),
     "SHOW CREATE STREAM s": st.ShowCreateStream(name("s")),
     "DESCRIBE STREAM stream": st.DescribeStream(name("stream")),
     "CHECK STREAM s": st.CheckStream(name("s")),
     "SHOW CHANGES FOR t SINCE '2024-01-01' LIMIT $1": st.ShowChanges(name("t"), "2024-01-01", P(1)),
     "SHOW CHANGES FOR t SINCE 500": st.ShowChanges(name("t"), 500),
-    "LISTEN s": other.Listen("s"),
-    "UNLISTEN *": other.Unlisten(None),
-    "LISTEN Upper": other.Listen("upper"),
-    'LISTEN "Upper"': other.Listen("Upper"),
-    "NOTIFY c": other.Notify("c", ""),
-    "NOTIFY c, 'it''s'": other.Notify("c", "it's"),
-    "UNLISTEN s": other.Unlisten("s"),
-    "PUBLISH TO s 'payload'": other.Publish(name("s"), st.Fragment("'payload'")),
-    "PUBLISH INTO s KEY 'a' || 'b' HEADERS '{}' 'payload'": other.Publish(
+    "LISTEN s": st.Listen("s"),
+    "UNLISTEN *": st.Unlisten(None),
+    "LISTEN Upper": st.Listen("upper"),
+    'LISTEN "Upper"': st.Listen("Upper"),
+    "NOTIFY c": st.Notify("c", ""),
+    "NOTIFY c, 'it''s'": st.Notify("c", "it's"),
+    "UNLISTEN s": st.Unlisten("s"),
+    "PUBLISH TO s 'payload'": st.Publish(name("s"), st.Fragment("'payload'")),
+    "PUBLISH INTO s KEY 'a' || 'b' HEADERS '{}' 'payload'": st.Publish(
         name("s"), st.Fragment("'payload'"), "value", st.Fragment("'a' || 'b'"), st.Fragment("'{}'")
     ),
-    "PUBLISH TO s VALUES ('a'), ('b')": other.Publish(
-        name("s"), st.Fragment("VALUES ('a'), ('b')"), "values"
-    ),
-    "PUBLISH TO s 'p' WITH (sequence = 7, producer = 'x')": other.Publish(
+    "PUBLISH TO s VALUES ('a'), ('b')": st.Publish(name("s"), st.Fragment("VALUES ('a'), ('b')"), "values"),
+    "PUBLISH TO s 'p' WITH (sequence = 7, producer = 'x')": st.Publish(
         name("s"), st.Fragment("'p'"), producer="x", sequence=7
     ),
-    "PUBLISH TO s KEY $1 HEADERS $2 || $3 $4": other.Publish(
+    "PUBLISH TO s KEY $1 HEADERS $2 || $3 $4": st.Publish(
         name("s"), st.Fragment("$4"), "value", st.Fragment("$1"), st.Fragment("$2 || $3")
     ),
-    "PUBLISH TO s WITH a AS (SELECT 1) SELECT * FROM a WITH (producer = 'p', sequence = 1)": other.Publish(
+    "PUBLISH TO s WITH a AS (SELECT 1) SELECT * FROM a WITH (producer = 'p', sequence = 1)": st.Publish(
         name("s"), st.Fragment("WITH a AS (SELECT 1) SELECT * FROM a"), "select", producer="p", sequence=1
     ),
-    "PUBLISH TO s $1 WITH (producer = $2, sequence = $3)": other.Publish(
+    "PUBLISH TO s $1 WITH (producer = $2, sequence = $3)": st.Publish(
         name("s"), st.Fragment("$1"), producer=P(2), sequence=P(3)
     ),
-    "PUBLISH TO s SELECT x FROM t": other.Publish(name("s"), st.Fragment("SELECT x FROM t"), "select"),
+    "PUBLISH TO s SELECT x FROM t": st.Publish(name("s"), st.Fragment("SELECT x FROM t"), "select"),
     "CREATE CONSUMER GROUP g ON s": st.CreateGroup("g", name("s")),
     "CREATE CONSUMER GROUP IF NOT EXISTS 'my group' ON s START LATEST": st.CreateGroup(
         "my group", name("s"), st.Place("latest"), if_not_exists=True
@@ -137,23 +141,23 @@ STATEMENTS: dict[str, st.Statement] = {
     "COMMIT OFFSETS ON s CONSUMER GROUP g": st.CommitOffsets(name("s"), "g"),
     "COMMIT OFFSETS AT '{\"0\": 17}' ON s CONSUMER GROUP 'g'": st.CommitOffsets(name("s"), "g", '{"0": 17}'),
     "COMMIT OFFSETS AT ? ON s CONSUMER GROUP ?": st.CommitOffsets(name("s"), P(2), P(1)),
-    "CREATE BOOKMARK b ON s": other.CreateBookmark("b", name("s")),
-    "CREATE BOOKMARK b ON s CONSUMER GROUP g": other.CreateBookmark("b", name("s"), "g"),
-    "CREATE BOOKMARK b ON s AT '{\"0\": 1}'": other.CreateBookmark("b", name("s"), at='{"0": 1}'),
-    "DROP BOOKMARK b ON s": other.DropBookmark("b", name("s")),
-    "SHOW BOOKMARKS ON s": other.ShowBookmarks(name("s")),
-    "SHOW CHECKPOINTS": other.ShowCheckpoints(),
-    "SHOW NODES": other.ShowNodes(),
-    "SHOW PLACEMENT": other.ShowPlacement(),
-    "INSTALL PLACEMENT 'epoch = 1'": other.InstallPlacement("epoch = 1"),
-    "REPORT PIPELINE 'p' AS '{}'": other.ReportPipeline("p", "{}"),
-    "CREATE USER u PASSWORD 'secret' SUPERUSER": other.CreateUser("u", "secret", superuser=True),
-    "ALTER USER u NOSUPERUSER": other.AlterUser("u", superuser=False),
-    "ALTER USER u RENAME TO v": other.AlterUser("u", new="v"),
-    "DROP USER u": other.DropUser("u"),
-    "GRANT CONSUME, SELECT ON s TO u": other.Grant(("select", "consume"), "relation", name("s"), "u"),
-    "GRANT ALL ON DATABASE TO u": other.Grant(other.PRIVILEGES, "database", None, "u"),
-    "REVOKE CREATE ON SCHEMA n FROM u": other.Revoke(("create",), "schema", name("n"), "u"),
+    "CREATE BOOKMARK b ON s": st.CreateBookmark("b", name("s")),
+    "CREATE BOOKMARK b ON s CONSUMER GROUP g": st.CreateBookmark("b", name("s"), "g"),
+    "CREATE BOOKMARK b ON s AT '{\"0\": 1}'": st.CreateBookmark("b", name("s"), at='{"0": 1}'),
+    "DROP BOOKMARK b ON s": st.DropBookmark("b", name("s")),
+    "SHOW BOOKMARKS ON s": st.ShowBookmarks(name("s")),
+    "SHOW CHECKPOINTS": st.ShowCheckpoints(),
+    "SHOW NODES": st.ShowNodes(),
+    "SHOW PLACEMENT": st.ShowPlacement(),
+    "INSTALL PLACEMENT 'epoch = 1'": st.InstallPlacement("epoch = 1"),
+    "REPORT PIPELINE 'p' AS '{}'": st.ReportPipeline("p", "{}"),
+    "CREATE USER u PASSWORD 'secret' SUPERUSER": st.CreateUser("u", "secret", superuser=True),
+    "ALTER USER u NOSUPERUSER": st.AlterUser("u", superuser=False),
+    "ALTER USER u RENAME TO v": st.AlterUser("u", new="v"),
+    "DROP USER u": st.DropUser("u"),
+    "GRANT CONSUME, SELECT ON s TO u": st.Grant(("select", "consume"), "relation", name("s"), "u"),
+    "GRANT ALL ON DATABASE TO u": st.Grant(st.PRIVILEGES, "database", None, "u"),
+    "REVOKE CREATE ON SCHEMA n FROM u": st.Revoke(("create",), "schema", name("n"), "u"),
 }
 
 
@@ -175,6 +179,17 @@ def test_every_opening_has_a_statement_here() -> None:
         if "CHANGE" in words or words[-1] == "ROLE" or words == ("SHOW", "CREATE", "TOPIC"):
             continue
         assert any(found[: len(words)] == words for found in first_words), words
+
+
+def test_every_statement_is_here() -> None:
+    assert {type(statement) for statement in STATEMENTS.values()} == {row.node for row in st.ROWS}
+
+
+@pytest.mark.parametrize("row", st.ROWS, ids=lambda row: row.node.__name__)
+def test_every_statement_has_a_runner(row: st.Row) -> None:
+    # A PUBLISH is run as an INSERT.
+    assert row.node in RUNNERS or row.view is not None or row.node is st.Publish
+    assert all(OPENINGS[words].grammar is row.grammar for words in row.openings)
 
 
 def test_options() -> None:

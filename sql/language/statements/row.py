@@ -1,0 +1,163 @@
+"""A statement of the language as one row of a table: its words, its grammar, its text and its rules.
+
+The files of this folder hold the rows, each beside its node class and its grammar function; `table.py` puts
+the rows together. The rest of `sql` reads from the row whatever it has to know of a statement before it runs:
+the classifier the opening words, the parser the grammar, rights the `Right`, read-only transactions the
+`Effect`, a cluster the `InCluster`. The function that runs a statement stands in `sql/statements/`.
+Source: docs/design/sql.md, "A statement is one row".
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..grammar import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The base of all node classes.
+
+    A field that may be given as a parameter is a `Scalar`: an int, a str, or `Parameter(n)` for `$n`; the
+    session puts the parameter's value in its place when it runs the statement. Names keep their case, and
+    the engine compares them without it. Positions are in characters of the statement's text: `position`
+    counts from 1 (as errors do, 0 is unknown), `start` and `end` from 0, half open. A field `stream`,
+    `name` or `topic` that is a `Name` is that of a stream or topic.
+    """
+
+
+class Right(enum.Enum):
+    """The right that a user needs who is no superuser; `sql/rights/permission.py` has the rules."""
+
+    SUPERUSER = "only superusers may run it"
+    CHECKED_BY_RUNNER = "its runner looks names up for the session, or checks the right itself"
+    CREATE_STREAM = "ownership of the tables, CREATE on the schema of the stream"
+    CREATE_TOPIC = "CREATE on the schema of the topic"
+    OWNER = "ownership of the stream or topic"
+    CONSUME = "CONSUME on the stream or topic"
+    PUBLISH = "that of the INSERT as which it is run"
+
+
+class Effect(enum.Enum):
+    """What a statement changes.
+
+    A READ ONLY transaction allows what writes nothing. A statement that only reads is sent to another node
+    again after a broken connection, and is allowed there in a transaction block.
+    """
+
+    READS = "nothing"
+    TRANSIENT = "nothing that is stored: members, notifications"
+    WRITES = "the database"
+
+
+class InCluster(enum.Enum):
+    """The nodes on which a statement runs.
+
+    A topic may have partitions on several nodes. Where a statement names one, its runner asks the owners,
+    except for `OWNERS`, which the runner of all SHOWs asks.
+    """
+
+    ENTRY_NODE = "the node that receives it"
+    OWNER = "the node that has the stream"
+    OWNERS = "as OWNER; each owner of a topic shows its own partitions"
+    ALL_NODES = "without the name of a stream all nodes, with a column `node`; else as OWNER"
+    ENTRY_NODE_FOR_TOPICS = "for a topic the node that receives it, whoever owns it; else as OWNER"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The rows of a SHOW: columns of a system view, for the stream and the group that the statement names.
+
+    Args:
+        name: of a view in the schema `ducktail`.
+        columns: names of its columns, with commas between them.
+        where: a condition on its rows.
+    """
+
+    name: str
+    columns: str
+    where: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return self.columns.split(", ")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the front end knows of a statement.
+
+    Args:
+        node: the class of what its text is parsed to.
+        words: the opening words; `[ ]` is optional, a comma stands between alternatives. Several statements
+            may have the same opening words, and then the same grammar.
+        grammar: reads what stands behind the opening words; None where nothing does.
+        form: the help line, which a syntax error without a hint of its own gets.
+        sql: the statement as a text that parses to the same node; None: the opening words.
+        view: of a SHOW that answers with rows of a system view, and so needs no runner of its own.
+        tag: the command tag, if it is not the opening words.
+        verb: what errors call it, if not by the opening words.
+        heading: its heading in docs/sql.md, if that is not the tag.
+        needs_name: a name must follow the opening words, which are something else without one.
+    """
+
+    node: type[Statement]
+    words: str
+    right: Right
+    effect: Effect
+    in_cluster: InCluster
+    grammar: Callable[[Grammar], Statement] | None = None
+    form: str = ""
+    sql: Callable[[Any], str] | None = None
+    view: View | None = None
+    tag: str = ""
+    verb: str = ""
+    heading: str = ""
+    needs_name: bool = False
+
+    def __post_init__(self) -> None:
+        words = canonical(next(expansions(self.words)))
+        self._default("form", words)
+        self._default("tag", words.removesuffix(" ON").removesuffix(" FOR"))
+        self._default("heading", self.tag)
+
+    def _default(self, name: str, value: str) -> None:
+        if not getattr(self, name):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def openings(self) -> dict[tuple[str, ...], str]:
+        """Each spelling of the opening words, and the verb under which errors mention it."""
+        return {words: self.verb or canonical(words) for words in expansions(self.words)}
+
+    def parse(self, g: Grammar) -> Statement:
+        """Read the statement behind its opening words."""
+        return self.node() if self.grammar is None else self.grammar(g)
+
+    def render(self, statement: Statement) -> str:
+        """A statement of this row as SQL."""
+        return self.form if self.sql is None else self.sql(statement)
+
+
+def expansions(pattern: str) -> Iterator[tuple[str, ...]]:
+    """All word sequences of a pattern of opening words; that without its optional words comes first.
+
+    >>> [" ".join(words) for words in expansions("SHOW [CHANGE] STREAMS, SHOW TOPICS")]
+    ['SHOW STREAMS', 'SHOW CHANGE STREAMS', 'SHOW TOPICS']
+    """
+    for alternative in pattern.split(", "):
+        parts = alternative.split()
+        choices = [[(), (part[1:-1],)] if part.startswith("[") else [(part,)] for part in parts]
+        for chosen in itertools.product(*choices):
+            yield tuple(itertools.chain.from_iterable(chosen))
+
+
+def canonical(words: tuple[str, ...]) -> str:
+    """The opening without its optional words: CREATE OR REPLACE CHANGE STREAM is CREATE STREAM."""
+    return " ".join(words).replace("CHANGE STREAM", "STREAM").replace(" OR REPLACE", "")

@@ -1,0 +1,65 @@
+"""The table of all statements of the language: by opening words, and by node class."""
+
+from __future__ import annotations
+
+from ..grammar import Grammar
+from . import (
+    bookmarks,
+    cluster,
+    groups,
+    notifications,
+    offsets,
+    pipelines,
+    publishing,
+    streams,
+    topics,
+    users,
+)
+from .row import Row, Statement
+
+ROWS: tuple[Row, ...] = (
+    *streams.ROWS,
+    *topics.ROWS,
+    *publishing.ROWS,
+    *groups.ROWS,
+    *offsets.ROWS,
+    *bookmarks.ROWS,
+    *pipelines.ROWS,
+    *users.ROWS,
+    *cluster.ROWS,
+    *notifications.ROWS,
+)
+
+_BY_NODE: dict[type, Row] = {row.node: row for row in ROWS}
+# Of statements with the same opening words the first row has the grammar.
+OPENINGS: dict[tuple[str, ...], Row] = {words: row for row in reversed(ROWS) for words in row.openings}
+_WORDS_MAX = max(len(words) for words in OPENINGS)
+
+
+def row_of(node: object) -> Row | None:
+    """The row of a statement; None for what is no statement of the language."""
+    return _BY_NODE.get(type(node))
+
+
+def render_statement(statement: Statement) -> str:
+    """A statement as SQL: the text parses to the same value."""
+    return _BY_NODE[type(statement)].render(statement)
+
+
+def find_opening(g: Grammar) -> Row | None:
+    """Take the opening words of a statement; None, with nothing taken, where none stand.
+
+    `DESCRIBE stream` alone describes a table of that name.
+    """
+    start = g.index
+    kinds = [g.peek(ahead) for ahead in range(_WORDS_MAX)]
+    for count in range(_WORDS_MAX, 0, -1):
+        row = OPENINGS.get(tuple(kinds[:count]))
+        if row is None:
+            continue
+        g.index += count
+        if row.needs_name and not g.is_name_ahead():
+            g.index = start
+            continue
+        return row
+    return None

@@ -1,0 +1,93 @@
+"""The functions that run the statements of the language, by node class.
+
+`@runs(NodeClass)` before a function makes it the runner of these statements. A SHOW whose row names a view
+needs no runner of its own: `show.runner` has one. Source: docs/design/sql.md, "A statement is one row".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...engine.waiting import Waiting
+from ..cluster import offset_shares, shares
+from ..language import statements as st
+from ..reading import commit_offsets
+from ..results.results import Result, ResultColumn
+from ..session_state.context import Context
+from ..session_state.run_text import Values, text_rows
+
+Columns = Sequence[tuple[str, str]]
+# Called with the session, the statement and the values of its parameters.
+Run = Callable[..., Waiting[Result]]
+# Called with the session, the topic, the owners of its partitions, the statement and the values.
+RunAtOwners = Callable[..., Waiting[Result | None]]
+RunT = TypeVar("RunT", bound=Run)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The runner of a statement.
+
+    Args:
+        run: runs it on this node.
+        columns: of its answer, name and DuckDB type; None without rows.
+        in_cluster: runs it in a cluster instead; it is given `run` as well.
+        at_owners: runs it on a topic with several owners; None is its answer if only this node has to.
+    """
+
+    run: Run
+    columns: Columns | None = None
+    in_cluster: Run | None = None
+    at_owners: RunAtOwners | None = None
+
+    def start(self, session: Context, node: st.Statement, parameters: Values) -> Waiting[Result]:
+        """Run a statement."""
+        if self.in_cluster is not None and shares.in_cluster(session):
+            return (yield from self.in_cluster(session, node, parameters, self.run))
+        if self.at_owners is not None and (name := getattr(node, "stream", None)) is not None:
+            topic = session.names.find_stream(name.parts)
+            owners = None if topic is None else shares.spread(session, topic)
+            if owners is not None:
+                done = yield from self.at_owners(session, topic, owners, node, parameters)
+                if done is not None:
+                    return done
+        return (yield from self.run(session, node, parameters))
+
+
+# The commits of offsets run in `reading`, with the scans whose positions they commit.
+RUNNERS: dict[type[st.Statement], Runner] = {
+    st.CommitOffset: Runner(commit_offsets.commit_offset, at_owners=offset_shares.commit_offsets),
+    st.CommitOffsets: Runner(commit_offsets.commit_offsets, at_owners=offset_shares.commit_offsets),
+}
+
+
+def runs(
+    node: type[st.Statement],
+    columns: Columns | None = None,
+    in_cluster: Run | None = None,
+    at_owners: RunAtOwners | None = None,
+) -> Callable[[RunT], RunT]:
+    """Make a function the runner of the statements of a node class."""
+
+    def register(run: RunT) -> RunT:
+        assert node not in RUNNERS, node
+        RUNNERS[node] = Runner(run, columns, in_cluster, at_owners)
+        return run
+
+    return register
+
+
+def answer(asked: st.Statement, rows: Sequence[Sequence[object]]) -> Result:
+    """The rows of a statement as its result, under its columns and its command tag."""
+    columns, row = RUNNERS[type(asked)].columns, st.row_of(asked)
+    assert columns is not None and row is not None
+    return text_rows(columns, rows, row.tag)
+
+
+def columns_of(asked: st.Statement) -> tuple[ResultColumn, ...] | None:
+    """The columns of a statement's answer; None without rows."""
+    runner = RUNNERS.get(type(asked))
+    columns = None if runner is None else runner.columns
+    return None if columns is None else tuple(ResultColumn(*column) for column in columns)
