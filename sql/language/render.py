@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...engine.quoting import ident, literal
-from ...engine.values.durations import interval_text
+from ...engine.values.dates_times import duration_text
 from .options import INTERVALS, RULES, Option, Options, Value
 from .statements import (
     AlterUser,
@@ -126,7 +126,7 @@ def _option_value(name: str, value: Value) -> str:
         return "'none'"
     if name in _INTERVALS:
         assert isinstance(value, int)
-        return literal(interval_text(value * 1000))
+        return literal(duration_text(value * 1000))
     return literal(value) if isinstance(value, str) else str(value)
 
 
