@@ -45,6 +45,20 @@ def fold(name: str) -> str:
     return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
+def select_from(query: str, projection: str, columns: int) -> str:
+    """A SELECT of a projection over a query's columns, which it names c0, c1, ...
+
+    Args:
+        query: one SELECT (or what may stand in FROM's parentheses), without a semicolon.
+
+    >>> select_from("SELECT 1", "c0::VARCHAR", 1).splitlines()
+    ['SELECT c0::VARCHAR FROM (SELECT 1', ') AS __ducktail_result(c0)']
+    """
+    names = ", ".join(f"c{place}" for place in range(columns))
+    # The line break ends a comment at the query's end.
+    return f"SELECT {projection} FROM ({query}\n) AS __ducktail_result({names})"
+
+
 def folded_sql(expression: str) -> str:
     """SQL that folds the value of an SQL expression as `fold` does; SQL's own lower() folds all of Unicode.
 

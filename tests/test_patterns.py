@@ -33,9 +33,9 @@ GROWTH_MAX = 9.0
 
 # Pattern -> why it may take longer on what it is not given.
 BOUNDED = {
-    "engine.checkpoints.lsn._MEMBERS": "the text fits _WHOLE",
-    "engine.values.temporal_text.MOMENT_RE": "matched as a whole, on 1,000 characters",
-    "engine.values.temporal_text.TIME_RE": "matched as a whole, on 1,000 characters",
+    "engine.checkpoints.positions._MEMBERS": "the text fits _WHOLE",
+    "engine.values.temporal_input.MOMENT_RE": "matched as a whole, on 1,000 characters",
+    "engine.values.temporal_input.TIME_RE": "matched as a whole, on 1,000 characters",
     "sql.text.units._BARE": "200 characters",
     "sql.text.units._BYTES": "200 characters",
     "sql.text.units._AMOUNT": "200 characters",

@@ -12,7 +12,7 @@ from ..catalog.streams import Stream
 from ..errors import Gap
 from ..log.deleted_ranges import BY_BYTES, BY_LOSS, Edge
 from ..quoting import ident, literal
-from ..values.durations import interval_text
+from ..values.dates_times import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Gone:
             bound = self.stream.retention_bytes
             return "retention by bytes" + (f" (retention_bytes = {bound})" if bound else "")
         length = self.stream.retention_us
-        return "retention by time" + (f" (retention = '{interval_text(length)}')" if length else "")
+        return "retention by time" + (f" (retention = '{duration_text(length)}')" if length else "")
 
     def error(self) -> Gap:
         """The error of a read that ends here."""

@@ -72,7 +72,7 @@ class Gathered:
     def add(self, batch: pa.RecordBatch) -> None:
         """Encode a batch, in LSN order, and share it out to its partitions."""
         self.add_rows(
-            datarow.rows(batch, self.layout.types),
+            datarow.messages(batch, self.layout.types),
             batch.column(self.layout.lsn).to_numpy(),
             batch.column(self.layout.partition).to_numpy(),
         )
@@ -552,6 +552,6 @@ def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
     """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
     count = size = 0
     for batch in arrow_batches(cursor, f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}", BATCH_ROWS):
-        rows = datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+        rows = datarow.messages(batch, EVENT_TYPES, TEXT_FORMATS)
         count, size = count + len(rows), size + sum(map(len, rows))
     return size // max(1, count)

@@ -26,7 +26,7 @@ from ..log.log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, Commit
 from ..log.queries import EventQuery, Events, LogEvents, newest_query
 from ..log.windows import log_bytes
 from ..quoting import literal
-from ..values import plain_rows
+from ..values import datarow
 
 # Events of a transaction up to which they are made before COMMIT: its writer waits for that.
 READY_EVENTS_MAX = 256
@@ -113,7 +113,7 @@ class ReadyQueries:
         # As the publisher's SELECT has them; the encoder takes a time as its microseconds.
         commits = [(commit.commit_us, lsn - commit.first_lsn, lsn == lsns[-1]) for lsn in lsns]
         events = [PICK(row + of_commit) for row, of_commit in zip(found, commits, strict=True)]
-        rows = plain_rows.encoded(events, EVENT_TYPES)
+        rows = datarow.raw_messages(events, EVENT_TYPES)
         return Ready(query, lsns, [row[PARTITION] for row in found], rows)
 
     def _rows(

@@ -202,7 +202,7 @@ class Scan:
             found = Hot(
                 batch.column(layout.lsn).to_pylist(),
                 batch.column(layout.partition).to_pylist(),
-                datarow.rows(batch, layout.types),
+                datarow.messages(batch, layout.types),
                 exhausted,
             )
         self._buffer.given.add(len(found.lsns))

@@ -6,7 +6,7 @@ old row and then the new one, under one LSN. Everything about which events there
 
 - `sql`: the columns as the table has them, for the view `s_changes`;
 - `wire_sql`: ready for DataRows: what Arrow does not carry whole is text, as in any query's answer;
-- `typed_sql`: for a relation that DuckDB reads again (`carrying.py`).
+- `typed_sql`: for a relation that DuckDB reads again (`arrow_types.py`).
 
 Source: docs/streams.md, "ENVELOPE CHANGES".
 """
@@ -22,7 +22,7 @@ from ..catalog.streams import CHANGES_SUFFIX, Stream
 from ..duck.table_shape import Column
 from ..quoting import fold, ident, literal
 from ..values import datarow
-from ..values.carrying import sent, taken_back
+from ..values.arrow_types import carrier_sql, restored_sql
 from .log import Commit, Layout
 from .queries import Again, EventQuery, Events, LogEvents, query_over_all
 
@@ -200,7 +200,8 @@ class ChangesQuery:
         )
         names = [*self._numbered(), HIDDEN_PLACE]
         items = [
-            f"{sent(name, type_)} AS {name}" for name, (_, type_) in zip(names, self.columns, strict=False)
+            f"{carrier_sql(name, type_)} AS {name}"
+            for name, (_, type_) in zip(names, self.columns, strict=False)
         ]
         projection = ", ".join([*items, HIDDEN_PLACE])
         besides = "" if again is None else self._given(again).sql(again.where, None, hidden)
@@ -212,7 +213,7 @@ class ChangesQuery:
     def relation_sql(self, relation: str, *, hidden: bool) -> str:
         """What reads rows of `typed_sql` under the table's names and types."""
         columns = zip(self._numbered(), self.columns, strict=True)
-        values = [taken_back(place, type_) for place, (_, type_) in columns]
+        values = [restored_sql(place, type_) for place, (_, type_) in columns]
         items = [f"{value} AS {ident(name)}" for value, name in self._collated(values)]
         if hidden:
             items.append(HIDDEN_PLACE)

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..values.copy_rows import COPY_DATA, CopyForm, encode_texts
-from ..values.datarow import BINARY, DATA_ROW, TEXT, column_of, columns, encode_fields, fields
+from ..values.datarow import DATA_ROW, columns, encode_fields, field_column, fields
 from ..values.datarow import columns as columns_of
 from ..values.datarow import field as field_of
-from ..values.text_raw import Turn, turn_of
+from ..values.encoding import BINARY, TEXT, Recoder, recoder
 from .log import EVENT_COLUMNS, EVENT_TYPES
 
 
@@ -166,7 +166,7 @@ def rows_in_formats(
         kind: the messages' type byte.
     """
     places = tuple(range(len(types)) if columns is None else columns)
-    turns = [turn_of(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
+    turns = [recoder(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
     if not any(turns) and kind == DATA_ROW:
         return b"".join(rows if columns is None else projected(rows, columns))
     if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
@@ -189,7 +189,7 @@ def rows_in_formats(
     return b"".join(found)
 
 
-def _turned(column: Sequence[bytes | None] | pa.Array, turn: Turn | None) -> pa.Array:
+def _turned(column: Sequence[bytes | None] | pa.Array, turn: Recoder | None) -> pa.Array:
     """A column of fields in the form asked for; most values of an event's columns repeat."""
     values = column if isinstance(column, pa.Array) else pa.array(column, pa.binary())
     if turn is None:
@@ -213,7 +213,7 @@ def copy_rows(
     split = columns_of(rows, len(types))
     wanted = []
     for place in places:
-        turn = turn_of(types[place], TEXT, timezone)
+        turn = recoder(types[place], TEXT, timezone)
         column = split[place]
         if turn is not None:
             column = _turned(column, turn)
@@ -230,13 +230,13 @@ def commit_times(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     if len(rows) <= FEW_ROWS:
         found = [time_us(field_of(row, _COMMIT_TIME) or b"") for row in rows.to_pylist()]
         return np.array(found, np.int64)
-    texts = column_of(rows, _COMMIT_TIME)
+    texts = field_column(rows, _COMMIT_TIME)
     return np.asarray(texts.cast(pa.string()).cast(ARROW_TYPES[EVENT_TYPES[_COMMIT_TIME]]).cast(pa.int64()))
 
 
 def transactions_of(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The txid of each of some whole rows, as `commit_times`."""
-    return np.asarray(column_of(rows, _TXID).cast(pa.string()).cast(pa.int64()))
+    return np.asarray(field_column(rows, _TXID).cast(pa.string()).cast(pa.int64()))
 
 
 def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:

@@ -24,8 +24,7 @@ from ..errors import WrongState
 from ..partitioning import hash_sql
 from ..quoting import ident, literal, shown_name
 from ..schema import SCHEMA
-from ..values.json_images import object_sql
-from ..values.text_sizes import PLAIN_BYTES, size_sql
+from ..values.json_images import PLAIN_BYTES, object_sql, size_sql
 from .log import (
     ANNOTATION,
     EVENT_LAYOUT,

@@ -21,7 +21,7 @@ from ..groups.parked import BEHIND, NOTHING, PARKED, RELEASED, ParkedEvent, same
 from ..log.queries import event_query
 from ..parts import Parts
 from ..values import datarow
-from ..values.durations import SECOND_US, interval_text
+from ..values.dates_times import SECOND_US, duration_text
 from .source import COMMIT_TIME, Row, buffered_streams, time_text
 
 # A stream that is dropped while a view is read is no error of who reads it.
@@ -154,7 +154,7 @@ def _consumer_group(database: Parts, stream: Stream, buffer: StreamBuffer, group
         "group_name": group.name,
         "start": group.start,
         "on_gap": group.on_gap,
-        "session_timeout": interval_text(group.session_timeout_ms * 1000),
+        "session_timeout": duration_text(group.session_timeout_ms * 1000),
         "on_park": group.on_park,
         "created_at": time_text(group.created_at_us),
         "lag_events": lag,

@@ -20,7 +20,7 @@ from ..duck.queries import ask, ask_maybe
 from ..errors import InvalidParameterValue, InvalidTextRepresentation, ProgramLimitExceeded
 from ..quoting import fold, literal
 from ..schema import SCHEMA
-from ..values.durations import SECOND_US
+from ..values.dates_times import SECOND_US
 
 # Of a pipeline: some minutes of one that reports every few seconds, a day of one that runs each quarter hour.
 HISTORY_MAX = 100

@@ -29,7 +29,7 @@ from ..placement.membership import FAILED, OWN_COUNTS, PEER_COUNTS
 from ..placement.placement import Node, Placement, ranges_text
 from ..quoting import shown_name
 from ..settings import ShownSetting, told_everybody
-from ..values.durations import SECOND_US, interval_text
+from ..values.dates_times import SECOND_US, duration_text
 from . import pipelines as reported
 from .checkpoint_rows import PIPELINE, checkpoints
 from .group_rows import bookmarks, consumer_groups, copies, members, offsets, parked
@@ -111,10 +111,10 @@ def streams(database: Parts) -> Iterator[Row]:
             "before": None if stream.topic else stream.before,
             "minimal_changes": None if stream.topic else stream.minimal_changes,
             "compaction": stream.compaction,
-            "compaction_lag": interval_text(stream.compaction_lag_us),
-            "tombstone_retention": interval_text(stream.tombstone_retention_us),
+            "compaction_lag": duration_text(stream.compaction_lag_us),
+            "tombstone_retention": duration_text(stream.tombstone_retention_us),
             "buffer_bytes": stream.buffer_bytes,
-            "retention": None if stream.retention_us is None else interval_text(stream.retention_us),
+            "retention": None if stream.retention_us is None else duration_text(stream.retention_us),
             "retention_bytes": stream.retention_bytes,
             "created_at": time_text(stream.created_at_us),
             "events": events,

@@ -1,12 +1,12 @@
-"""The record batches of an Arrow IPC stream whose bytes come in any pieces, from whoever it may be.
+"""The record batches of an Arrow IPC stream whose bytes come in any pieces, from any client.
 
     message   0xFFFFFFFF, Int32 length of the metadata, the metadata (a flatbuffer), the body
     stream    a message with the schema, messages with record batches, a message of length 0 or the end
 
 Nothing of a stream is trusted. Its lengths are read and bounded before bytes are waited for. Compressed
 bodies and dictionaries are refused, as their size is known only once they have been unpacked. The schema is
-taken without what is said of it (an extension type is its storage), and of types that DuckDB reads. Every
-batch is validated in full, and its moments are looked at: a timestamp that is none is where DuckDB gives up
+read without its metadata (an extension type is its storage), and only with types that DuckDB reads. Every
+batch is validated in full, and its moments are checked: at a timestamp out of range DuckDB gives up
 the whole database.
 Source: Arrow columnar format, "IPC Streaming Format"; Message.fbs; docs/sql.md, "COPY".
 """
@@ -61,7 +61,7 @@ _FIRST_DAY, _LAST_DAY = -(2**31) + 1, 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What a message's metadata says.
+    """The metadata of a message.
 
     Args:
         size: bytes of the whole message, its prefix included.
@@ -123,7 +123,7 @@ class ArrowStreamReader:
         return head if head is not None and len(self._tail) >= head.size else None
 
     def _begun(self) -> _Head | None:
-        """What the next message is, once its metadata is there."""
+        """The kind and size of the next message, once its metadata is there."""
         tail = self._tail
         if len(tail) < _PREFIX.size:
             if not b"\xff\xff\xff\xff".startswith(tail[:4]):
@@ -185,8 +185,8 @@ class ArrowStreamReader:
     def _read(self, kind: int, message: bytes) -> pa.RecordBatch | None:
         """A message's batch; of the schema's, None."""
         if (kind == _SCHEMA) != (self.schema is None):
-            told = "begins without a schema" if self.schema is None else "has a second schema"
-            raise self._bad(f"the Arrow stream {told}")
+            fault = "begins without a schema" if self.schema is None else "has a second schema"
+            raise self._bad(f"the Arrow stream {fault}")
         try:
             if self.schema is None:
                 self.schema = self._plain_schema(pa.ipc.read_schema(pa.py_buffer(message)))
@@ -221,8 +221,8 @@ class ArrowStreamReader:
 
     def _bound(self, size: int, most: int, unit: str, what: str, hint: str | None = None) -> None:
         if size > most:
-            told = f"a message's {what} in the Arrow stream has more than {most} {unit}: {size}"
-            raise ProgramLimitExceeded(told, hint=hint, context=self._place())
+            message = f"a message's {what} in the Arrow stream has more than {most} {unit}: {size}"
+            raise ProgramLimitExceeded(message, hint=hint, context=self._place())
 
     def _refused(self, what: str, hint: str | None = None) -> NotSupported:
         return NotSupported(f"{what} in an Arrow stream are not supported", hint=hint, context=self._place())
@@ -279,7 +279,7 @@ _LISTS: tuple[
 
 
 def _are_moments(column: pa.Array) -> bool:
-    """Whether its dates and timestamps, at any depth, are such as DuckDB has (infinities among them)."""
+    """True if its dates and timestamps, at any depth, are in DuckDB's range or infinite."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return all(map(_are_moments, column.flatten()))
@@ -296,7 +296,7 @@ def _are_moments(column: pa.Array) -> bool:
 
 
 def _within(numbers: pa.Array, below: int, first: int, last: int, above: int | None = None) -> bool:
-    """Whether all are from first to last, or one of the two that stand for infinity."""
+    """True if all are from first to last, or one of the two that stand for infinity."""
     found = pc.min_max(numbers)
     low, high = found["min"].as_py(), found["max"].as_py()
     if low is None or (low >= first and high <= last):
@@ -328,7 +328,7 @@ class _Table:
         return self._at + offset if offset else None
 
     def has(self, field: int) -> bool:
-        """Whether a field is there."""
+        """True if a field is there."""
         return self._place(field) is not None
 
     def number(self, field: int, form: str) -> int:

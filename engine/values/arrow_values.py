@@ -1,6 +1,6 @@
-"""Arrow columns as plain values: what the text and the binary forms are made from.
+"""Raw values of Arrow columns, from which the text and the binary forms are made.
 
-A *raw* value is what a form function takes: int, float, str, bytes, bool, Decimal as they are, a
+A *raw* value is the argument of a form function: int, float, str, bytes, bool, Decimal as they are, a
 date as days from 1970, a time as microseconds from midnight, a timestamp as microseconds from 1970
 in UTC (DuckDB's largest and smallest int for the infinities), an interval as (months, days,
 microseconds). Python's own dates and times are not used: they end at year 9999 and know no
@@ -9,7 +9,6 @@ infinity. A timestamp's nanoseconds are cut off: PostgreSQL's types have microse
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -28,8 +27,9 @@ TIMESTAMP_INFINITY = 2**63 - 1
 # Microseconds of one unit of an Arrow time or timestamp; nanoseconds are divided instead.
 UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
-INTERVAL_PART = re.compile(r"(-?(?<!\d)\d++) (year|month|day)s?")
-INTERVAL_CLOCK = re.compile(r"(-?)(?<!\d)(\d++):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
+
+class AmbiguousValue(Exception):
+    """A value of DuckDB's Python client that may stand for another one."""
 
 
 def ints(column: pa.Array) -> npt.NDArray[Any]:
@@ -61,7 +61,7 @@ def microseconds(column: pa.Array) -> Ints:
 
 
 def valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Which values are there; None for all of them."""
+    """True for each value that is not NULL; None where none is."""
     if not column.null_count:
         return None
     found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
@@ -69,7 +69,7 @@ def valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def filled(column: pa.Array, values: npt.NDArray[Any], null: int = 0) -> npt.NDArray[Any]:
-    """A column's numbers with another one where it is NULL: what stands there is not defined."""
+    """A column's numbers with `null` where it is NULL: Arrow does not define the number there."""
     there = valid(column)
     return values if there is None else np.where(there, values, null)
 
@@ -99,37 +99,6 @@ def raw_objects(column: pa.Array) -> list[Raw]:
     return values
 
 
-def raw_intervals(column: pa.Array) -> list[Raw]:
-    """Intervals: DuckDB's text (a wrapped query) or Arrow's months, days and nanoseconds."""
-    if is_text(column.type):
-        return [None if text is None else read_interval(text) for text in column.to_pylist()]
-    return [
-        None if value is None else (value.months, value.days, value.nanoseconds // 1000)
-        for value in column.to_pylist()
-    ]
-
-
-def read_interval(text: str) -> Interval:
-    """(months, days, microseconds) of an interval as DuckDB prints it.
-
-    >>> read_interval("-1 year -2 months 3 days 04:05:06.5")
-    (-14, 3, 14706500000)
-    """
-    months = days = clock_us = 0
-    for number, unit in INTERVAL_PART.findall(text):
-        if unit == "day":
-            days += int(number)
-        else:
-            months += int(number) * (12 if unit == "year" else 1)
-    clock = INTERVAL_CLOCK.search(text)
-    if clock:
-        sign, hours, minutes, seconds, fraction = clock.groups()
-        clock_us = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000
-        clock_us += int((fraction or "0").ljust(6, "0"))
-        clock_us = -clock_us if sign else clock_us
-    return months, days, clock_us
-
-
 def raw_list(column: pa.Array, element: Callable[[pa.Array], list[Raw]]) -> list[Raw]:
     """Lists and arrays: a Python list of raw elements a row."""
     starts, child = list_parts(column)
@@ -151,5 +120,5 @@ def list_parts(column: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether a column's Arrow type is text, of whatever offset width."""
+    """True if a column's Arrow type is text, of whatever offset width."""
     return any(is_(type_) for is_ in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

@@ -1,10 +1,10 @@
-"""Rows put together from columns: cells of one width side by side, and Arrow columns of any width.
+"""Rows joined from columns: fields of fixed width side by side, and Arrow columns of any width.
 
-Most of a row has a width that is known before its values are: length words, separators, numbers in
-binary, the parts of a date or of a time in text. Such cells of all rows are one array of records, which
-numpy fills a field at a time for a nanosecond a row; what a row has not (the digits before a number, a
-fraction, what is NULL) is left out of all of them at once, by one filter. Only texts of any length are
-columns of their own, and one Arrow join puts them between the records.
+Most of a row has a width that is known before its values are: length words, separators, numbers in binary,
+the parts of a date or of a time in text. These cells of all rows form one array of records, which numpy
+fills a field at a time for about a nanosecond a row. One filter then removes what a row does not have: the
+digits before a number, a fraction, a NULL value. Only texts of any length are columns of their own, and one
+Arrow join puts them between the records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 Array = npt.NDArray[Any]
 Sizes = npt.NDArray[np.int64] | int
-
 # Layouts of records kept: one for each run of cells of a result's columns.
 LAYOUTS_CACHED = 1024
 # Not of pa.scalar, which imports pandas to see whether it is given something of that.
@@ -57,21 +56,21 @@ def constant(data: bytes) -> Cells:
     return Cells((Cell(f"V{len(data)}", data),), len(data))
 
 
-def word(sizes: Sizes, valid: Array | None = None) -> Cell:
+def length_word(sizes: Sizes, valid: Array | None = None) -> Cell:
     """The length word of values; of NULL it is -1."""
     return Cell(">i4", sizes if valid is None else np.where(valid, sizes, -1))
 
 
-def worded(cells: Cells, valid: Array | None) -> Cells:
+def behind_length(cells: Cells, valid: Array | None) -> Cells:
     """Cells of values behind their length word; where they are not valid the word alone."""
     width = 4
     if valid is None:
-        return Cells((word(cells.sizes), *cells.cells), cells.sizes + width)
+        return Cells((length_word(cells.sizes), *cells.cells), cells.sizes + width)
     sizes = np.where(valid, cells.sizes, 0)
-    return Cells((word(cells.sizes, valid), *only(cells, valid).cells), sizes + width)
+    return Cells((length_word(cells.sizes, valid), *in_rows(cells, valid).cells), sizes + width)
 
 
-def only(cells: Cells, rows: Array) -> Cells:
+def in_rows(cells: Cells, rows: Array) -> Cells:
     """The cells in some rows (a bool each); the others have none of them."""
     found = tuple(Cell(cell.kind, cell.value, _both(cell, rows)) for cell in cells.cells)
     return Cells(found, np.where(rows, cells.sizes, 0))
@@ -88,7 +87,7 @@ def _both(cell: Cell, rows: Array) -> Array:
 
 
 @lru_cache(64)
-def kept_table(width: int) -> Array:
+def kept_last_table(width: int) -> Array:
     """Which bytes of a cell are kept, by the number of its last bytes that are: `V<width>` each."""
     places = np.arange(width)
     marks = places >= width - np.arange(width + 1)[:, None]
@@ -116,8 +115,8 @@ class Joined:
     bounds: npt.NDArray[np.int32]
 
 
-def sizes_of(parts: Sequence[Cells | pa.Array], length: int) -> npt.NDArray[np.int64]:
-    """How many bytes each row has of these parts."""
+def row_sizes(parts: Sequence[Cells | pa.Array], length: int) -> npt.NDArray[np.int64]:
+    """The bytes that each row has of these parts."""
     total = np.zeros(length, np.int64)
     for part in parts:
         total += part.sizes if isinstance(part, Cells) else np.diff(bounds(part))
@@ -133,11 +132,11 @@ def join(parts: Sequence[Cells | pa.Array], length: int) -> Joined:
             run.append(part)
             continue
         if run:
-            columns.append(_column(run, length))
+            columns.append(_records(run, length))
             run = []
         columns.append(part)
     if run:
-        columns.append(_column(run, length))
+        columns.append(_records(run, length))
     rows = columns[0]
     if len(columns) > 1:
         rows = pc.binary_join_element_wise(*columns, EMPTY)
@@ -145,7 +144,7 @@ def join(parts: Sequence[Cells | pa.Array], length: int) -> Joined:
     return Joined(memoryview(rows.buffers()[2] or b"")[ends[0] : ends[-1]], ends - ends[0])
 
 
-def _column(run: Sequence[Cells], length: int) -> pa.Array:
+def _records(run: Sequence[Cells], length: int) -> pa.Array:
     """A run of cells as an Arrow column of bytes."""
     cells = [cell for part in run for cell in part.cells]
     layout = _layout(tuple(cell.kind for cell in cells))
@@ -162,7 +161,7 @@ def _column(run: Sequence[Cells], length: int) -> pa.Array:
             continue
         if cell.kept.dtype == np.bool_:
             width = layout[name].itemsize
-            marks[name] = take(kept_table(width), cell.kept * width)
+            marks[name] = take(kept_last_table(width), cell.kept * width)
         else:
             marks[name] = cell.kept
     ends = np.zeros(length + 1, np.int32)
@@ -185,7 +184,7 @@ def _marks(layout: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def bounds(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the values of a column of bytes begin in its data, and where the last one ends."""
+    """The places in its data where the values of a column of bytes begin, and where the last one ends."""
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
 
 

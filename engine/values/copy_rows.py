@@ -1,13 +1,13 @@
-"""Arrow batches as the CopyData messages of COPY ... TO STDOUT, a message a row, as PostgreSQL writes them.
+"""CopyData messages of COPY ... TO STDOUT: Arrow batches, a message a row, as PostgreSQL writes them.
 
     text:   fields parted by a delimiter, special characters behind backslashes, NULL as \\N
     csv:    fields parted by commas, quoted where they must be
     binary: a DataRow under another type byte, behind a header of the file and before a trailer
-    arrow:  ours: an Arrow IPC stream (arrow_form.py), cut into messages anywhere
+    arrow:  ours: an Arrow IPC stream (arrow_types.py), cut into messages anywhere
 
-Texts are those of a DataRow (engine/values/text_columns.py). A column is looked through for special
-characters as one run of bytes, and only where it has any is each value looked at.
-Source: PostgreSQL documentation, "COPY", "File Formats"; docs/design/values.md, "COPY rows".
+Texts are those of a DataRow. A column is searched for special characters as one run of bytes, and its
+values are looked at one by one only where it has some. Source: PostgreSQL documentation, "COPY", "File
+Formats"; docs/design/values.md, "COPY rows".
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import arrow_form, datarow
-from .cells import Cell, Cells, Joined, bounds, constant, join, only, sizes_of
+from . import datarow
+from .arrow_types import rows_bytes
+from .cells import Cell, Cells, Joined, bounds, constant, in_rows, join, row_sizes
 from .duckdb_types import DuckType, read_type
-from .text_cells import CHARACTERS, text_cells
-from .text_columns import column_text
+from .encoding import BINARY, column_text, text_cells
 
 COPY_DATA = b"d"
 # The signature, no flags, no extension.
 BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-BINARY_TRAILER = b"\xff\xff"
 # Bytes of a message where the format does not say what one is.
 PIECE_BYTES_MAX = 4 * 1024 * 1024
+BINARY_TRAILER = b"\xff\xff"
 _HEAD = struct.Struct("!ci")
-# What the text format writes as a letter behind a backslash; other control characters stand as they are.
+# Characters that the text format writes as a letter behind a backslash; other control characters stay.
 _LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
 _CONTROL_END = 14
+# Everything that these texts are made of: what has another meaning among them is for others to print.
+CELL_CHARACTERS = frozenset(b"0123456789-:+. tf")
 
 
 @dataclass(frozen=True, slots=True)
 class CopyForm:
-    """How the rows of a COPY are written.
+    """The format of a COPY and its options.
 
     Args:
-        format: `text`, `csv`, `binary` or `arrow`; of the rest the last two want nothing.
+        format: `text`, `csv`, `binary` or `arrow`; the last two have no options.
         delimiter, quote, escape: one ASCII character each; the last two are csv's.
-        null: what stands for NULL.
-        force_quote: columns whose values are quoted whatever they hold, by place.
+        null: the text of NULL.
+        force_quote: places of the columns whose values are always quoted.
     """
 
     format: str
@@ -59,19 +61,19 @@ class CopyForm:
 
     @property
     def leaves_plain(self) -> bool:
-        """Whether numbers, times and the like stand as they are in it, whatever they are."""
+        """True if the characters of numbers and times need no escape in it."""
         special = {*self.delimiter.encode(), *self.quote.encode(), *self.escape.encode()}
-        odd_null = self.null and CHARACTERS.issuperset(self.null.encode())
-        return not (special & CHARACTERS or odd_null or self.force_quote)
+        odd_null = self.null and CELL_CHARACTERS.issuperset(self.null.encode())
+        return not (special & CELL_CHARACTERS or odd_null or self.force_quote)
 
     @property
     def binary(self) -> bool:
-        """Whether it is the binary format."""
+        """True if it is the binary format."""
         return self.format == "binary"
 
     @property
     def arrow(self) -> bool:
-        """Whether it is an Arrow IPC stream."""
+        """True if it is an Arrow IPC stream."""
         return self.format == "arrow"
 
 
@@ -109,9 +111,9 @@ def encode(
         ProgramLimitExceeded: a row of 1 GiB or more (54000).
     """
     if form.arrow:
-        return messages(arrow_form.rows_bytes(batch))
+        return messages(rows_bytes(batch))
     if form.binary:
-        return datarow.encode(batch, types, (datarow.BINARY,), timezone, kind=COPY_DATA)
+        return datarow.encode(batch, types, (BINARY,), timezone, kind=COPY_DATA)
     read = [read_type(type_) for type_ in types]
     joined = [
         _joined(
@@ -142,7 +144,7 @@ def _column(column: pa.Array, type_: DuckType, form: CopyForm, timezone: str) ->
     if valid is None:
         return [cells]
     null = form.null.encode()
-    return [only(cells, valid), *([only(constant(null), ~valid)] if null else ())]
+    return [in_rows(cells, valid), *([in_rows(constant(null), ~valid)] if null else ())]
 
 
 def _joined(columns: Sequence[Sequence[Cells] | pa.Array], form: CopyForm, length: int) -> Joined:
@@ -153,7 +155,7 @@ def _joined(columns: Sequence[Sequence[Cells] | pa.Array], form: CopyForm, lengt
         else:
             parts += column
         parts.append(constant((form.delimiter if place + 1 < len(columns) else "\n").encode()))
-    sizes = sizes_of(parts, length) + _HEAD.size - 1
+    sizes = row_sizes(parts, length) + _HEAD.size - 1
     if length and sizes.max() > datarow.ROW_BYTES_MAX:
         raise datarow.too_long()
     head = Cells((Cell("V1", COPY_DATA), Cell(">i4", sizes)), _HEAD.size)

@@ -1,17 +1,17 @@
-"""Arrow batches as PostgreSQL DataRow messages, in text or binary form by column.
+"""PostgreSQL DataRow messages of Arrow batches and of rows of Python values; formats are chosen by column.
 
     DataRow: 'D', Int32 length (itself included), Int16 columns, then each value: Int32 length
     (-1 is NULL) and so many bytes.
 
-A query runs as it is and its batches are encoded a column at a time: as cells where the values have
-few widths (engine/values/cells.py), else as an Arrow column of bytes behind its length words. A short batch
-(most results are) is cheaper value by value; both ways give the same bytes.
+A batch is encoded a column at a time, as cells where values have few widths (cells.py), else as an Arrow
+column of bytes behind its length words. A short batch, as most results are, is cheaper value by value. For
+a row or ten an Arrow reader takes longer than the query: rows of DuckDB's Python client are encoded as they
+come, where their types keep the whole value in Python. All ways give the same bytes.
 
-Some types lose something on their way to Arrow (INTERVAL overflows, TIME WITH TIME ZONE loses its
-zone, UHUGEINT its upper half) or are not PostgreSQL's (STRUCT, MAP, UNION, VARIANT, lists of
-lists). A query that has such a column, and only such a query, is run as `wrapped(query, types)`,
-which turns those columns to text or JSON in DuckDB. A batch of an unwrapped query with them is
-refused here: nothing is sent that is not the value.
+Some types lose something in Arrow (INTERVAL overflows, TIME WITH TIME ZONE loses its zone, UHUGEINT its
+upper half) or are not PostgreSQL's (STRUCT, MAP, UNION, VARIANT, lists of lists). A query with such a
+column, and only such a query, is run as `wrapped(query, types)`, in which DuckDB turns those columns to
+text or JSON. A batch of an unwrapped query with such a column is refused.
 
 Source: docs/design/values.md; PostgreSQL's protocol, section 55.7, DataRow.
 """
@@ -19,7 +19,7 @@ Source: docs/design/values.md; PostgreSQL's protocol, section 55.7, DataRow.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -29,20 +29,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InternalError, ProgramLimitExceeded, ProtocolViolation
-from ..quoting import ident
+from ..quoting import select_from
 from . import arrow_values as av
-from . import binary_form, text_columns
-from .cells import Cell, Cells, Joined, bounds, join, sizes_of, word, worded
+from . import value_types
+from .arrays import LENGTH, NULL_LENGTH
+from .cells import Cell, Cells, Joined, behind_length, bounds, join, length_word, row_sizes
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
+from .encoding import BINARY, TEXT, column_text, text_cells, values_binary, values_text
 from .json_images import value_sql
-from .pgtypes import is_array
-from .text_cells import text_cells
 
-TEXT, BINARY = 0, 1
 DATA_ROW = b"D"
 HEAD = struct.Struct("!cih")
-LENGTH = struct.Struct("!i")
-NULL = LENGTH.pack(-1)
 # Batches of up to so many rows are encoded value by value: a vectorised column costs some 35 us
 # whatever its length, a value some 0.4 us (an event's 13 columns, text form, one core).
 SMALL_ROWS_MAX = 80
@@ -53,39 +50,41 @@ PIECE_BYTES_MAX = 2**28
 # PostgreSQL's own bound of a message is 1 GiB; a row beyond it is 54000.
 ROW_BYTES_MAX = 2**30 - 1
 
-# Types whose text, made by DuckDB, is sent or encoded from: Arrow's value of them is not whole.
-AS_TEXT = frozenset({"TIME WITH TIME ZONE", "INTERVAL", "UHUGEINT", "BIGNUM", "BIT", "TYPE"})
+Row = tuple[object, ...]
+Encoder = Callable[[av.Raw], bytes]
+
+
+# Columns that a query turns to text.
 
 
 def wrapped(query: str, types: Sequence[str]) -> str | None:
-    """The query with its odd columns turned to text, or None where it can be run as it is.
+    """The query with the columns that Arrow does not carry turned to text; None where it can run as it is.
 
     Args:
         query: one SELECT (or what may stand in FROM's parentheses), without a semicolon.
         types: the DuckDB types of its columns.
     """
     projection = select_text(types)
-    if projection is None:
-        return None
-    names = ", ".join(ident(f"c{place}") for place in range(len(types)))
-    # The line break ends a comment at the query's end.
-    return f"SELECT {projection} FROM ({query}\n) AS __ducktail_result({names})"
+    return None if projection is None else select_from(query, projection, len(types))
 
 
 def select_text(types: Sequence[str]) -> str | None:
     """The select list over columns c0, c1, .. that `wrapped` uses; None where none is needed."""
-    items = [_item(ident(f"c{place}"), read_type(type_)) for place, type_ in enumerate(types)]
+    items = [_item(f"c{place}", read_type(type_)) for place, type_ in enumerate(types)]
     if all(changed is None for _, changed in items):
         return None
     return ", ".join(plain if changed is None else f"{changed} AS {plain}" for plain, changed in items)
 
 
 def _item(column: str, read: DuckType) -> tuple[str, str | None]:
-    if read.name in AS_TEXT:
+    if value_types.value_type(read).as_text:
         return column, f"{column}::VARCHAR"
-    if is_array(read):
-        return column, f"{column}::VARCHAR[]" if read.children[0].name in AS_TEXT else None
+    if value_types.is_array(read):
+        return column, f"{column}::VARCHAR[]" if value_types.value_type(read.children[0]).as_text else None
     return column, f"{value_sql(column, read.text)}::VARCHAR" if read.nested else None
+
+
+# Arrow batches.
 
 
 def encode(
@@ -108,21 +107,21 @@ def encode(
         ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
         ProgramLimitExceeded: a row of 1 GiB or more (54000).
     """
-    plan = plan_of(tuple(types), tuple(formats))
+    plan = encoding_plan(tuple(types), tuple(formats))
     if _is_small(batch):
         return b"".join(_small(batch, plan, timezone, kind))
     joined = [_joined(part, plan, timezone, kind).data for part in pieces(batch)]
     return joined[0] if len(joined) == 1 else b"".join(joined)
 
 
-def rows(
+def messages(
     batch: pa.RecordBatch,
     types: Sequence[str],
     formats: Sequence[int] = (),
     timezone: str = "UTC",
 ) -> list[bytes]:
     """The same, one bytes object a row: what a buffer of events holds."""
-    plan = plan_of(tuple(types), tuple(formats))
+    plan = encoding_plan(tuple(types), tuple(formats))
     if _is_small(batch):
         return _small(batch, plan, timezone)
     found: list[bytes] = []
@@ -131,6 +130,247 @@ def rows(
         data = joined.data
         found += [bytes(data[start:end]) for start, end in pairwise(joined.bounds.tolist())]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingPlan:
+    """The types and formats of a result's columns.
+
+    Args:
+        columns: (type, 0 text or 1 binary) of each.
+    """
+
+    columns: tuple[tuple[DuckType, int], ...]
+
+
+@lru_cache(TYPES_CACHED)
+def encoding_plan(types: tuple[str, ...], formats: tuple[int, ...]) -> EncodingPlan:
+    """The plan of a result, kept for each list of types and formats.
+
+    Raises:
+        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
+    """
+    each = formats or (TEXT,)
+    if len(each) == 1:
+        each *= len(types)
+    if len(each) != len(types):
+        raise ProtocolViolation(
+            f"bind message has {len(formats)} result formats but query has {len(types)} columns"
+        )
+    for format_ in each:
+        if format_ not in (TEXT, BINARY):
+            raise ProtocolViolation(f"unsupported format code: {format_}")
+    return EncodingPlan(
+        tuple((read_type(type_), format_) for type_, format_ in zip(types, each, strict=True))
+    )
+
+
+def checked(column: pa.Array, type_: DuckType) -> pa.Array:
+    """The column, where its Arrow form has the whole value."""
+    if not pa.types.is_null(column.type) and not av.is_text(column.type):
+        odd = type_.children[0] if value_types.is_array(type_) else type_
+        holds = column.type.value_type if value_types.is_array(type_) else column.type
+        if (value_types.value_type(odd).as_text and not av.is_text(holds)) or (
+            type_.nested and not value_types.is_array(type_)
+        ):
+            raise InternalError(f"a column of type {type_.text} was not wrapped for the wire")
+    return column
+
+
+def _is_small(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows <= SMALL_ROWS_MAX)
+
+
+def _small(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes = DATA_ROW) -> list[bytes]:
+    count = len(plan.columns)
+    if not count:
+        return [HEAD.pack(kind, HEAD.size - 1, 0)] * batch.num_rows
+    encoded = [
+        _values(checked(column, type_), type_, format_, timezone)
+        for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True)
+    ]
+    found = []
+    for row in zip(*encoded, strict=True):
+        body = b"".join(row)
+        if len(body) > ROW_BYTES_MAX:
+            raise too_long()
+        found.append(HEAD.pack(kind, len(body) + HEAD.size - 1, count) + body)
+    return found
+
+
+def _values(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[bytes]:
+    """Each value with its length word before it."""
+    values: Sequence[bytes | None]
+    if format_ == BINARY:
+        values = values_binary(column, type_)
+    else:
+        texts = values_text(column, type_, timezone)
+        values = [None if text is None else text.encode() for text in texts]
+    pack = LENGTH.pack
+    return [NULL_LENGTH if value is None else pack(len(value)) + value for value in values]
+
+
+def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """A batch in parts whose rows can be counted in 32 bits."""
+    values = batch.num_rows * batch.num_columns
+    if batch.num_rows < 2 or (values <= PIECE_VALUES_MAX and batch.nbytes <= PIECE_BYTES_MAX):
+        return [batch]
+    half = batch.num_rows // 2
+    return [*pieces(batch.slice(0, half)), *pieces(batch.slice(half))]
+
+
+def _joined(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes = DATA_ROW) -> Joined:
+    length = batch.num_rows
+    parts: list[Cells | pa.Array] = []
+    for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True):
+        parts += _field(checked(column, type_), type_, format_, timezone)
+    return _rows(parts, len(plan.columns), length, kind)
+
+
+def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[Cells | pa.Array]:
+    """The parts of a row that a column has."""
+    if format_ == TEXT:
+        found = text_cells(column, type_, timezone)
+        if found is not None:
+            return [behind_length(*found)]
+        return _behind_lengths(column_text(column, type_, timezone))
+    if not value_types.is_array(type_) and not pa.types.is_null(column.type):
+        form = value_types.value_type(type_).scalar
+        cells = form.binary_cells(column) if form.binary_cells is not None and len(column) else None
+        if cells is not None:
+            return [behind_length(cells, av.valid(column))]
+        if form.same_bytes:
+            return _behind_lengths(
+                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            )
+    return _behind_lengths(pa.array(values_binary(column, type_), pa.binary()))
+
+
+def encode_fields(fields_: Sequence[pa.Array], kind: bytes = DATA_ROW) -> memoryview:
+    """Rows of fields whose bytes are there, column by column."""
+    parts = [part for column in fields_ for part in _behind_lengths(column)]
+    return _rows(parts, len(fields_), len(fields_[0]), kind).data
+
+
+def _behind_lengths(column: pa.Array) -> list[Cells | pa.Array]:
+    """Values of any length: their length words, and the values."""
+    column, valid = column.cast(pa.binary()), av.valid(column)
+    if valid is not None:
+        column = column.fill_null(b"")
+    return [Cells((length_word(np.diff(bounds(column)), valid),), LENGTH.size), column]
+
+
+def _rows(parts: Sequence[Cells | pa.Array], count: int, length: int, kind: bytes) -> Joined:
+    sizes = row_sizes(parts, length) + HEAD.size - 1
+    if length and sizes.max() > ROW_BYTES_MAX:
+        raise too_long()
+    cells = (Cell("V1", kind), Cell(">i4", sizes), Cell(">i2", count))
+    return join([Cells(cells, HEAD.size), *parts], length)
+
+
+def too_long() -> ProgramLimitExceeded:
+    """The error for a row that no message holds."""
+    return ProgramLimitExceeded(
+        "row is too long for the wire",
+        detail=f"A row may have {ROW_BYTES_MAX} bytes.",
+    )
+
+
+# Rows of Python values.
+
+
+def has_raw_values(types: Sequence[str]) -> bool:
+    """True if Python values of these DuckDB types can be read as raw values."""
+    return all(value_types.value_type(read_type(type_)).python is not None for type_ in types)
+
+
+def raw_rows(rows: Sequence[Row], types: Sequence[str]) -> list[Row]:
+    """The rows as raw values.
+
+    Args:
+        types: the DuckDB types of their columns, all of which `has_raw_values`.
+
+    Raises:
+        AmbiguousValue: a value whose Python form may stand for another one.
+    """
+    readers = _readers(tuple(types))
+    if not readers:
+        return list(rows)
+    return [_raw_row(row, readers) for row in rows]
+
+
+@lru_cache(TYPES_CACHED)
+def _readers(types: tuple[str, ...]) -> tuple[tuple[int, value_types.PythonReader], ...]:
+    """The places whose values are not raw as they come, with their readers."""
+    found = ((place, value_types.value_type(read_type(type_)).python) for place, type_ in enumerate(types))
+    return tuple((place, reader) for place, reader in found if reader not in (None, value_types.as_it_is))
+
+
+def _raw_row(row: Row, readers: tuple[tuple[int, value_types.PythonReader], ...]) -> Row:
+    values = list(row)
+    for place, reader in readers:
+        if values[place] is not None:
+            values[place] = reader(values[place])
+    return tuple(values)
+
+
+def encode_raw(rows: Sequence[Row], types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes:
+    """Raw rows as DataRow messages, one after the other; the same bytes as `datarow.encode` of them.
+
+    Args:
+        formats: 0 text, 1 binary: one a column, one for all, or none for text, as in Bind.
+        timezone: the session's, for TIMESTAMP WITH TIME ZONE in text.
+
+    Raises:
+        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
+        ProgramLimitExceeded: a row of 1 GiB or more (54000).
+    """
+    return b"".join(raw_messages(rows, types, formats, timezone))
+
+
+def raw_messages(
+    rows: Sequence[Row], types: Sequence[str], formats: Sequence[int] = (), timezone: str = "UTC"
+) -> list[bytes]:
+    """The same, one bytes object a row."""
+    encoders = _encoders(tuple(types), tuple(formats), timezone)
+    try:
+        return [_raw_message(row, encoders) for row in rows]
+    except struct.error as error:
+        raise InternalError("a value does not fit its type's binary form") from error
+
+
+def _raw_message(row: Row, encoders: tuple[Encoder, ...]) -> bytes:
+    parts = []
+    for value, encoder in zip(row, encoders, strict=True):
+        if value is None:
+            parts.append(NULL_LENGTH)
+        else:
+            data = encoder(value)
+            parts += (LENGTH.pack(len(data)), data)
+    body = b"".join(parts)
+    if len(body) > ROW_BYTES_MAX:
+        raise too_long()
+    return HEAD.pack(DATA_ROW, len(body) + HEAD.size - 1, len(encoders)) + body
+
+
+@lru_cache(TYPES_CACHED)
+def _encoders(types: tuple[str, ...], formats: tuple[int, ...], timezone: str) -> tuple[Encoder, ...]:
+    return tuple(
+        _encoder(type_, format_, timezone) for type_, format_ in encoding_plan(types, formats).columns
+    )
+
+
+def _encoder(type_: DuckType, format_: int, timezone: str) -> Encoder:
+    if format_ == BINARY:
+        return value_types.value_type(type_).scalar.binary
+    form = value_types.value_type(type_)
+    text = form.text
+    if form.zoned:
+        return lambda value: text(value, timezone).encode()
+    return lambda value: text(value).encode()
+
+
+# Fields of whole messages.
 
 
 def field(row: bytes, index: int) -> bytes | None:
@@ -206,7 +446,7 @@ def columns(rows_: Sequence[bytes], count: int) -> list[Sequence[bytes | None] |
     return found
 
 
-def column_of(rows_: pa.Array, index: int) -> pa.Array:
+def field_column(rows_: pa.Array, index: int) -> pa.Array:
     """One column of whole DataRows, none of which has NULL there; nothing else of them is looked at.
 
     Args:
@@ -227,152 +467,3 @@ def column_of(rows_: pa.Array, index: int) -> pa.Array:
     ends[-1] = ends[-2] if len(rows_) else 0
     cut = pa.Array.from_buffers(pa.binary(), 2 * len(rows_), [None, pa.py_buffer(ends), data])
     return cut.take(pa.array(np.arange(0, 2 * len(rows_), 2)))
-
-
-# What is encoded how.
-
-
-@dataclass(frozen=True, slots=True)
-class EncodingPlan:
-    """The types and formats of a result's columns.
-
-    Args:
-        columns: (type, 0 text or 1 binary) of each.
-    """
-
-    columns: tuple[tuple[DuckType, int], ...]
-
-
-@lru_cache(TYPES_CACHED)
-def plan_of(types: tuple[str, ...], formats: tuple[int, ...]) -> EncodingPlan:
-    """What is encoded how.
-
-    Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
-    """
-    each = formats or (TEXT,)
-    if len(each) == 1:
-        each *= len(types)
-    if len(each) != len(types):
-        raise ProtocolViolation(
-            f"bind message has {len(formats)} result formats but query has {len(types)} columns"
-        )
-    for format_ in each:
-        if format_ not in (TEXT, BINARY):
-            raise ProtocolViolation(f"unsupported format code: {format_}")
-    return EncodingPlan(
-        tuple((read_type(type_), format_) for type_, format_ in zip(types, each, strict=True))
-    )
-
-
-def checked(column: pa.Array, type_: DuckType) -> pa.Array:
-    """The column, where its Arrow form has the whole value."""
-    if not pa.types.is_null(column.type) and not av.is_text(column.type):
-        odd = type_.children[0] if is_array(type_) else type_
-        holds = column.type.value_type if is_array(type_) else column.type
-        if (odd.name in AS_TEXT and not av.is_text(holds)) or (type_.nested and not is_array(type_)):
-            raise InternalError(f"a column of type {type_.text} was not wrapped for the wire")
-    return column
-
-
-# Value by value.
-
-
-def _is_small(batch: pa.RecordBatch) -> bool:
-    return bool(batch.num_rows <= SMALL_ROWS_MAX)
-
-
-def _small(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes = DATA_ROW) -> list[bytes]:
-    count = len(plan.columns)
-    if not count:
-        return [HEAD.pack(kind, HEAD.size - 1, 0)] * batch.num_rows
-    encoded = [
-        _values(checked(column, type_), type_, format_, timezone)
-        for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True)
-    ]
-    found = []
-    for row in zip(*encoded, strict=True):
-        body = b"".join(row)
-        if len(body) > ROW_BYTES_MAX:
-            raise too_long()
-        found.append(HEAD.pack(kind, len(body) + HEAD.size - 1, count) + body)
-    return found
-
-
-def _values(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[bytes]:
-    """Each value with its length word before it."""
-    values: Sequence[bytes | None]
-    if format_ == BINARY:
-        values = binary_form.values_binary(column, type_)
-    else:
-        texts = text_columns.values_text(column, type_, timezone)
-        values = [None if text is None else text.encode() for text in texts]
-    pack = LENGTH.pack
-    return [NULL if value is None else pack(len(value)) + value for value in values]
-
-
-# A column at a time.
-
-
-def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """A batch in parts whose rows can be counted in 32 bits."""
-    values = batch.num_rows * batch.num_columns
-    if batch.num_rows < 2 or (values <= PIECE_VALUES_MAX and batch.nbytes <= PIECE_BYTES_MAX):
-        return [batch]
-    half = batch.num_rows // 2
-    return [*pieces(batch.slice(0, half)), *pieces(batch.slice(half))]
-
-
-def _joined(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes = DATA_ROW) -> Joined:
-    length = batch.num_rows
-    parts: list[Cells | pa.Array] = []
-    for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True):
-        parts += _field(checked(column, type_), type_, format_, timezone)
-    return _rows(parts, len(plan.columns), length, kind)
-
-
-def encode_fields(fields_: Sequence[pa.Array], kind: bytes = DATA_ROW) -> memoryview:
-    """Rows of fields whose bytes are there, column by column."""
-    parts = [part for column in fields_ for part in _worded(column)]
-    return _rows(parts, len(fields_), len(fields_[0]), kind).data
-
-
-def _rows(parts: Sequence[Cells | pa.Array], count: int, length: int, kind: bytes) -> Joined:
-    sizes = sizes_of(parts, length) + HEAD.size - 1
-    if length and sizes.max() > ROW_BYTES_MAX:
-        raise too_long()
-    cells = (Cell("V1", kind), Cell(">i4", sizes), Cell(">i2", count))
-    return join([Cells(cells, HEAD.size), *parts], length)
-
-
-def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[Cells | pa.Array]:
-    """What is to be joined for one column."""
-    if format_ == TEXT:
-        found = text_cells(column, type_, timezone)
-        if found is not None:
-            return [worded(*found)]
-        return _worded(text_columns.column_text(column, type_, timezone))
-    if not is_array(type_) and not pa.types.is_null(column.type):
-        form = binary_form.form_of(type_)
-        cells = form.cells(column) if form.cells is not None and len(column) else None
-        if cells is not None:
-            return [worded(cells, av.valid(column))]
-        if form.bytes_column:
-            return _worded(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
-    return _worded(pa.array(binary_form.values_binary(column, type_), pa.binary()))
-
-
-def _worded(column: pa.Array) -> list[Cells | pa.Array]:
-    """Values of any length: their length words, and the values."""
-    column, valid = column.cast(pa.binary()), av.valid(column)
-    if valid is not None:
-        column = column.fill_null(b"")
-    return [Cells((word(np.diff(bounds(column)), valid),), LENGTH.size), column]
-
-
-def too_long() -> ProgramLimitExceeded:
-    """The error for a row that no message holds."""
-    return ProgramLimitExceeded(
-        "row is too long for the wire",
-        detail=f"A row may have {ROW_BYTES_MAX} bytes.",
-    )

@@ -1,8 +1,7 @@
 """DuckDB's type names, read once: `DECIMAL(18,3)`, `STRUCT("a b" INTEGER[], c MAP(VARCHAR, DATE))`.
 
-Every table of this package that is keyed by type (partitioning, JSON images, PostgreSQL types,
-DataRow text) asks here what a type text is. The texts are those that DuckDB itself prints
-(duckdb_columns(), relation.types), plus the common aliases that people write in DDL.
+The table of types and everything else that is keyed by type reads type texts here. The texts are those that
+DuckDB itself prints (duckdb_columns(), relation.types), and the common aliases that people write in DDL.
 Source: docs/design/values.md, "Types".
 """
 
@@ -64,7 +63,7 @@ class DuckType:
 
     @property
     def nested(self) -> bool:
-        """Whether values of the type are made of other values."""
+        """True if values of the type are made of other values."""
         return self.name in NESTED
 
     @property
@@ -92,15 +91,15 @@ def read_type(text: str) -> DuckType:
     >>> read_type("DECIMAL(18,3)[]").children[0].numbers
     (18, 3)
     """
-    return _TypeReader(text).whole()
+    return _TypeReader(text).read()
 
 
-def made_of(type_: DuckType, members: Sequence[str]) -> str:
+def with_members(type_: DuckType, members: Sequence[str]) -> str:
     """The text of a nested type like this one, of other members.
 
     A tuple, whose members have no names, becomes a struct: it can be cast to that.
 
-    >>> made_of(read_type("MAP(HUGEINT, DATE)"), ["VARCHAR", "DATE"])
+    >>> with_members(read_type("MAP(HUGEINT, DATE)"), ["VARCHAR", "DATE"])
     'MAP(VARCHAR, DATE)'
     """
     if type_.name == "LIST":
@@ -138,7 +137,7 @@ class _TypeReader:
             yield kind, value, match.start(group), match.end()
             place = match.end()
 
-    def whole(self) -> DuckType:
+    def read(self) -> DuckType:
         found = self._type()
         if self._place != len(self._tokens):
             raise self._bad()

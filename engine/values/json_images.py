@@ -1,10 +1,10 @@
-"""SQL that gives a row, or a value, as JSON text: one definition for hot, cold and view reads.
+"""SQL that gives a row or a value as JSON text, the same for hot, cold and view reads; and SQL of its size.
 
 DuckDB's to_json is used wherever its text is exact, so that an ordinary row is one vectorised
 to_json(struct_pack(..)). Around it, by type: what to_json rounds is widened (a DECIMAL of up to 15
-digits goes through a double), what is no JSON becomes a string (NaN, Infinity, bytes), what depends
-on the session's time zone is taken to UTC, and what to_json would print again by its own taste (the
-numbers inside a JSON column) is put in as the text that it is. Texts are those of PostgreSQL's
+digits goes through a double), values that JSON does not have (NaN, Infinity, bytes) become strings, values
+that depend on the session's time zone are given in UTC, and texts that to_json would print anew (the
+numbers inside a JSON column) are put in as they are. Texts are those of PostgreSQL's
 to_json wherever PostgreSQL has the type. What would break it: a JSON column's own text that is no
 JSON to anybody but DuckDB ([1,], NaN): that is given as a JSON string.
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ..quoting import ident, literal
 from .duckdb_types import DuckType, read_type
+from .value_types import value_type
 
 # DuckDB gives a DECIMAL of at least so many digits its exact text in JSON; below, a double's.
 EXACT_DIGITS = 16
@@ -100,11 +101,11 @@ def _value(x: str, type_: DuckType, depth: int) -> Value:
         return _decimal(x, type_)
     if type_.name == "JSON":
         return Value(_strict(f"{x}::VARCHAR"), raw=True)
-    return Value(FORMS.get(type_.name, "{x}").format(x=x))
+    return Value(value_type(type_).json.format(x=x))
 
 
 def _is_odd(type_: DuckType) -> bool:
-    """Whether to_json of a nested value would print a part of it otherwise than `_value` does."""
+    """True if to_json of a nested value would print a part of it otherwise than `_value` does."""
     if type_.name == "VARIANT":
         return True
     if type_.name == "MAP" and type_.children[0].name != "VARCHAR":
@@ -178,7 +179,7 @@ def _variant(x: str, type_: DuckType, depth: int) -> Value:
     return Value(_strict(f"{x}::JSON::VARCHAR"), raw=True)
 
 
-# What DuckDB's reader takes for JSON and no other does: NaN and Infinity, a comma before the end.
+# JSON to DuckDB's reader and to no other: NaN and Infinity, a comma before the end.
 LENIENT = r"(?i)\b(nan|inf|infinity)\b|,\s*[\]}]"
 STRING = r'"(?:[^"\\]|\\.)*"'
 
@@ -208,26 +209,31 @@ NESTED: dict[str, Callable[[str, DuckType, int], Value]] = {
     "VARIANT": _variant,
 }
 
-# NULL takes the last branch and stays NULL.
-WORDS = "WHEN isnan({x}) THEN to_json('NaN') ELSE to_json(replace({x}::VARCHAR, 'inf', 'Infinity')) END"
-# ISO 8601, but a year before Christ keeps DuckDB's own text. Planning time counts here as much as
-# the work a row: a CASE over the years would double it.
-MOMENT = "replace(replace({text}, ' ', 'T'), 'T(BC)T', ' (BC) ')"
-# By its microseconds, so that no session's zone shows; epoch_us is NULL for the infinities.
-ZONED = f"coalesce({MOMENT} || '+00:00', {{{{x}}}}::VARCHAR)"
-TIMESTAMP = MOMENT.format(text="{x}::VARCHAR")
 
-# DuckDB type -> value that to_json prints as wanted; a type that is not here is printed as it is.
-FORMS: dict[str, str] = {
-    "DOUBLE": f"CASE WHEN isfinite({{x}}) THEN to_json({{x}}) {WORDS}",
-    # Through its text, or 0.1 would show the digits of the double that is nearest to it.
-    "FLOAT": f"CASE WHEN isfinite({{x}}) THEN to_json({{x}}::VARCHAR::DOUBLE) {WORDS}",
-    "BLOB": "'\\x' || lower(hex({x}))",
-    "GEOMETRY": "{x}::VARCHAR",
-    "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMP_S": TIMESTAMP,
-    "TIMESTAMP_MS": TIMESTAMP,
-    "TIMESTAMP_NS": TIMESTAMP,
-    "TIMESTAMP WITH TIME ZONE": ZONED.format(text="make_timestamp(epoch_us({x}))::VARCHAR"),
-    "TIMESTAMPTZ_NS": ZONED.format(text="make_timestamp_ns(epoch_ns({x}))::VARCHAR"),
-}
+# A number, time, UUID or ENUM label as text, with its marks.
+PLAIN_BYTES = 24
+_SIZED_AS_TEXT = frozenset({"STRUCT", "TUPLE", "MAP", "UNION", "VARIANT", "BIGNUM", "GEOMETRY"})
+
+
+def size_sql(name: str, type_: str) -> str | None:
+    """SQL of about how many bytes a column's value takes as text; None for those of one width.
+
+    A reader of a log takes as many rows at once as have room, and has to know their size before their JSON.
+
+    >>> size_sql("n1", "BIGINT")
+    >>> size_sql("n1", "VARCHAR")
+    'strlen(n1)'
+    >>> size_sql("n1", "FLOAT[]")
+    'len(n1) * 24'
+    """
+    read = read_type(type_)
+    if read.name in ("VARCHAR", "JSON"):
+        return f"strlen({name})"
+    if read.name == "BLOB":
+        return f"octet_length({name}) * 2"
+    if read.name == "BIT":
+        return f"bit_length({name})"
+    if read.name == "LIST" and size_sql("", read.children[0].text) is None:
+        return f"len({name}) * {PLAIN_BYTES}"
+    is_text = read.name in _SIZED_AS_TEXT or read.name in ("LIST", "ARRAY")
+    return f"strlen({name}::VARCHAR)" if is_text else None

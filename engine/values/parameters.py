@@ -1,10 +1,10 @@
-"""Parameters of Bind: what a client sends for $1, in text or binary, as a value for DuckDB.
+"""Parameters of Bind: the value for DuckDB of what a client sends for $1, in text or binary.
 
-The type is the one that the client declared in Parse, else the one that ParameterDescription told
-it (the described DuckDB type's). Text without a declared type for a VARCHAR stays text. Nothing is
-evaluated, every size is checked before it is used, and a number keeps all its digits: what DuckDB
-could take only as a DOUBLE is refused (22003). Source: docs/design/values.md, "Parameters";
-PostgreSQL's src/backend/utils/adt, functions `*_in` and `*_recv`.
+The type is the one that the client declared in Parse, else the one of ParameterDescription (the described
+DuckDB type's). Text without a declared type for a VARCHAR stays text. Nothing is evaluated, every size is
+checked before it is used, and a number keeps all its digits: one that DuckDB could take only as a DOUBLE is
+refused (22003). Source: docs/design/values.md, "Parameters"; PostgreSQL's src/backend/utils/adt, functions
+`*_in` and `*_recv`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,28 @@ from decimal import Decimal
 from functools import lru_cache
 
 from ..errors import InvalidBinaryRepresentation, NotSupported, NumericOutOfRange, ProtocolViolation
-from . import pgtypes
-from .array_text import DIMENSIONS_MAX, read_array
+from . import value_types
+from .arrays import ARRAY_DIMENSION, ARRAY_HEAD, DIMENSIONS_MAX, LENGTH, read_array
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
-from .parameter_codecs import CODECS, NUMBER_TEXT_MAX, digits_of, utf8
-from .temporal_text import read_timestamptz, typed
+from .encoding import BINARY, TEXT
+from .numbers import NUMBER_TEXT_MAX, decimal_digits
+from .strings import typed, utf8
+from .temporal_input import read_timestamptz
 
-TEXT, BINARY = 0, 1
 # Digits of a DECIMAL; beyond it DuckDB's client would silently take a DOUBLE.
 DECIMAL_DIGITS_MAX = 38
+# Types whose values are as they are read; of the others `_fitted` says more.
+AS_READ = frozenset({"VARCHAR", "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT"})
+# How elements of one size stand in an array, each behind its length.
+FIXED = {
+    value_types.INT2: struct.Struct("!ih"), value_types.INT4: struct.Struct("!ii"),
+    value_types.INT8: struct.Struct("!iq"), value_types.FLOAT8: struct.Struct("!id"),
+}  # fmt: skip
+# Those that clients know as numeric.
+NUMERIC_INTEGERS = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
+# The least and the largest of them, and their digits.
+INTEGER_MIN, INTEGER_MAX = -(2**127), 2**128 - 1
+INTEGER_DIGITS_MAX = 39
 
 
 def decode(
@@ -63,18 +76,8 @@ def decode(
     return value
 
 
-@lru_cache(TYPES_CACHED)
-def _resolved(oid: int, duckdb_type: str | None) -> tuple[int, DuckType | None]:
-    """The OID whose form a value has, and the described type where it is of that."""
-    target = _target(duckdb_type)
-    described = _described_oid(target)
-    code = oid if oid and oid != pgtypes.UNKNOWN else described
-    # A declared type of its own overrides what was described; the one that was told does not.
-    return code, target if code == described else None
-
-
 def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], object]:
-    """What reads PostgreSQL's text of a type as `decode` does; raises what that raises.
+    """The reader of PostgreSQL's text of a type, as `decode` reads it; raises the same errors.
 
     Args:
         duckdb_type: of a column.
@@ -86,7 +89,7 @@ def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], objec
 
 
 def binary_reader(duckdb_type: str) -> Callable[[bytes], object]:
-    """What reads PostgreSQL's binary form of a type as `decode` does; raises what that raises.
+    """The reader of PostgreSQL's binary form of a type, as `decode` reads it; raises the same errors.
 
     Args:
         duckdb_type: of a column.
@@ -94,6 +97,16 @@ def binary_reader(duckdb_type: str) -> Callable[[bytes], object]:
     target = _target(duckdb_type)
     oid = _described_oid(target)
     return lambda raw: _from_binary(raw, oid, target)
+
+
+@lru_cache(TYPES_CACHED)
+def _resolved(oid: int, duckdb_type: str | None) -> tuple[int, DuckType | None]:
+    """The OID whose form a value has, and the described type where it is of that."""
+    target = _target(duckdb_type)
+    described = _described_oid(target)
+    code = oid if oid and oid != value_types.UNKNOWN else described
+    # A declared type of its own overrides what was described; the one of ParameterDescription does not.
+    return code, target if code == described else None
 
 
 def _target(duckdb_type: str | None) -> DuckType | None:
@@ -104,30 +117,30 @@ def _target(duckdb_type: str | None) -> DuckType | None:
 
 
 def _described_oid(target: DuckType | None) -> int:
-    return pgtypes.TEXT if target is None else pgtypes.pg_type_of(target).oid
+    return value_types.TEXT if target is None else value_types.pg_type_of(target).oid
 
 
 def _from_text(text: str, oid: int, type_: DuckType | None, timezone: str | None) -> object:
-    if type_ is not None and (type_.nested and not pgtypes.is_array(type_)):
+    if type_ is not None and (type_.nested and not value_types.is_array(type_)):
         return _nested(text, type_)
-    if oid in pgtypes.ELEMENT_OF:
+    if oid in value_types.ELEMENT_OF:
         element = type_.children[0] if type_ is not None else None
-        return read_array(text, _element_reader(pgtypes.ELEMENT_OF[oid], element, timezone))
-    if oid == pgtypes.TIMESTAMPTZ:
+        return read_array(text, _element_reader(value_types.ELEMENT_OF[oid], element, timezone))
+    if oid == value_types.TIMESTAMPTZ:
         return read_timestamptz(text, timezone)
-    codec = CODECS.get(oid)
-    if codec is None:  # a type that we do not have (inet, a range): its text is what we have of it
+    scalar = value_types.SCALARS.get(oid)
+    if scalar is None or scalar.read is None:  # inet, a range: the text is what we have of the value
         return text
-    return _fitted(codec.text(text), type_)
+    return _fitted(scalar.read(text), type_)
 
 
 def _element_reader(oid: int, type_: DuckType | None, timezone: str | None) -> Callable[[str], object]:
-    """`_from_text` for many values of one type: what the type alone decides is decided once."""
-    codec = CODECS.get(oid)
-    if codec is None or oid == pgtypes.TIMESTAMPTZ or (type_ is not None and type_.nested):
+    """`_from_text` for many values of one type: decisions that depend on the type alone are made once."""
+    scalar = value_types.SCALARS.get(oid)
+    read = None if scalar is None else scalar.read
+    if read is None or oid == value_types.TIMESTAMPTZ or (type_ is not None and type_.nested):
         return lambda item: _from_text(item, oid, type_, timezone)
-    read = codec.text
-    if oid != pgtypes.NUMERIC and (type_ is None or type_.name in UNFITTED):
+    if oid != value_types.NUMERIC and (type_ is None or type_.name in AS_READ):
         return read
     return lambda item: _fitted(read(item), type_)
 
@@ -147,27 +160,21 @@ def _nested(text: str, type_: DuckType) -> object:
 
 
 def _from_binary(raw: bytes, oid: int, type_: DuckType | None) -> object:
-    if type_ is not None and (type_.nested and not pgtypes.is_array(type_)):
+    if type_ is not None and (type_.nested and not value_types.is_array(type_)):
         return _nested(utf8(raw), type_)
-    if oid in pgtypes.ELEMENT_OF:
+    if oid in value_types.ELEMENT_OF:
         return _array_from_binary(raw, type_.children[0] if type_ is not None else None)
-    codec = CODECS.get(oid)
-    if codec is None:
+    scalar = value_types.SCALARS.get(oid)
+    if scalar is None or scalar.read is None:
         raise NotSupported(
             f"binary parameters of type {oid} are not supported",
             hint="Send the parameter as text.",
         )
     try:
-        value = codec.binary(raw)
+        value = scalar.receive(raw)
     except (struct.error, ValueError, OverflowError, IndexError) as error:
-        name = pgtypes.SCALARS[oid][0] if oid in pgtypes.SCALARS else str(oid)
-        raise InvalidBinaryRepresentation(f"incorrect binary data for type {name}") from error
+        raise InvalidBinaryRepresentation(f"incorrect binary data for type {scalar.name}") from error
     return _fitted(value, type_)
-
-
-ARRAY_HEAD = struct.Struct("!iii")
-ARRAY_DIMENSION = struct.Struct("!ii")
-LENGTH = struct.Struct("!i")
 
 
 def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
@@ -189,8 +196,8 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
         if min(sizes, default=0) < 0 or count * LENGTH.size > len(raw) - place:
             raise ValueError("size")
         items: list[object] = []
-        if element is None or element.name in UNFITTED:
-            items = _of_fixed_size(raw, place, count, code)
+        if element is None or element.name in AS_READ:
+            items = _fixed_elements(raw, place, count, code)
         if items:
             place, count = len(raw), 0
         for _ in range(count):
@@ -212,16 +219,7 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
     return items
 
 
-# Types whose values are as they are read; of the others `_fitted` says more.
-UNFITTED = frozenset({"VARCHAR", "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT"})
-# How elements of one size stand in an array, each behind its length.
-FIXED = {
-    pgtypes.INT2: struct.Struct("!ih"), pgtypes.INT4: struct.Struct("!ii"),
-    pgtypes.INT8: struct.Struct("!iq"), pgtypes.FLOAT8: struct.Struct("!id"),
-}  # fmt: skip
-
-
-def _of_fixed_size(raw: bytes, place: int, count: int, oid: int) -> list[object]:
+def _fixed_elements(raw: bytes, place: int, count: int, oid: int) -> list[object]:
     """The elements of an array where all have one size and none is NULL; none of them where they have not."""
     form = FIXED.get(oid)
     if form is None or len(raw) - place != count * form.size:
@@ -231,25 +229,7 @@ def _of_fixed_size(raw: bytes, place: int, count: int, oid: int) -> list[object]
     return [value for _, value in pairs] if all(length == size for length, _ in pairs) else []
 
 
-# What the described DuckDB type says beyond its PostgreSQL type: UBIGINT is numeric on the wire.
-
-INTEGER_RANGES: dict[str, tuple[int, int]] = {
-    "TINYINT": (-(2**7), 2**7 - 1),
-    "SMALLINT": (-(2**15), 2**15 - 1),
-    "INTEGER": (-(2**31), 2**31 - 1),
-    "BIGINT": (-(2**63), 2**63 - 1),
-    "HUGEINT": (-(2**127), 2**127 - 1),
-    "UTINYINT": (0, 2**8 - 1),
-    "USMALLINT": (0, 2**16 - 1),
-    "UINTEGER": (0, 2**32 - 1),
-    "UBIGINT": (0, 2**64 - 1),
-    "UHUGEINT": (0, 2**128 - 1),
-}
-
-# Those that clients know as numeric.
-NUMERIC_INTEGERS = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
-# Digits of the largest of them.
-WHOLE_DIGITS_MAX = 39
+# The described DuckDB type, which says more than its PostgreSQL type: UBIGINT is numeric on the wire.
 
 
 def _fitted(value: object, type_: DuckType | None) -> object:
@@ -257,29 +237,32 @@ def _fitted(value: object, type_: DuckType | None) -> object:
     name = type_.name if type_ is not None else ""
     if name in NUMERIC_INTEGERS and isinstance(value, Decimal):
         # One that the type does not have is a value all the same: it may stand in a comparison.
-        whole = _whole(value)
+        whole = _integer(value)
         return _exact(value, name) if whole is None else whole
-    if name in INTEGER_RANGES and isinstance(value, int):
-        low, high = INTEGER_RANGES[name]
-        if not low <= value <= high:
-            raise _out_of_range(name)
+    bounds = None if type_ is None else value_types.value_type(type_).bounds
+    if bounds is not None and isinstance(value, int) and not bounds[0] <= value <= bounds[1]:
+        raise _out_of_range(name)
     if isinstance(value, Decimal):
         return _exact(value, name)
     return value
 
 
-def _whole(value: Decimal) -> int | None:
+def _integer(value: Decimal) -> int | None:
     """The value as an integer that DuckDB has; None where it is none."""
-    if not value.is_finite() or digits_of(value) > WHOLE_DIGITS_MAX or value != value.to_integral_value():
+    if (
+        not value.is_finite()
+        or decimal_digits(value) > INTEGER_DIGITS_MAX
+        or value != value.to_integral_value()
+    ):
         return None
-    return int(value) if INTEGER_RANGES["HUGEINT"][0] <= value <= INTEGER_RANGES["UHUGEINT"][1] else None
+    return int(value) if INTEGER_MIN <= value <= INTEGER_MAX else None
 
 
 def _exact(value: Decimal, name: str) -> object:
     """A Decimal that DuckDB takes as it is."""
     if not value.is_finite() or name in ("FLOAT", "DOUBLE"):
         return float(value)
-    digits = digits_of(value)
+    digits = decimal_digits(value)
     if name == "BIGNUM" or (digits > DECIMAL_DIGITS_MAX and value.as_tuple().exponent == 0):
         if digits > NUMBER_TEXT_MAX or value != value.to_integral_value():
             raise _out_of_range("numeric")

@@ -24,8 +24,8 @@ from sqlglot import exp
 
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold, literal
-from ...engine.values import pgtypes
-from ...engine.values.array_text import read_array
+from ...engine.values import value_types
+from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
 from .oids import TYPE_MARK
@@ -89,8 +89,8 @@ def pg_type_name(to: exp.Expr) -> str | None:
 def parameter_oid(to: exp.Expr) -> int:
     """The type to tell for a parameter that is cast to this one; what reads names takes a text."""
     name = pg_type_name(to)
-    oid = TYPES_BY_NAME[name].oid if name in TYPES_BY_NAME else pgtypes.TEXT
-    return oid if oid == pgtypes.NUMERIC or pgtypes.duckdb_type(oid) else pgtypes.TEXT
+    oid = TYPES_BY_NAME[name].oid if name in TYPES_BY_NAME else value_types.TEXT
+    return oid if oid == value_types.NUMERIC or value_types.duckdb_type(oid) else value_types.TEXT
 
 
 def respell_cast(node: exp.Cast) -> exp.Expr:
@@ -317,7 +317,7 @@ def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
     >>> numeric_columns("SELECT $1, $2 AS n, $3, $3 + 1 FROM t", [25, 1700, 1700])
     (0, 2, 0, 0)
     """
-    if pgtypes.NUMERIC not in oids or len(text) > TEXT_MAX:
+    if value_types.NUMERIC not in oids or len(text) > TEXT_MAX:
         return ()
     try:
         tokens = [token for token in tokenize(text) if token.kind != ";"]
@@ -345,7 +345,7 @@ def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
         return 0
     name, number = column[1:], int(column[0].text[1:])
     named = not name or (name[-1].is_name and [token.kind for token in name[:-1]] in ([], ["AS"]))
-    return number if named and 0 < number <= len(oids) and oids[number - 1] == pgtypes.NUMERIC else 0
+    return number if named and 0 < number <= len(oids) and oids[number - 1] == value_types.NUMERIC else 0
 
 
 def _type_oid(tokens: Sequence[Token], at: int) -> int:
@@ -360,8 +360,8 @@ def _type_oid(tokens: Sequence[Token], at: int) -> int:
             continue
         following = tokens[last].kind if last < len(tokens) else ""
         if following == "[":
-            oid = pgtypes.ARRAY_OF.get(oid, 0)
-        return oid if following != "(" and pgtypes.duckdb_type(oid) else 0
+            oid = value_types.ARRAY_OF.get(oid, 0)
+        return oid if following != "(" and value_types.duckdb_type(oid) else 0
     return 0
 
 

@@ -11,7 +11,7 @@ from functools import cache
 import duckdb
 import pyarrow as pa
 
-from ...engine.values import pgtypes
+from ...engine.values import value_types
 from ...sql.settings import VARIABLES, Variable
 from .oids import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
 from .system_catalogs import (
@@ -201,7 +201,7 @@ def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
 def _type_oid(text: str) -> int:
     """The oid of a DuckDB type in a function's signature, where ANY, T and LIST stand for many."""
     head = text.partition("(")[0].rstrip("[]0123456789")
-    return pgtypes.pg_type(text).oid if head in pgtypes.OIDS else ANY_OID
+    return value_types.pg_type(text).oid if head in value_types.OIDS else ANY_OID
 
 
 _SHOWN = {found.oid: found.shown for found in TYPES}

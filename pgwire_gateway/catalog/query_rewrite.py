@@ -27,7 +27,7 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold
-from ...engine.values import pgtypes
+from ...engine.values import value_types
 from ...sql.statements import session_calls
 from ...sql.text.tokens import Token, occurs, tokenize
 from . import functions
@@ -180,7 +180,7 @@ def respell(text: str) -> Respelt:
     common = ctes(wanted)
     if lost := sorted(parameters.keys() - _parameters(tree).keys()):
         # An argument that says nothing here is still a parameter that the client sends.
-        kept = ", ".join(f"${n}::{pgtypes.duckdb_type(parameters[n]) or 'VARCHAR'}" for n in lost)
+        kept = ", ".join(f"${n}::{value_types.duckdb_type(parameters[n]) or 'VARCHAR'}" for n in lost)
         common.append(f"{PARAMETERS} AS (SELECT {kept})")
     return Respelt(
         _with(", ".join(common), tree.sql("duckdb", normalize_functions=False)),

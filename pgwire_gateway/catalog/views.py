@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ...engine.quoting import literal
-from ...engine.values import pgtypes
+from ...engine.values import value_types
 from ...engine.values.duckdb_types import NESTED
 from .oids import (
     FIXED,
@@ -204,11 +204,11 @@ def _head(text: str) -> str:
     """SQL of what decides a DuckDB type's PostgreSQL type: one of `type_heads`.
 
     That is the name before any arguments, with `[]` for a list or array; what is not known is text,
-    and a list of lists or of structs is json, as engine/values/pgtypes.py has it.
+    and a list of lists or of structs is json, as engine/values/value_types.py has it.
     """
     element = rf"regexp_replace({text}, '\[\d*\]$', '')"
     name = f"split_part({element}, '(', 1)"
-    known = ", ".join(map(literal, pgtypes.OIDS))
+    known = ", ".join(map(literal, value_types.OIDS))
     return (
         f"CASE WHEN ends_with({element}, ']') THEN 'JSON' WHEN {name} NOT IN ({known}) THEN 'VARCHAR' "
         f"ELSE {name} END || if(ends_with({text}, ']') AND NOT ends_with({element}, ']'), '[]', '')"
@@ -220,8 +220,14 @@ HEAD = _head("data_type")
 
 def type_heads() -> dict[str, int]:
     """The oid of each head that `_head` can answer."""
-    lists = {f"{name}[]": pgtypes.pg_type(f"{name}[]").oid for name in pgtypes.OIDS if name not in NESTED}
-    return pgtypes.OIDS | lists | {f"{name}[]": pgtypes.JSON for name in NESTED & pgtypes.OIDS.keys()}
+    lists = {
+        f"{name}[]": value_types.pg_type(f"{name}[]").oid for name in value_types.OIDS if name not in NESTED
+    }
+    return (
+        value_types.OIDS
+        | lists
+        | {f"{name}[]": value_types.JSON for name in NESTED & value_types.OIDS.keys()}
+    )
 
 
 def _modifier(text: str) -> str:
@@ -229,8 +235,8 @@ def _modifier(text: str) -> str:
     return f"""
         CASE WHEN starts_with({text}, 'DECIMAL(') AND NOT contains({text}, '][') THEN
              (regexp_extract({text}, '(\\d+),', 1)::INTEGER << 16)
-             + regexp_extract({text}, ',\\s*(\\d+)', 1)::INTEGER + {pgtypes.MODIFIER_OFFSET}
-             ELSE {pgtypes.NO_MODIFIER} END"""
+             + regexp_extract({text}, ',\\s*(\\d+)', 1)::INTEGER + {value_types.MODIFIER_OFFSET}
+             ELSE {value_types.NO_MODIFIER} END"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from traceback import format_tb
 
 from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
 from ...engine.server_log import facts
-from ...engine.values import pgtypes
+from ...engine.values import value_types
 from ...engine.waiting import Waiting
 from ...sql.text.classified import Kind
 from ...sql.text.tokens import StatementPiece, split_pieces
@@ -357,7 +357,7 @@ class Prepared:
 
 def _kinds(columns: Sequence[Column] | None) -> list[tuple[str, int]] | None:
     """Names and types of columns, as far as a client goes by them."""
-    return None if columns is None else [(c.name, pgtypes.pg_type(c.type).oid) for c in columns]
+    return None if columns is None else [(c.name, value_types.pg_type(c.type).oid) for c in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,5 +472,5 @@ def _description(columns: tuple[Column, ...], formats: tuple[int, ...]) -> bytes
 
 
 def _field(column: Column, format: int) -> Field:
-    kind = pgtypes.pg_type(column.type)
+    kind = value_types.pg_type(column.type)
     return Field(column.name, kind.oid, kind.length, kind.modifier, format)

@@ -35,7 +35,7 @@ from ...engine.errors import (
     SyntaxError_,
     WrongState,
 )
-from ...engine.values import datarow, parameters, pgtypes
+from ...engine.values import datarow, parameters, value_types
 from ...sql.dml.batch_insert import EXECUTIONS_MAX, agree, in_lists, kinds
 from ...sql.session_state.portals import Portal as Taken
 from ...sql.text.tokens import StatementPiece
@@ -467,14 +467,14 @@ def _rows_of(result: Any) -> list[bytes]:
     """All rows of a result that are there, as DataRows of texts."""
     types, rows = [column.type for column in result.columns], []
     while (batch := result.fetch(None)) is not None:
-        rows += datarow.rows(batch.record_batch(), types)
+        rows += datarow.messages(batch.record_batch(), types)
     return rows
 
 
 def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:
     """The OID of each parameter: as the client declared it, else as the session inferred it."""
     known = (*declared, *(0,) * len(types))
-    return tuple(oid or pgtypes.pg_type(type).oid for oid, type in zip(known, types, strict=False))
+    return tuple(oid or value_types.pg_type(type).oid for oid, type in zip(known, types, strict=False))
 
 
 def _values(prepared: Prepared, message: Bind) -> list[object]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ...engine.errors import ProtocolViolation, QueryCanceled
-from ...engine.values.arrow_form import END, schema_bytes
+from ...engine.values.arrow_types import END, schema_bytes
 from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message, messages
 from ..codec.backend import CopyInResponse, CopyOutDone, CopyOutResponse
 from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...engine.values.pgtypes import CATALOG_TYPES
+from ...engine.values.value_types import CATALOG_TYPES
 from .. import catalog
 from ..codec.frontend import Bind, Message, Parse, Query
 from .interfaces import Column

@@ -19,7 +19,7 @@ from ...engine.errors import CachedPlanChanged, DucktailError, NotSupported, Out
 from ...engine.log.envelope_changes import CHANGE_COLUMNS, HIDDEN_PLACE
 from ...engine.log.log import EVENT_COLUMNS
 from ...engine.quoting import fold, ident, literal
-from ...engine.values.arrow_form import carrier
+from ...engine.values.arrow_types import copy_type
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..language.parse import Query
@@ -133,7 +133,7 @@ class Fetched:
     def relation_sql(self, relation: str, scan: st.Scan, *, hidden: bool) -> str:
         """What reads the rows, registered as `relation`, under their names and types."""
         items = [
-            f"c{place}{'' if carrier(column.type) is None else f'::{column.type}'} AS {ident(column.name)}"
+            f"c{place}{'' if copy_type(column.type) is None else f'::{column.type}'} AS {ident(column.name)}"
             for place, column in enumerate(self._columns)
         ]
         if hidden:

@@ -26,7 +26,7 @@ from ...engine.errors import (
 from ...engine.placement.membership import ROUTED
 from ...engine.placement.placement import Node
 from ...engine.quoting import fold, literal
-from ...engine.values.pgtypes import pg_type
+from ...engine.values.value_types import pg_type
 from ...engine.waiting import Waiting
 from ...engine.waiting import drive as run_blocking
 from ..language import statements as st

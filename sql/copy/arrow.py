@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from ...engine.errors import BadCopyFileFormat, CharacterNotInRepertoire, DatatypeMismatch, DuplicateColumn
 from ...engine.quoting import fold
-from ...engine.values.arrow_loading import arrow_loader, first_nul
 from ...engine.values.arrow_stream import ArrowStreamReader
-from ...engine.values.text_loading import BadValue, ColumnLoader
+from ...engine.values.arrow_types import arrow_loader, first_nul
+from ...engine.values.copy_columns import BadValue, ColumnLoader
 from ...engine.waiting import Waiting
 from ..results.results import Result
 from ..session_state.context import Context

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import DucktailError
 from ...engine.quoting import ident
-from ...engine.values.text_loading import ColumnLoader
+from ...engine.values.copy_columns import ColumnLoader
 from ...engine.waiting import Waiting
 from ..cluster import publishing
 from ..cluster.shares import spread

@@ -11,7 +11,7 @@ from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, NotSupported, SerializationFailure
 from ...engine.log import topic_rows
 from ...engine.quoting import folded_sql, ident
-from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
+from ...engine.values.copy_columns import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
 from ..dml import topic_writes, writes
 from ..language.classify import classify

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...engine.quoting import ident, literal
-from ...engine.values.durations import interval_text
+from ...engine.values.dates_times import duration_text
 from .options import INTERVALS, RULES, Option, Options, Value
 from .values import Name, Parameter, Scalar
 
@@ -92,5 +92,5 @@ def _option_value(name: str, value: Value) -> str:
         return "'none'"
     if name in _INTERVALS:
         assert isinstance(value, int)
-        return literal(interval_text(value * 1000))
+        return literal(duration_text(value * 1000))
     return literal(value) if isinstance(value, str) else str(value)

@@ -20,7 +20,7 @@ from ...engine.errors import (
     UndefinedObject,
     UndefinedTable,
 )
-from ...engine.values.pgtypes import pg_type
+from ...engine.values.value_types import pg_type
 from ...engine.waiting import Waiting
 from ..cluster.shares import own_share
 from ..language.statements.publishing import Published

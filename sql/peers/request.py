@@ -26,7 +26,7 @@ from typing import Any
 from duckdb import Value
 
 from ...engine.errors import NotSupported, ProtocolViolation
-from ...engine.values.temporal_text import typed
+from ...engine.values.strings import typed
 
 # Operations on an answer that is under way: they go on whatever placement has come into force meanwhile.
 FETCH, CLOSE, FAILED = "fetch", "close", "failed"

@@ -20,7 +20,7 @@ from ...engine.errors import (
     SyntaxError_,
     UndefinedParameter,
 )
-from ...engine.values import pgtypes
+from ...engine.values import value_types
 from ...engine.waiting import Waiting
 from ..cluster import relay
 from ..copy import copying, files
@@ -57,7 +57,7 @@ from ..text.spans import user_position
 from . import pipeline, plain_views, prepared
 
 # What has no DuckDB type of its own.
-NUMERIC_OIDS = {pgtypes.NUMERIC: NUMERIC, pgtypes.SCALARS[pgtypes.NUMERIC][2]: f"{NUMERIC}[]"}
+NUMERIC_OIDS = {value_types.NUMERIC: NUMERIC, value_types.ARRAY_OF[value_types.NUMERIC]: f"{NUMERIC}[]"}
 # Verbs that are answered from the session's own state; the ends, where nothing has been done.
 INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
 INLINE_ENDS = frozenset({"COMMIT", "ROLLBACK"})
@@ -202,7 +202,7 @@ def _declared(oid: int) -> str:
     """The DuckDB type of a parameter's declared OID, "" where it is left open."""
     if oid in NUMERIC_OIDS:
         return NUMERIC_OIDS[oid]
-    return (pgtypes.duckdb_type(oid) or "") if oid else ""
+    return (value_types.duckdb_type(oid) or "") if oid else ""
 
 
 def describe(session: Context, statement: ParsedStatement) -> Description:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from ...engine.values.parameters import DECIMAL_DIGITS_MAX
-from ...engine.values.temporal_text import typed
+from ...engine.values.strings import typed
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Kind
 from ..text.spans import Replacement, cut

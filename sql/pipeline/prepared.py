@@ -21,7 +21,7 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.quoting import fold
-from ...engine.values.temporal_text import typed
+from ...engine.values.strings import typed
 from ...engine.waiting import Waiting
 from ..dml import cte_writes, topic_writes
 from ..language.classify import classify

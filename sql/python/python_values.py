@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.duck.duckdb_errors import translated
-from ...engine.values.arrow_values import read_interval
-from ...engine.values.carrying import ordinary, taken
+from ...engine.values.arrow_types import plain_type, restored_type
+from ...engine.values.dates_times import raw_interval
 from ...engine.values.duckdb_types import DuckType, read_type
 from ..results.results import Result, ResultColumn
 
@@ -97,9 +97,9 @@ def arrow_table(result: Result, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
         with _told():
             return cursor.sql(f"SELECT {nulls} WHERE false").to_arrow_table().rename_columns(names)
     table = pa.Table.from_batches(batches)
-    if any(map(ordinary, types)):
+    if any(map(plain_type, types)):
         with _told():
-            table = _cast(table, list(map(taken, types)), cursor).to_arrow_table()
+            table = _cast(table, list(map(restored_type, types)), cursor).to_arrow_table()
     return table.rename_columns(names)
 
 
@@ -115,12 +115,12 @@ def _told() -> Iterator[None]:
 def _by_duckdb(table: pa.Table, types: Sequence[str], cursor: duckdb.DuckDBPyConnection) -> list[Row]:
     """The rows as DuckDB's client has them; what it has no value for is DuckDB's text."""
     try:
-        return _cast(table, list(map(taken, types)), cursor).fetchall()
+        return _cast(table, list(map(restored_type, types)), cursor).fetchall()
     except UNHELD:
         if table.num_rows > 1:
             return [_by_duckdb(table.slice(row, 1), types, cursor)[0] for row in range(table.num_rows)]
         if len(types) == 1:
-            return _cast(table, [taken(types[0], AS_TEXT)], cursor).fetchall()
+            return _cast(table, [restored_type(types[0], AS_TEXT)], cursor).fetchall()
     single = [_by_duckdb(table.select([place]), [type_], cursor) for place, type_ in enumerate(types)]
     return [tuple(value for [(value,)] in single)]
 
@@ -201,7 +201,7 @@ def _through(convert: Convert | None, value: Any) -> Any:
 
 
 def _interval(text: str) -> datetime.timedelta:
-    months, days, microseconds = read_interval(text)
+    months, days, microseconds = raw_interval(text)
     return datetime.timedelta(days=months * DAYS_A_MONTH + days, microseconds=microseconds)
 
 

@@ -9,7 +9,7 @@ and whatever the plan says, the rows of a group are checked as they come.
 The rows of a query, taken into memory whole, to be read again by the same session.
 
 Arrow loses some of DuckDB's types on the way unless it is told not to, and a few even then
-(engine/values/carrying.py): those travel in another type and are cast back where the rows are read.
+(engine/values/arrow_types.py): those travel in another type and are cast back where the rows are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow as pa
 from ...engine.duck.binding import type_text
 from ...engine.errors import InternalError
 from ...engine.quoting import ident
-from ...engine.values.carrying import sent, taken_back
+from ...engine.values.arrow_types import carrier_sql, restored_sql
 from ..cluster.gathering import Gathered, Numbers
 from ..session_state.context import Context
 from ..session_state.run_text import LOSSY
@@ -110,7 +110,7 @@ class Taken:
             without: a column that is left out.
         """
         items = [
-            f"{taken_back(f'c{place}', type_)} AS {ident(name)}"
+            f"{restored_sql(f'c{place}', type_)} AS {ident(name)}"
             for place, (name, type_) in enumerate(zip(self.names, self.types, strict=True))
             if name != without
         ]
@@ -123,7 +123,7 @@ def taken_whole(session: Context, text: str, values: Sequence[object]) -> Taken:
     relation = session.cursor.sql(text, params=parameters)
     names, types = tuple(relation.columns), tuple(map(type_text, relation.types))
     places = [f"c{place}" for place in range(len(names))]
-    items = [f"{sent(place, type_)} AS {place}" for place, type_ in zip(places, types, strict=True)]
+    items = [f"{carrier_sql(place, type_)} AS {place}" for place, type_ in zip(places, types, strict=True)]
     session.cursor.execute("SET SESSION arrow_lossless_conversion = true")
     try:
         # The line break ends a comment at the text's end.

@@ -32,7 +32,7 @@ from ...engine.errors import ActiveTransaction, InvalidParameterValue, NotSuppor
 from ...engine.groups.polls import Poll
 from ...engine.stream_reads import Beginning, aside_of, group_gaps
 from ...engine.system_views.group_rows import position_of
-from ...engine.values.temporal_text import interval_parts
+from ...engine.values.temporal_input import interval_parts
 from ...engine.waiting import Wait, Waiting, first_of, first_true
 from ..cluster import gathering
 from ..cluster.awaiting import Awaited, Beat, heard

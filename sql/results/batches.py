@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...engine.errors import ProgramLimitExceeded
-from ...engine.values import copy_rows, plain_rows
+from ...engine.values import copy_rows, datarow
 from ...engine.values.copy_rows import CopyForm
-from ...engine.values.plain_rows import Row
+from ...engine.values.datarow import Row
 from .results import ArrowBatch, ResultBatch
 
 # Bytes that are encoded at once, about; a row may be larger.
@@ -124,7 +124,7 @@ class PlainBatch:
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages."""
-        return plain_rows.encode(self.rows, types, formats, timezone)
+        return datarow.encode_raw(self.rows, types, formats, timezone)
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
         """The rows as CopyData messages."""

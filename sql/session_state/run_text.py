@@ -27,7 +27,7 @@ from ...engine.errors import (
     UndefinedTable,
 )
 from ...engine.quoting import fold
-from ...engine.values import arrow_form, carrying, datarow
+from ...engine.values import arrow_types, datarow
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..results.batches import FEW_ROWS, PlainBatch, taken
@@ -255,9 +255,9 @@ def query_result(
         if relation is None:
             return Result.command("SELECT 0")
         columns = result_columns(relation.columns, relation.types)
-        wrap = carrying.wrapped
+        wrap = arrow_types.plain_query
         if session.wire:
-            wrap = arrow_form.wrapped if arrow else datarow.wrapped
+            wrap = arrow_types.copy_query if arrow else datarow.wrapped
         if wrapped := wrap(text, [column.type for column in columns]):
             text = wrapped
             relation = session.cursor.sql(text, params=values)
@@ -282,7 +282,7 @@ def rows_result(
     projection = _projection(session, [column.type for column in columns])
     if projection is not None:
         names = [f"c{place}" for place in range(len(columns))]
-        session.meta.register(KEPT_ROWS, carrying.readable(table.rename_columns(names)))
+        session.meta.register(KEPT_ROWS, arrow_types.readable(table.rename_columns(names)))
         try:
             table = session.meta.sql(f"SELECT {projection} FROM {KEPT_ROWS}").to_arrow_table()
         finally:
@@ -311,7 +311,7 @@ def rows_of(
 
 def _projection(session: Context, types: Sequence[str]) -> str | None:
     """What turns columns that Arrow does not carry whole to text; None where there are none."""
-    return datarow.select_text(types) if session.wire else carrying.select_ordinary(types)
+    return datarow.select_text(types) if session.wire else arrow_types.select_plain(types)
 
 
 @contextmanager
@@ -346,7 +346,7 @@ def in_one_transaction(session: Context, types: Sequence[str]) -> Iterator[None]
 @contextmanager
 def undone(session: Context, types: Sequence[object]) -> Iterator[None]:
     """Within, what is written in autocommit is undone where its rows of these types cannot be taken."""
-    if session.block.begun or not any(carrying.may_be_refused(type_text(type_)) for type_ in types):
+    if session.block.begun or not any(arrow_types.may_be_refused(type_text(type_)) for type_ in types):
         yield
         return
     session.cursor.begin()

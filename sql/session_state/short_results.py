@@ -16,8 +16,9 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.duck.binding import KEPT_CHARS_MAX, bind
-from ...engine.values import plain_rows
-from ...engine.values.plain_rows import Row, Untold
+from ...engine.values import datarow
+from ...engine.values.arrow_values import AmbiguousValue
+from ...engine.values.datarow import Row
 from ..results.batches import PlainBatch
 from ..results.results import ReadySource, Result, ResultColumn, select_tag
 from ..text.tokens import NUMBER, STRING
@@ -115,8 +116,8 @@ class FewRows:
             self._description = told
         try:
             rows = cursor.fetchmany(ROWS_MAX + 1)
-            return None if len(rows) > ROWS_MAX else plain_rows.raw_rows(rows, self._types)
-        except (Untold, OverflowError):
+            return None if len(rows) > ROWS_MAX else datarow.raw_rows(rows, self._types)
+        except (AmbiguousValue, OverflowError):
             # Overflow: a moment whose clock in the session's zone is in a year that Python has not.
             return None
 
@@ -140,7 +141,7 @@ def learn(
     if KEPT in statement.plans or len(text) > KEPT_CHARS_MAX:
         return
     columns = result.columns or ()
-    if not plain_rows.carried([column.type for column in columns]):
+    if not datarow.has_raw_values([column.type for column in columns]):
         return
 
     def ended(complete: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.errors import CachedPlanChanged
-from ...engine.values.pgtypes import pg_type
+from ...engine.values.value_types import pg_type
 from ..language.parse import Query
 from ..language.statements.publishing import Published
 from ..peers.part import Part
@@ -99,7 +99,7 @@ class ParsedStatement:
         self.published = published
         self.part = part
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
-        # Whether its rows go out as Arrow has them (engine/values/arrow_form.py), not as PostgreSQL does.
+        # Whether its rows go out as Arrow has them (engine/values/arrow_types.py), not as PostgreSQL does.
         self.arrow = False
         # What was put into the text as it was given, to write its names in full (resolve.py).
         self.pieces: tuple[Replacement, ...] = ()

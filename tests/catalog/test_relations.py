@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ducktail.engine.values import pgtypes
+from ducktail.engine.values import value_types
 from ducktail.pgwire_gateway.catalog import oids, rewrite
 from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES, TYPES_BY_NAME
 
@@ -49,12 +49,13 @@ def test_a_column_s_type_is_the_one_that_the_wire_tells(home: Any) -> None:
     stored = home.cursor.execute(
         "SELECT data_type FROM duckdb_columns() WHERE table_name = 'typed' ORDER BY column_index"
     ).fetchall()
-    wire = [pgtypes.pg_type(text) for (text,) in stored]
+    wire = [value_types.pg_type(text) for (text,) in stored]
     assert told == [(type_.oid, type_.modifier, type_.length, type_.name) for type_ in wire]
 
 
 def test_system_types_agree_with_the_wire() -> None:
-    for oid, (name, length, array) in pgtypes.SCALARS.items():
+    for oid, row in value_types.SCALARS.items():
+        name, length, array = row.name, row.length, row.array_oid
         assert (TYPES_BY_NAME[name].oid, TYPES_BY_NAME[name].length, TYPES_BY_NAME[name].array) == (
             oid,
             length,

@@ -12,7 +12,7 @@ import pytest
 from ducktail.engine.values import copy_rows, datarow
 from ducktail.engine.values.copy_rows import CopyForm
 from ducktail.engine.values.duckdb_types import read_type
-from ducktail.engine.values.text_cells import text_cells
+from ducktail.engine.values.encoding import text_cells
 
 ROWS = 2000
 # Rows of the batches that are encoded value by value.
@@ -128,9 +128,11 @@ def test_cells_are_the_values_one_by_one(batch: pa.RecordBatch, format_: int, zo
         chosen = [TYPES[place] for place in places]
         columns = [batch.column(place) for place in places]
         part = pa.RecordBatch.from_arrays(columns, [str(number) for number in range(len(columns))])
-        one_by_one = [row for piece in slices(part) for row in datarow.rows(piece, chosen, [format_], zone)]
-        assert datarow.rows(part, chosen, [format_], zone) == one_by_one, chosen
-        shifted = datarow.rows(part.slice(777, 901), chosen, [format_], zone)
+        one_by_one = [
+            row for piece in slices(part) for row in datarow.messages(piece, chosen, [format_], zone)
+        ]
+        assert datarow.messages(part, chosen, [format_], zone) == one_by_one, chosen
+        shifted = datarow.messages(part.slice(777, 901), chosen, [format_], zone)
         assert shifted == one_by_one[777 : 777 + 901], chosen
 
 
@@ -148,7 +150,7 @@ def test_cells_are_the_values_one_by_one(batch: pa.RecordBatch, format_: int, zo
     ids=lambda form: f"{form.format} {form.delimiter} {form.null} {form.quote}{form.escape}",
 )
 def test_copied_cells_are_texts_copied(batch: pa.RecordBatch, form: CopyForm) -> None:
-    texts = list(zip(*map(datarow.fields, datarow.rows(batch, TYPES)), strict=True))
+    texts = list(zip(*map(datarow.fields, datarow.messages(batch, TYPES)), strict=True))
     assert bytes(copy_rows.encode(batch, TYPES, form)) == bytes(copy_rows.encode_texts(texts, form))
 
 

@@ -120,7 +120,7 @@ def test_values_are_the_same_ready_from_the_log_and_read_again(database: Databas
     query = warm._query
     assert isinstance(query, ChangesQuery) and exhausted
     types = query.layout.types
-    assert ready.rows == datarow.rows(batch, types)
+    assert ready.rows == datarow.messages(batch, types)
     # Every column in binary, and in other zones: from the ready text as from DuckDB's values.
     for zone in ZONES:
         for format_ in (0, 1):

@@ -17,8 +17,8 @@ import pytest
 
 from ducktail.engine.errors import InternalError, NumericOutOfRange, ProtocolViolation
 from ducktail.engine.values import datarow
-from ducktail.engine.values.binary_form import numeric_binary
-from ducktail.engine.values.pgtypes import pg_type
+from ducktail.engine.values.numbers import numeric_binary
+from ducktail.engine.values.value_types import pg_type
 
 # (DuckDB type, PostgreSQL type, text that both cast). DuckDB's own spelling stands after a bar.
 VALUES: list[tuple[str, str, str]] = [
@@ -171,7 +171,7 @@ def test_bytes_are_those_of_postgres(postgres: psycopg.Connection, zone: str) ->
     for copies in (1, 100):  # value by value, column by column
         batch = batch_of(f"SELECT {columns}", types, copies)
         for format_ in (0, 1):
-            rows = datarow.rows(batch, types, [format_], zone)
+            rows = datarow.messages(batch, types, [format_], zone)
             assert len(rows) == copies
             for (type_, _, value), ours, theirs in zip(
                 VALUES, datarow.fields(rows[-1]), wanted[format_], strict=True
@@ -187,7 +187,7 @@ def test_text_arrays_and_types(postgres: psycopg.Connection) -> None:
         for copies in (1, 500):
             column = pa.array(TEXT_ARRAYS * copies, pa.list_(pa.string()))
             batch = pa.RecordBatch.from_arrays([column], ["a"])
-            row = datarow.rows(batch, ["VARCHAR[]"], [format_])[-1]
+            row = datarow.messages(batch, ["VARCHAR[]"], [format_])[-1]
             assert datarow.fields(row) == [result.get_value(0, 0)]
     for type_, name, _ in VALUES:
         told = pg_type(type_)
@@ -225,12 +225,12 @@ def test_short_and_long_batches_agree(format_: int, zone: str) -> None:
         text = datarow.wrapped(query, types)
         assert text is not None
         batch = connection.sql(text).to_arrow_table().combine_chunks().to_batches()[0]
-    whole = datarow.rows(batch, types, [format_], zone)
+    whole = datarow.messages(batch, types, [format_], zone)
     assert b"".join(whole) == bytes(datarow.encode(batch, types, [format_], zone))
-    pieces = [datarow.rows(batch.slice(start, 10), types, [format_], zone) for start in range(0, 600, 10)]
+    pieces = [datarow.messages(batch.slice(start, 10), types, [format_], zone) for start in range(0, 600, 10)]
     assert [row for piece in pieces for row in piece] == whole
     # A slice that does not begin at the buffers' beginning.
-    assert datarow.rows(batch.slice(100, 300), types, [format_], zone) == whole[100:400]
+    assert datarow.messages(batch.slice(100, 300), types, [format_], zone) == whole[100:400]
 
 
 def test_events_in_text() -> None:
@@ -240,7 +240,7 @@ def test_events_in_text() -> None:
         "TIMESTAMPTZ '2026-01-01 10:00:00.5+00', true, NULL::JSON"
     )
     assert datarow.wrapped(query, types) is None
-    [row] = datarow.rows(batch_of(query, types), types)
+    [row] = datarow.messages(batch_of(query, types), types)
     assert row[:1] == b"D"
     assert struct.unpack("!i", row[1:5])[0] == len(row) - 1
     assert datarow.fields(row) == [
@@ -256,7 +256,7 @@ def test_nested_values_go_as_json() -> None:
         "[{'a': 2}], ['{\"k\": 1.50}'::JSON] -- a comment"
     )
     for format_ in (0, 1):
-        [row] = datarow.rows(batch_of(query, types), types, [format_])
+        [row] = datarow.messages(batch_of(query, types), types, [format_])
         found = datarow.fields(row)
         assert found[:6] == [b'{"a":1,"b":"x"}', b'[[1,"y"]]', b"[[1],null]", b'{"u":5}', b"5", b'[{"a":2}]']
         assert found[6] is not None
@@ -273,31 +273,31 @@ def test_unwrapped_odd_columns_are_refused() -> None:
         ]:
             batch = connection.sql(query).to_arrow_table().to_batches()[0]
             with pytest.raises(InternalError):
-                datarow.rows(batch, [type_])
+                datarow.messages(batch, [type_])
 
 
 def test_same_column_names_and_no_columns() -> None:
     types = ["INTEGER", "INTERVAL"]
     batch = batch_of("SELECT 1 AS a, INTERVAL '1 day' AS a", types)
-    assert datarow.fields(datarow.rows(batch, types)[0]) == [b"1", b"1 day"]
+    assert datarow.fields(datarow.messages(batch, types)[0]) == [b"1", b"1 day"]
     assert datarow.encode(pa.RecordBatch.from_arrays([pa.nulls(0)], ["x"]), ['"NULL"']) == b""
     nulls = pa.RecordBatch.from_arrays([pa.nulls(1000)], ["x"])
-    assert set(datarow.rows(nulls, ['"NULL"'], [1])) == {b"D\x00\x00\x00\x0a\x00\x01\xff\xff\xff\xff"}
+    assert set(datarow.messages(nulls, ['"NULL"'], [1])) == {b"D\x00\x00\x00\x0a\x00\x01\xff\xff\xff\xff"}
 
 
 def test_formats() -> None:
     batch = batch_of("SELECT 1 AS a, 2 AS b", ["INTEGER", "INTEGER"])
-    [row] = datarow.rows(batch, ["INTEGER", "INTEGER"], [0, 1])
+    [row] = datarow.messages(batch, ["INTEGER", "INTEGER"], [0, 1])
     assert datarow.fields(row) == [b"1", b"\0\0\0\2"]
     with pytest.raises(ProtocolViolation):
-        datarow.rows(batch, ["INTEGER", "INTEGER"], [0, 1, 0])
+        datarow.messages(batch, ["INTEGER", "INTEGER"], [0, 1, 0])
     with pytest.raises(ProtocolViolation):
-        datarow.rows(batch, ["INTEGER", "INTEGER"], [2])
+        datarow.messages(batch, ["INTEGER", "INTEGER"], [2])
 
 
 def test_fields_refuse_what_is_no_row() -> None:
     batch = batch_of("SELECT 1 AS a, 'text' AS b", ["INTEGER", "VARCHAR"])
-    [row] = datarow.rows(batch, ["INTEGER", "VARCHAR"])
+    [row] = datarow.messages(batch, ["INTEGER", "VARCHAR"])
     assert datarow.fields(memoryview(row)) == [b"1", b"text"]
     for end in range(len(row)):
         with pytest.raises(ProtocolViolation):

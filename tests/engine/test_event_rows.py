@@ -30,7 +30,7 @@ def ready() -> list[bytes]:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         batch = connection.sql(EVENTS).to_arrow_table().combine_chunks().to_batches()[0]
-    return datarow.rows(batch, EVENT_TYPES)
+    return datarow.messages(batch, EVENT_TYPES)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,7 @@ from ducktail.engine.errors import (
     NumericOutOfRange,
     ProtocolViolation,
 )
-from ducktail.engine.values import pgtypes
-from ducktail.engine.values.parameter_codecs import CODECS
+from ducktail.engine.values import value_types
 from ducktail.engine.values.parameters import decode
 
 UTC = datetime.UTC
@@ -93,7 +92,7 @@ def test_what_psycopg_dumps(connection: duckdb.DuckDBPyConnection, format_: PyFo
         if isinstance(value, bytes) and format_ == PyFormat.TEXT:
             continue  # without a connection libpq escapes for old servers
         raw, code, oid = dumped(value, format_)
-        told = pgtypes.pg_type(type_).oid
+        told = value_types.pg_type(type_).oid
         if not declared:
             if code == 1 and oid != told:
                 continue  # a client that declares nothing sends what it was told
@@ -121,14 +120,14 @@ def test_null_and_untyped_text() -> None:
 
 def test_described_type_counts() -> None:
     assert decode(b"18446744073709551615", 0, 0, "UBIGINT") == 2**64 - 1
-    assert decode(b"18446744073709551615", 0, pgtypes.NUMERIC, "UBIGINT") == 2**64 - 1
+    assert decode(b"18446744073709551615", 0, value_types.NUMERIC, "UBIGINT") == 2**64 - 1
     with pytest.raises(NumericOutOfRange):
         decode(b"256", 0, 0, "UTINYINT")
     # Other values of a numeric stand in comparisons.
-    assert decode(b"-1", 0, pgtypes.NUMERIC, "UBIGINT") == -1
-    assert decode(b"42.4", 0, pgtypes.NUMERIC, "HUGEINT") == Decimal("42.4")
+    assert decode(b"-1", 0, value_types.NUMERIC, "UBIGINT") == -1
+    assert decode(b"42.4", 0, value_types.NUMERIC, "HUGEINT") == Decimal("42.4")
     assert decode(str(2**128 - 1).encode(), 0, 0, "HUGEINT") == 2**128 - 1
-    assert decode(b"1.5", 0, pgtypes.NUMERIC, "DOUBLE") == Decimal("1.5")
+    assert decode(b"1.5", 0, value_types.NUMERIC, "DOUBLE") == Decimal("1.5")
     assert decode(b"1.5", 0, 0, "DOUBLE") == 1.5
 
 
@@ -267,7 +266,7 @@ def test_huge_numerics_are_refused_at_once() -> None:
 
 def test_any_bytes_give_a_value_or_an_error() -> None:
     generator = random.Random(5)
-    oids = [*CODECS, *pgtypes.ELEMENT_OF, 0, 869]
+    oids = [*value_types.ELEMENT_OF.values(), *value_types.ELEMENT_OF, 0, 869]
     alphabet = b'0123456789-+:. {}\\",xeTZNUL\x00\xff\x01'
     for _ in range(20_000):
         raw = bytes(generator.choices(alphabet, k=generator.randint(0, 24)))

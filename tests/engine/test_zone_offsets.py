@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from ducktail.engine.values.text_form import DAY_US, SECOND_US, offset_s
-from ducktail.engine.values.zone_offsets import FIRST_DAY, LAST_DAY, offsets_s
+from ducktail.engine.values.dates_times import DAY_US, FIRST_DAY, LAST_DAY, SECOND_US, offset_s, offsets_s
 
 SEED = 1972
 ZONES = [

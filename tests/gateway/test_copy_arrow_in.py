@@ -15,13 +15,13 @@ import pytest
 from server_process import ServerProcess
 
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.values.arrow_loading import arrow_loader, first_nul
 from ducktail.engine.values.arrow_stream import (
     BATCH_ROWS_MAX,
     BODY_BYTES_MAX,
     METADATA_BYTES_MAX,
     ArrowStreamReader,
 )
+from ducktail.engine.values.arrow_types import arrow_loader, first_nul
 
 Connection = psycopg.Connection[Any]
 SEED = 20_261_122

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ducktail.engine.values.text_loading import BadValue, ColumnLoader, column_loader
+from ducktail.engine.values.copy_columns import BadValue, ColumnLoader, column_loader
 
 DAYS = ("2024-01-02", "2024-02-29", "2023-02-29", "0002-01-01", "0000-01-01", "9998-12-31", "2024-1-2", "x")
 CLOCKS = (

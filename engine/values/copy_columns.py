@@ -1,7 +1,7 @@
-"""Columns of PostgreSQL's texts or binary values as Arrow, and what DuckDB casts them to: for COPY.
+"""Columns of COPY ... FROM STDIN: PostgreSQL's texts or binary values as Arrow, and the cast in DuckDB.
 
-A value is read by the same decoder as a parameter of Bind; what DuckDB's Arrow has no exact form of
-goes on as a text that DuckDB casts. Source: docs/design/values.md, "Parameters".
+A value is read by the reader of a parameter of Bind. Types without an exact Arrow form go on as texts,
+which DuckDB casts. Source: docs/design/values.md, "Parameters".
 """
 
 from __future__ import annotations
@@ -20,29 +20,15 @@ from duckdb import Value
 
 from ..errors import DucktailError
 from .duckdb_types import DuckType, read_type
-from .parameter_codecs import utf8
-from .parameters import INTEGER_RANGES, binary_reader, text_reader
+from .parameters import binary_reader, text_reader
+from .strings import utf8
+from .value_types import value_type
 
-# Types whose decoded values Arrow carries as they are, and DuckDB takes without a cast of ours.
-_ARROW = {
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "UTINYINT": pa.uint8(),
-    "USMALLINT": pa.uint16(),
-    "UINTEGER": pa.uint32(),
-    "UBIGINT": pa.uint64(),
-    "DOUBLE": pa.float64(),
-    "BLOB": pa.binary(),
-}
 _JSON_FIRST = frozenset({"STRUCT", "MAP", "UNION", "VARIANT"})
-
-
 # Binary values of one width that are Arrow's own, byte for byte turned round.
 _FIXED = {"SMALLINT": ">i2", "INTEGER": ">i4", "BIGINT": ">i8", "DOUBLE": ">f8"}
+_DAY = r"\A(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
+_CLOCK = r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
 
 
 class BadValue(Exception):
@@ -60,18 +46,18 @@ class BadValue(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class IsoMoment:
     """A type whose texts Arrow reads by itself where they are ISO 8601's.
 
     Args:
-        plain: what those look like; years from 0001.
+        plain: the pattern of those; years from 0001.
     """
 
     arrow: pa.DataType
     plain: str
 
     def load(self, texts: Sequence[Any]) -> pa.Array | None:
-        """The column where all its texts are such; else None, and a decoder has the word on them."""
+        """The column where all its texts are such; else None, and a decoder reads them."""
         try:
             column = pa.array(texts, pa.string())
             if not pc.all(pc.match_substring_regex(column, self.plain)).as_py():
@@ -81,12 +67,10 @@ class Moment:
             return None
 
 
-_DAY = r"\A(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
-_CLOCK = r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
 _MOMENTS = {
-    "DATE": Moment(pa.date32(), rf"{_DAY}\z"),
-    "TIMESTAMP": Moment(pa.timestamp("us"), rf"{_DAY}{_CLOCK}\z"),
-    "TIMESTAMP WITH TIME ZONE": Moment(
+    "DATE": IsoMoment(pa.date32(), rf"{_DAY}\z"),
+    "TIMESTAMP": IsoMoment(pa.timestamp("us"), rf"{_DAY}{_CLOCK}\z"),
+    "TIMESTAMP WITH TIME ZONE": IsoMoment(
         pa.timestamp("us", "UTC"), rf"{_DAY}{_CLOCK}(?:Z|[+-]\d\d(?::?\d\d)?)\z"
     ),
 }
@@ -98,7 +82,7 @@ class ColumnLoader:
 
     Args:
         read: one value's decoder.
-        type: what DuckDB casts it to, None where Arrow carries the value itself.
+        type: the type that DuckDB casts it to, None where Arrow carries the value itself.
         through: a cast before that: `::JSON`, or ''.
         is_number: an integer or a DECIMAL, whose plainest spelling needs no decoder.
         fixed: the numpy type of binary values that need no decoder.
@@ -111,14 +95,14 @@ class ColumnLoader:
     through: str = ""
     is_number: bool = False
     fixed: str | None = None
-    moment: Moment | None = None
+    moment: IsoMoment | None = None
 
     def cast(self, name: str) -> str:
         """The SQL of a value, from the name of its column in a relation."""
         return f"{name}{self.through}::{self.type}" if self.type else name
 
     def is_refused(self, name: str) -> str:
-        """The SQL of whether DuckDB refuses to cast a value."""
+        """The SQL boolean that is true where DuckDB refuses to cast a value."""
         if self.type is None:
             return "false"
         through = f"TRY_CAST({name} AS JSON)" if self.through else name
@@ -161,7 +145,7 @@ class ColumnLoader:
     def _quick(self, texts: Sequence[str | None]) -> pa.Array | None:
         """The column where all its texts are of digits, signs and points; else None.
 
-        A tenth of the decoder's time. What is still no number (1-2) is left to whoever says so.
+        It takes a tenth of the decoder's time. A text that is still no number (1-2) is left to the decoder.
         """
         marks = "".join(text for text in texts if text)
         plain = marks.replace("-", "")
@@ -187,12 +171,14 @@ def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = Fals
     type_ = read_type(duckdb_type)
     read: Callable[[Any], object]
     read = binary_reader(duckdb_type) if binary else text_reader(duckdb_type, timezone)
-    arrow = _ARROW.get(type_.name)
+    row = value_type(type_)
     if type_.name == "VARCHAR":
         return ColumnLoader(pa.string(), utf8 if binary else str)
-    if arrow is not None:
-        number = type_.name in INTEGER_RANGES and not binary
-        return ColumnLoader(arrow, read, is_number=number, fixed=_FIXED.get(type_.name) if binary else None)
+    if row.arrow is not None:
+        number = row.bounds is not None and not binary
+        return ColumnLoader(
+            row.arrow, read, is_number=number, fixed=_FIXED.get(type_.name) if binary else None
+        )
     if type_.name in ("LIST", "ARRAY"):
         return _list_loader(type_, read)
     first = "::JSON" if type_.name in _JSON_FIRST else ""

@@ -1,13 +1,18 @@
-"""PostgreSQL's text form of arrays, read: {1,"a \\"b\\"",NULL} and nested braces.
+"""Arrays in PostgreSQL's text form, {1,"a \\"b\\"",NULL} with braces nested, and in its binary form.
 
-Source: PostgreSQL's documentation, section 8.15.6, "Array Input and Output Syntax".
+Source: PostgreSQL's documentation, section 8.15.6, "Array Input and Output Syntax"; docs/design/values.md,
+"Binary form".
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import InvalidTextRepresentation
 
@@ -20,6 +25,16 @@ PLAIN = re.compile(r'[^{},"\\]*+(?:\\.[^{},"\\]*+)*+', re.DOTALL)
 FLAT_CHARS = 256 * 1024
 BLANKS = re.compile(r"\s*")
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+# What makes PostgreSQL put an array's element into quotes.
+QUOTED_ELEMENT = r'^$|[{},"\\\s]|^(?i:null)$'
+QUOTED_ELEMENT_RE = re.compile(QUOTED_ELEMENT, re.ASCII)
+ARRAY_HEAD = struct.Struct("!iii")
+ARRAY_DIMENSION = struct.Struct("!ii")
+LENGTH = struct.Struct("!i")
+NULL_LENGTH = LENGTH.pack(-1)
+
+
+# Text.
 
 
 def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
@@ -62,13 +77,13 @@ def _flat(text: str, element: Callable[[str], Any]) -> list[Any]:
         for item in text[place:end].split(","):
             word = item.strip()
             if not word:
-                raise _bad(text)
+                raise _malformed(text)
             found.append(None if len(word) == 4 and word.upper() == "NULL" else element(word))
         place = end + 1
     return found
 
 
-def _bad(text: str) -> InvalidTextRepresentation:
+def _malformed(text: str) -> InvalidTextRepresentation:
     return InvalidTextRepresentation(f'malformed array literal: "{text[:100]}"')
 
 
@@ -79,7 +94,7 @@ class _ArrayReader:
         self._element = element
 
     def bad(self) -> InvalidTextRepresentation:
-        return _bad(self._text)
+        return _malformed(self._text)
 
     def blanks(self) -> int:
         """Go over blanks; the place behind them."""
@@ -124,3 +139,38 @@ class _ArrayReader:
         if not text:
             raise self.bad()
         return None if text.upper() == "NULL" else self._element(ESCAPE.sub(r"\1", text))
+
+
+def element_text(text: str) -> str:
+    """An element as it stands in an array's text."""
+    if not QUOTED_ELEMENT_RE.search(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def element_texts(texts: pa.Array) -> pa.Array:
+    """The elements of arrays, quoted where they must be."""
+    odd = pc.match_substring_regex(texts, QUOTED_ELEMENT)
+    if not pc.any(odd).as_py():
+        return texts
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    return pc.if_else(odd, pc.binary_join_element_wise('"', escaped, '"', ""), texts)
+
+
+# Binary.
+
+
+def array_binary(row: list[bytes | None], oid: int) -> bytes:
+    """A one-dimensional array of the binary forms of its elements, None for NULL."""
+    parts = [array_head(len(row), None in row, oid)]
+    for item in row:
+        parts.append(NULL_LENGTH if item is None else struct.pack("!i", len(item)) + item)
+    return b"".join(parts)
+
+
+def array_head(length: int, nulls: bool, oid: int) -> bytes:
+    """The head of a binary array: dimensions, whether it has NULLs, element type, size and lower bound."""
+    if not length:
+        return struct.pack("!iiI", 0, 0, oid)
+    return struct.pack("!iiIii", 1, int(nulls), oid, length, 1)

@@ -6,9 +6,9 @@ import duckdb
 import pytest
 
 from ducktail.engine.errors import InvalidParameterValue
-from ducktail.engine.values import pgtypes
+from ducktail.engine.values import value_types
 from ducktail.engine.values.duckdb_types import read_type
-from ducktail.engine.values.pgtypes import duckdb_type, pg_type
+from ducktail.engine.values.value_types import duckdb_type, pg_type
 
 # The table in docs/design/values.md: DuckDB type, oid, length, modifier, name.
 MAPPING: list[tuple[str, int, int, int, str]] = [
@@ -64,7 +64,7 @@ MAPPING: list[tuple[str, int, int, int, str]] = [
 @pytest.mark.parametrize("row", MAPPING, ids=[row[0] for row in MAPPING])
 def test_mapping(row: tuple[str, int, int, int, str]) -> None:
     text, oid, length, modifier, name = row
-    assert pg_type(text) == pgtypes.PgType(oid, length, modifier, name)
+    assert pg_type(text) == value_types.PgType(oid, length, modifier, name)
 
 
 def test_duckdb_prints_what_we_read() -> None:
@@ -86,7 +86,7 @@ def test_every_type_of_duckdb_has_a_row() -> None:
     for name, logical in rows:
         if logical in ("LIST", "ARRAY"):
             continue
-        assert read_type(name).name in pgtypes.OIDS, (name, logical)
+        assert read_type(name).name in value_types.OIDS, (name, logical)
 
 
 def test_back() -> None:

@@ -1,0 +1,575 @@
+"""Dates, times, timestamps and intervals in PostgreSQL's text and binary forms, and time zones.
+
+Text is that of DateStyle ISO and IntervalStyle postgres. Functions of one value are right for every value.
+The faster ones of a column return None for a column with values that they do not print: `*_texts` (printed
+by Arrow) outside years 1 to 9999, `*_cells` (looked up) outside 1900 to 2099. temporal_input.py reads what
+clients write. Source: docs/design/values.md; PostgreSQL's documentation, chapter 8.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import struct
+from collections.abc import Callable
+from datetime import date
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidParameterValue, NumericOutOfRange
+from . import arrow_values as av
+from .cells import Array, Cell, Cells, constant, kept_first_table, take
+from .numbers import INT32_MAX, INT64_MAX
+
+DAY_US = 86_400_000_000
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+DAY_S = 86_400
+# Dates that every path prints alike: 0001-01-01 to 9999-12-31.
+DATE_MIN, DATE_MAX = -719162, 2932896
+# A day inside what Arrow prints, so that no zone's offset leads out of it.
+MOMENT_MIN, MOMENT_MAX = (DATE_MIN + 1) * DAY_US, DATE_MAX * DAY_US
+EPOCH = datetime.datetime(1970, 1, 1)
+# The Gregorian calendar repeats after 400 years, and with it the rules of a zone.
+CYCLE_DAYS = 146_097
+# PostgreSQL counts from 2000-01-01.
+PG_EPOCH_DAYS = 10_957
+PG_EPOCH_US = PG_EPOCH_DAYS * 86_400_000_000
+EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+EPOCH_UTC = EPOCH.replace(tzinfo=datetime.UTC)
+US = datetime.timedelta(microseconds=1)
+# Column lengths up to which repeated values are not looked for: finding them costs more than it saves.
+REPEATS_ROWS_MIN = 1024
+# Rows that tell whether values repeat.
+SAMPLE_ROWS = 256
+# Days from 1970 that are looked up, 1900-01-01 to 2099-12-31.
+CELLS_FIRST_DAY, CELLS_LAST_DAY = -25_567, 47_481
+DATE_BYTES, CLOCK_BYTES, FRACTION_BYTES = 10, 8, 7
+# A moment that every table has, for where there is none.
+IN_RANGE_US = 946_684_800 * SECOND_US
+# Time zones kept loaded; there are about 600.
+ZONES_CACHED = 1024
+# Zones whose offsets are kept day by day, 370 kB each.
+OFFSET_TABLES_MAX = 64
+# Days from 1970 that are looked up, 1972-01-01 to 2099-12-31; before, offsets have parts of a minute too.
+FIRST_DAY, LAST_DAY = 730, 47_481
+UNKNOWN = -(10**6)
+_MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?: (\d\d:\d\d:\d\d(?:\.\d{1,6})?))?(?:\+00)?( BC)?", re.ASCII)
+_INTERVAL_PART = re.compile(r"([+-]?(?<!\d)\d++) (year|month|mon|day)s?", re.ASCII)
+_INTERVAL_CLOCK = re.compile(r"([+-]?)(?<!\d)(\d++:\d\d:\d\d(?:\.\d{1,6})?)$", re.ASCII)
+# Moments repeat: a transaction's commit time is on all of its rows.
+_MOMENTS_CACHED = 4096
+
+
+# The text of a value.
+
+
+def date_text(days: av.Raw) -> str:
+    """ISO, years before 1 as BC."""
+    if abs(days) >= av.DATE_INFINITY:
+        return "infinity" if days > 0 else "-infinity"
+    text, before_christ = _civil(days)
+    return f"{text} BC" if before_christ else text
+
+
+def _civil(days: int) -> tuple[str, bool]:
+    """A day as YYYY-MM-DD and whether its year is counted before Christ."""
+    cycles, inside = divmod(days - DATE_MIN, CYCLE_DAYS)
+    day = datetime.date.fromordinal(inside + 1)
+    year = day.year + 400 * cycles
+    before_christ = year < 1
+    if before_christ:
+        year = 1 - year
+    return f"{year:04}-{day.month:02}-{day.day:02}", before_christ
+
+
+def time_text(us: av.Raw) -> str:
+    """HH:MM:SS with as many digits of a fraction as there are."""
+    seconds, fraction = divmod(us, SECOND_US)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:06}".rstrip("0") if fraction else text
+
+
+def timestamp_text(us: av.Raw) -> str:
+    """ISO with a blank, years before 1 as BC."""
+    return _moment(us, "")
+
+
+def _moment(us: int, suffix: str) -> str:
+    if abs(us) >= av.TIMESTAMP_INFINITY:
+        return "infinity" if us > 0 else "-infinity"
+    days, clock = divmod(us, DAY_US)
+    day, before_christ = _civil(days)
+    return f"{day} {time_text(clock)}{suffix}{' BC' if before_christ else ''}"
+
+
+def timestamptz_text(us: av.Raw, zone: str) -> str:
+    """A timestamp in the zone, with its offset: +00, +05:30, -00:01:15."""
+    if abs(us) >= av.TIMESTAMP_INFINITY:
+        return "infinity" if us > 0 else "-infinity"
+    offset = offset_s(us, zone)
+    return _moment(us + offset * SECOND_US, offset_text(offset))
+
+
+def interval_text(value: av.Raw) -> str:
+    """IntervalStyle postgres: a part after a negative one shows its plus sign."""
+    months, days, us = value
+    sign = -1 if months < 0 else 1
+    years, months = sign * (abs(months) // 12), sign * (abs(months) % 12)
+    parts: list[str] = []
+    negative = False
+    for number, unit in ((years, "year"), (months, "mon"), (days, "day")):
+        if number:
+            plus = "+" if negative and number > 0 else ""
+            parts.append(f"{plus}{number} {unit}{'' if number == 1 else 's'}")
+            negative = number < 0
+    if us or not parts:
+        plus = "-" if us < 0 else "+" if negative else ""
+        parts.append(plus + time_text(abs(us)))
+    return " ".join(parts)
+
+
+def duration_text(us: int) -> str:
+    """The text of a length in microseconds, at least 0.
+
+    >>> interval_text(7 * DAY_US), interval_text(DAY_US + 90 * SECOND_US), interval_text(1500)
+    ('7 days', '1 day 00:01:30', '00:00:00.0015')
+    """
+    days, rest = divmod(us, DAY_US)
+    seconds, fraction = divmod(rest, SECOND_US)
+    parts = [f"{days} day{'' if days == 1 else 's'}"] if days else []
+    if rest or not days:
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        parts.append(clock + (f".{fraction:06}".rstrip("0") if fraction else ""))
+    return " ".join(parts)
+
+
+# Time zones.
+
+
+@lru_cache(ZONES_CACHED)
+def load_zone(name: str) -> datetime.tzinfo:
+    """A time zone by its IANA name.
+
+    Raises:
+        InvalidParameterValue: there is none of this name (22023).
+    """
+    if name.upper() in ("UTC", "ETC/UTC", "GMT"):
+        return datetime.UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidParameterValue(f'invalid value for parameter "TimeZone": "{name[:100]}"') from error
+
+
+def offset_s(us: int, zone: str) -> int:
+    """Seconds that a zone is east of UTC at an instant, in whatever year."""
+    found = load_zone(zone)
+    if found is datetime.UTC:
+        return 0
+    seconds = us // SECOND_US
+    days, clock = divmod(seconds, 86_400)
+    if not DATE_MIN + 400 <= days <= DATE_MAX - 400:
+        # Before year 2 the zone's first offset holds; after 9998 its rules go on, as 400 years before.
+        later = days > 0
+        days = (days - DATE_MIN) % CYCLE_DAYS + DATE_MIN + CYCLE_DAYS * (20 if later else 1)
+    moment = EPOCH + datetime.timedelta(days=days, seconds=clock)
+    offset = moment.replace(tzinfo=datetime.UTC).astimezone(found).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+def offset_text(seconds: int) -> str:
+    """An offset east of UTC, with minutes and seconds only where there are some.
+
+    >>> offset_text(-16200)
+    '-04:30'
+    """
+    sign, size = ("-" if seconds < 0 else "+"), abs(seconds)
+    text = f"{sign}{size // 3600:02}"
+    if size % 3600:
+        text += f":{size // 60 % 60:02}"
+    return f"{text}:{size % 60:02}" if size % 60 else text
+
+
+def offsets_s(us: av.Ints, zone: str) -> av.Ints:
+    """Seconds east of UTC at instants in microseconds from 1970."""
+    days = us // DAY_US - FIRST_DAY
+    if days.min() < 0 or days.max() > LAST_DAY - FIRST_DAY:
+        return _distinct_offsets(us, zone, MINUTE_US if us.min() >= FIRST_DAY * DAY_US else SECOND_US)
+    found, ends = _day_offsets(days, zone), _day_offsets(days + 1, zone)
+    changing = found != ends
+    if changing.any():
+        found[changing] = _distinct_offsets(us[changing], zone, MINUTE_US)
+    return found
+
+
+def _day_offsets(days: av.Ints, zone: str) -> av.Ints:
+    """At the beginnings of days, counted from the first."""
+    table = _offset_table(zone)
+    found: av.Ints = table[days]
+    unknown = found == UNKNOWN
+    if unknown.any():
+        for day in np.unique(days[unknown]).tolist():
+            table[day] = offset_s((day + FIRST_DAY) * DAY_US, zone)
+        found = table[days]
+    return found
+
+
+@lru_cache(OFFSET_TABLES_MAX)
+def _offset_table(zone: str) -> av.Ints:
+    """What is known of a zone; filled as it is asked for."""
+    return np.full(LAST_DAY - FIRST_DAY + 2, UNKNOWN, np.int64)
+
+
+def _distinct_offsets(us: av.Ints, zone: str, step: int) -> av.Ints:
+    """Asked for one by one, once for each that occurs."""
+    instants, places = np.unique(us // step, return_inverse=True)
+    return np.fromiter((offset_s(instant * step, zone) for instant in instants.tolist()), np.int64)[places]
+
+
+# The texts of a column.
+
+
+def date_texts(column: pa.Array, zone: str) -> pa.Array | None:
+    """Days of years 1 to 9999, as Arrow prints them."""
+    bounds = pc.min_max(column.cast(pa.int32()))
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and (low < DATE_MIN or high > DATE_MAX):
+        return None
+    return column.cast(pa.string())
+
+
+def time_texts(column: pa.Array, zone: str) -> pa.Array | None:
+    """Times before 24:00:00, as Arrow prints them."""
+    if av.filled(column, av.microseconds(column)).max() >= DAY_US:
+        return None
+    return _trimmed(column.cast(pa.time64("us"), safe=False).cast(pa.string()))
+
+
+def timestamp_texts(column: pa.Array, zone: str) -> pa.Array | None:
+    """Timestamps of years 1 to 9999."""
+    return _moments(column, lambda values: _print_moments(values, ""))
+
+
+def timestamptz_texts(column: pa.Array, zone: str) -> pa.Array | None:
+    """Timestamps of years 1 to 9999 in the zone, with its offset."""
+    if load_zone(zone) is datetime.UTC:
+        return _moments(column, lambda values: _print_moments(values, "+00"))
+    return _moments(column, lambda values: _print_in_zone(values, zone))
+
+
+def _moments(column: pa.Array, print_: Callable[[av.Ints], pa.Array]) -> pa.Array | None:
+    """Timestamps as text; repeated ones (an event's commit time) are printed once."""
+    values = av.filled(column, av.microseconds(column))
+    if values.min() < MOMENT_MIN or values.max() > MOMENT_MAX:
+        return None
+    if len(values) >= REPEATS_ROWS_MIN and len(np.unique(values[:SAMPLE_ROWS])) < SAMPLE_ROWS // 4:
+        coded = pa.array(values).dictionary_encode()
+        texts = print_(coded.dictionary.to_numpy()).take(coded.indices)
+    else:
+        texts = print_(values)
+    return pc.if_else(pc.is_valid(column), texts, None) if column.null_count else texts
+
+
+def _print_moments(values: av.Ints, suffix: str) -> pa.Array:
+    if not (values % SECOND_US).any():
+        texts = pa.array(values // SECOND_US, pa.timestamp("s")).cast(pa.string())
+    else:
+        texts = _trimmed(pa.array(values, pa.timestamp("us")).cast(pa.string()))
+    return pc.binary_join_element_wise(texts, suffix, "") if suffix else texts
+
+
+def _print_in_zone(values: av.Ints, zone: str) -> pa.Array:
+    offsets = offsets_s(values, zone)
+    local = _print_moments(values + offsets * SECOND_US, "")
+    distinct, codes = np.unique(offsets, return_inverse=True)
+    suffixes = pa.array([offset_text(offset) for offset in distinct.tolist()], pa.string())
+    return pc.binary_join_element_wise(local, suffixes.take(pa.array(codes)), "")
+
+
+def _trimmed(texts: pa.Array) -> pa.Array:
+    """Times that Arrow printed with all digits of a fraction, without the zeros at its end."""
+    return pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+
+
+# The texts of a column as cells.
+
+
+def date_cells(column: pa.Array, zone: str) -> Cells | None:
+    """Days of 1900 to 2099."""
+    return _day_cells(av.filled(column, av.ints(column)))
+
+
+def time_cells(column: pa.Array, zone: str) -> Cells | None:
+    """Times before 24:00:00."""
+    values = av.filled(column, av.microseconds(column))
+    return _clock_cells(values) if values.max() < DAY_US else None
+
+
+def timestamp_cells(column: pa.Array, zone: str) -> Cells | None:
+    """Timestamps of 1900 to 2099."""
+    return _moment_cells(av.filled(column, av.microseconds(column)))
+
+
+def timestamptz_cells(column: pa.Array, zone: str) -> Cells | None:
+    """Timestamps of 1900 to 2099 in the zone, with its offset."""
+    values = av.filled(column, av.microseconds(column), IN_RANGE_US)
+    if load_zone(zone) is datetime.UTC:
+        return _moment_cells(values, constant(b"+00"))
+    if not _in_cells_range(values):
+        return None
+    offsets = offsets_s(values, zone)
+    return _moment_cells(values + offsets * SECOND_US, _offset_cells(offsets))
+
+
+def _offset_cells(offsets: npt.NDArray[np.int64]) -> Cells:
+    distinct = np.unique(offsets)
+    texts = [offset_text(offset).encode() for offset in distinct.tolist()]
+    if len(texts) == 1:
+        return constant(texts[0])
+    width = max(map(len, texts))
+    codes = np.searchsorted(distinct, offsets)
+    kind = f"V{width}"
+    sizes = take(np.array(list(map(len, texts))), codes)
+    text = take(np.array(texts, f"S{width}").view(kind), codes)
+    return Cells((Cell(kind, text, take(kept_first_table(width), sizes)),), sizes)
+
+
+def _day_cells(days: av.Ints) -> Cells | None:
+    """Days from 1970; what stands where the column is NULL must be a day as well."""
+    if days.min() < CELLS_FIRST_DAY or days.max() > CELLS_LAST_DAY:
+        return None
+    return Cells((Cell(f"V{DATE_BYTES}", take(_day_texts(), days - CELLS_FIRST_DAY)),), DATE_BYTES)
+
+
+def _clock_cells(us: av.Ints) -> Cells:
+    """Times of a day in microseconds from midnight."""
+    seconds = us // SECOND_US
+    fraction = _fraction(us - seconds * SECOND_US)
+    clock = Cell(f"V{CLOCK_BYTES}", take(_clock_texts(), seconds))
+    return Cells((clock, *fraction.cells), CLOCK_BYTES + fraction.sizes)
+
+
+def _moment_cells(us: av.Ints, offsets: Cells | None = None) -> Cells | None:
+    """Timestamps in microseconds from 1970, and the text of their zone's offset behind them."""
+    days = us // DAY_US
+    date = _day_cells(days)
+    if date is None:
+        return None
+    clock, behind = _clock_cells(us - days * DAY_US), offsets or Cells((), 0)
+    cells = (*date.cells, Cell("V1", b" "), *clock.cells, *behind.cells)
+    return Cells(cells, DATE_BYTES + 1 + clock.sizes + behind.sizes)
+
+
+def _in_cells_range(us: av.Ints) -> bool:
+    """Whether timestamps are looked up, in whatever zone."""
+    return bool(us.min() >= (CELLS_FIRST_DAY + 1) * DAY_US and us.max() < CELLS_LAST_DAY * DAY_US)
+
+
+def _fraction(us: av.Ints) -> Cells:
+    """Point and digits of a fraction without zeros at their end."""
+    if not us.any():
+        return Cells((), 0)
+    firsts, lasts, counts = _thousands()
+    thousands = us // 1000
+    rest = us - thousands * 1000
+    sizes = np.where(rest > 0, 4 + take(counts, rest), 1 + take(counts, thousands))
+    sizes[us == 0] = 0
+    text = np.empty(len(us), np.dtype([("first", "V4"), ("last", "V3")]))
+    text["first"], text["last"] = take(firsts, thousands), take(lasts, rest)
+    kind = f"V{FRACTION_BYTES}"
+    return Cells((Cell(kind, text.view(kind), take(kept_first_table(FRACTION_BYTES), sizes)),), sizes)
+
+
+@lru_cache(1)
+def _day_texts() -> Array:
+    return _printed(
+        pa.array(np.arange(CELLS_FIRST_DAY, CELLS_LAST_DAY + 1, dtype=np.int32), pa.date32()), DATE_BYTES
+    )
+
+
+@lru_cache(1)
+def _clock_texts() -> Array:
+    return _printed(pa.array(np.arange(DAY_S, dtype=np.int32), pa.time32("s")), CLOCK_BYTES)
+
+
+def _printed(values: pa.Array, width: int) -> Array:
+    """What Arrow prints of values whose texts are of one width."""
+    data = values.cast(pa.string()).buffers()[2]
+    return np.frombuffer(data, f"V{width}", len(values))
+
+
+@lru_cache(1)
+def _thousands() -> tuple[Array, Array, Array]:
+    """The first three digits of a fraction behind their point, the last three, and how many of three
+    there are without zeros at the end."""
+    firsts = np.array([f".{number:03}".encode() for number in range(1000)], "S4").view("V4")
+    lasts = np.array([f"{number:03}".encode() for number in range(1000)], "S3").view("V3")
+    counts = np.array([len(f"{number:03}".rstrip("0")) for number in range(1000)], np.int64)
+    return firsts, lasts, counts
+
+
+# The binary form of a value and of a column.
+
+
+def date_binary(days: av.Raw) -> bytes:
+    """Days from 2000-01-01; PostgreSQL's own numbers for the infinities."""
+    if abs(days) >= av.DATE_INFINITY:
+        return struct.pack("!i", INT32_MAX if days > 0 else -INT32_MAX - 1)
+    return struct.pack("!i", days - PG_EPOCH_DAYS)
+
+
+def timestamp_binary(us: av.Raw) -> bytes:
+    """Microseconds from 2000-01-01 in UTC."""
+    if abs(us) >= av.TIMESTAMP_INFINITY:
+        return struct.pack("!q", INT64_MAX if us > 0 else -INT64_MAX - 1)
+    if us - PG_EPOCH_US <= -INT64_MAX:
+        raise NumericOutOfRange("timestamp out of range")
+    return struct.pack("!q", us - PG_EPOCH_US)
+
+
+def timetz_binary(text: av.Raw) -> bytes:
+    """Microseconds of the clock and the zone in seconds west of UTC, from 12:00:00.5+02:30."""
+    place = max(text.rfind("+"), text.rfind("-"))
+    clock, offset = text[:place], text[place:]
+    parts = [int(part) for part in offset[1:].split(":")] + [0, 0]
+    seconds = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    return struct.pack("!qi", clock_us(clock), -seconds if offset[0] == "+" else seconds)
+
+
+def interval_binary(value: av.Raw) -> bytes:
+    """Microseconds, days, months."""
+    months, days, us = value
+    return struct.pack("!qii", us, days, months)
+
+
+def date_binary_cells(column: pa.Array) -> Cells:
+    """Days from 2000-01-01."""
+    values = av.ints(column).astype(np.int64)
+    shifted = values - PG_EPOCH_DAYS
+    shifted = np.where(values >= av.DATE_INFINITY, INT32_MAX, shifted)
+    shifted = np.where(values <= -av.DATE_INFINITY, -INT32_MAX - 1, shifted)
+    return Cells((Cell(">i4", shifted),), 4)
+
+
+def time_binary_cells(column: pa.Array) -> Cells:
+    """Microseconds from midnight."""
+    return Cells((Cell(">i8", av.microseconds(column)),), 8)
+
+
+def timestamp_binary_cells(column: pa.Array) -> Cells:
+    """Microseconds from 2000-01-01 in UTC."""
+    values = av.microseconds(column)
+    infinite = np.abs(values) >= av.TIMESTAMP_INFINITY
+    if infinite.any():
+        edge = np.where(values > 0, INT64_MAX, -INT64_MAX - 1)
+        shifted = np.where(infinite, edge, np.where(infinite, 0, values) - PG_EPOCH_US)
+    else:
+        shifted = values - PG_EPOCH_US
+    return Cells((Cell(">i8", shifted),), 8)
+
+
+# Raw values of texts that are our own, and of an Arrow column of intervals.
+
+
+def raw_date(text: str) -> int:
+    """Days from 1970."""
+    edge = _infinite(text, av.DATE_INFINITY)
+    return _day_and_clock(text)[0] if edge is None else edge
+
+
+@lru_cache(_MOMENTS_CACHED)
+def raw_timestamp(text: str) -> int:
+    """Microseconds from 1970; with a zone, of UTC.
+
+    >>> raw_timestamp("1970-01-02 00:00:00.5+00")
+    86400500000
+    """
+    edge = _infinite(text, av.TIMESTAMP_INFINITY)
+    if edge is not None:
+        return edge
+    day, clock = _day_and_clock(text)
+    return day * DAY_US + clock
+
+
+def _day_and_clock(text: str) -> tuple[int, int]:
+    found = _MOMENT.fullmatch(text)
+    assert found is not None, text
+    year, month, day, clock, bc = found.groups()
+    number = 1 - int(year) if bc else int(year)
+    return _day(number, int(month), int(day)), clock_us(clock) if clock else 0
+
+
+def _day(year: int, month: int, day: int) -> int:
+    """Days from 1970 in the calendar that goes on for ever both ways."""
+    cycles, inside = divmod(year - 2000, 400)
+    return date(2000 + inside, month, day).toordinal() - EPOCH_DAY + cycles * CYCLE_DAYS
+
+
+def _infinite(text: str, edge: int) -> int | None:
+    return {"infinity": edge, "-infinity": -edge}.get(text)
+
+
+def clock_us(text: str) -> int:
+    """Microseconds of HH:MM:SS[.ffffff]."""
+    clock, _, fraction = text.partition(".")
+    hours, minutes, seconds = (int(part) for part in clock.split(":"))
+    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(fraction.ljust(6, "0")[:6] or 0)
+
+
+def raw_interval(text: str) -> av.Interval:
+    """Months, days, microseconds.
+
+    >>> raw_interval("-1 years -2 mons +3 days -04:05:06.5")
+    (-14, 3, -14706500000)
+    """
+    months = days = us = 0
+    for number, unit in _INTERVAL_PART.findall(text):
+        if unit == "day":
+            days += int(number)
+        else:
+            months += int(number) * (12 if unit == "year" else 1)
+    clock = _INTERVAL_CLOCK.search(text)
+    if clock:
+        us = -clock_us(clock[2]) if clock[1] == "-" else clock_us(clock[2])
+    return months, days, us
+
+
+def raw_intervals(column: pa.Array) -> list[av.Raw]:
+    """Intervals: DuckDB's text (a wrapped query) or Arrow's months, days and nanoseconds."""
+    if av.is_text(column.type):
+        return [None if text is None else raw_interval(text) for text in column.to_pylist()]
+    return [
+        None if value is None else (value.months, value.days, value.nanoseconds // 1000)
+        for value in column.to_pylist()
+    ]
+
+
+# Values of DuckDB's Python client.
+
+
+def python_date(value: object) -> av.Raw:
+    """Days from 1970; DuckDB's infinities come as Python's first and last day, other years as text."""
+    if type(value) is not datetime.date or value in (datetime.date.min, datetime.date.max):
+        raise av.AmbiguousValue
+    return value.toordinal() - EPOCH_DAY
+
+
+def python_timestamp(value: object) -> av.Raw:
+    """Microseconds from 1970; DuckDB's infinities come as Python's first and last moment."""
+    if type(value) is not datetime.datetime or value in (datetime.datetime.min, datetime.datetime.max):
+        raise av.AmbiguousValue
+    return (value - EPOCH) // US
+
+
+def python_timestamptz(value: object) -> av.Raw:
+    """Microseconds from 1970 in UTC; DuckDB's infinities have no zone in Python."""
+    # The infinities have no zone.
+    if type(value) is not datetime.datetime or value.tzinfo is None:
+        raise av.AmbiguousValue
+    return (value - EPOCH_UTC) // US

@@ -1,0 +1,184 @@
+"""Columns of values in PostgreSQL's text and binary forms, by the table of types (value_types.py).
+
+A column is encoded as cells, as an Arrow column of texts, or value by value; the bytes are the same. Rows
+that are kept ready hold text in UTC: a `Recoder` reads that text, which is always our own, and gives binary
+or another time zone. Source: docs/design/values.md, "Text form", "Binary form", "Ready rows".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InternalError
+from . import arrow_values as av
+from . import value_types
+from .arrays import NULL_LENGTH, array_binary, array_head, element_text, element_texts, read_array
+from .cells import Array, Cells
+from .dates_times import _MOMENTS_CACHED, raw_timestamp, timestamptz_text
+from .duckdb_types import TYPES_CACHED, DuckType, read_type
+
+TEXT, BINARY = 0, 1
+
+
+# Text.
+
+
+def values_text(column: pa.Array, type_: DuckType, zone: str) -> list[str | None]:
+    """The text of each value, one by one; for short columns, and right for every value."""
+    if value_types.is_array(type_):
+        return _arrays_text(column, type_.children[0], zone)
+    form = value_types.value_type(type_)
+    text = form.text
+    if form.zoned:
+        return [None if value is None else text(value, zone) for value in form.raw(column)]
+    return [None if value is None else text(value) for value in form.raw(column)]
+
+
+def _arrays_text(column: pa.Array, element: DuckType, zone: str) -> list[str | None]:
+    plain = value_types.value_type(element).plain
+
+    def elements(child: pa.Array) -> list[av.Raw]:
+        texts = values_text(child, element, zone)
+        return ["NULL" if t is None else t if plain else element_text(t) for t in texts]
+
+    rows = av.raw_list(column, elements)
+    return [None if row is None else f"{{{','.join(row)}}}" for row in rows]
+
+
+def column_text(column: pa.Array, type_: DuckType, zone: str) -> pa.Array:
+    """The texts of a whole column as an Arrow column of strings, NULL where it is NULL.
+
+    Args:
+        column: as DuckDB gives it (of a wrapped query where datarow.wrapped gives one).
+        type_: its DuckDB type.
+        zone: the session's time zone, an IANA name.
+    """
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.string())
+    if value_types.is_array(type_):
+        return _array_column(column, type_.children[0], zone)
+    form = value_types.value_type(type_)
+    texts = form.texts(column, zone) if form.texts is not None and len(column) else None
+    if texts is None:
+        return pa.array(values_text(column, type_, zone), pa.string())
+    return texts
+
+
+def _array_column(column: pa.Array, element: DuckType, zone: str) -> pa.Array:
+    bounds, child = av.list_parts(column)
+    texts = column_text(child, element, zone)
+    if texts.type != pa.string():
+        texts = texts.cast(pa.string())
+    if not value_types.value_type(element).plain:
+        texts = element_texts(texts)
+    texts = texts.fill_null("NULL")
+    rows = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), texts)
+    joined = pc.binary_join_element_wise("{", pc.binary_join(rows, ","), "}", "")
+    return pc.if_else(pc.is_valid(column), joined, None) if column.null_count else joined
+
+
+def text_cells(column: pa.Array, type_: DuckType, zone: str) -> tuple[Cells, Array | None] | None:
+    """The texts of a column as cells, and a bool for each that is not NULL (None for all).
+
+    None where the column's texts are no cells.
+
+    Args:
+        column, type_, zone: as of `column_text`.
+    """
+    form = value_types.value_type(type_).cells
+    if form is None or not len(column) or pa.types.is_null(column.type):
+        return None
+    found = form(column, zone)
+    return None if found is None else (found, av.valid(column))
+
+
+# Binary.
+
+
+def values_binary(column: pa.Array, type_: DuckType) -> list[bytes | None]:
+    """The bytes of each value, one by one."""
+    if value_types.is_array(type_):
+        return _arrays_binary(column, type_.children[0])
+    form = value_types.value_type(type_)
+    binary = form.scalar.binary
+    try:
+        return [None if value is None else binary(value) for value in form.raw(column)]
+    except struct.error as error:
+        raise InternalError(f"a {type_.text} does not fit its binary form") from error
+
+
+def _arrays_binary(column: pa.Array, element: DuckType) -> list[bytes | None]:
+    oid = value_types.pg_type_of(element).oid
+    rows: list[Any] = av.raw_list(column, lambda child: values_binary(child, element))
+    return [None if row is None else array_binary(row, oid) for row in rows]
+
+
+# Ready rows.
+
+
+Recoder = Callable[[bytes], bytes]
+UTC_NAMES = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT"})
+
+
+@lru_cache(TYPES_CACHED)
+def recoder(type_: str, format_: int, timezone: str) -> Recoder | None:
+    """The function from a value's text, in UTC, to the bytes of a format; None where they are the same.
+
+    Args:
+        type_: the DuckDB type.
+        format_: 0 text, 1 binary.
+        timezone: of the session.
+    """
+    read = read_type(type_)
+    if format_:
+        return _array_to_binary(read.children[0]) if value_types.is_array(read) else _to_binary(read)
+    if timezone.upper() in UTC_NAMES:
+        return None
+    element = read.children[0] if value_types.is_array(read) else read
+    if value_types.pg_type_of(element).oid != value_types.TIMESTAMPTZ:
+        return None
+    if element is read:
+        return lambda value: _in_zone(value.decode(), timezone).encode()
+
+    def moved_array(value: bytes) -> bytes:
+        items = read_array(value.decode(), lambda text: _in_zone(text, timezone))
+        return f"{{{','.join('NULL' if i is None else element_text(i) for i in items)}}}".encode()
+
+    return moved_array
+
+
+@lru_cache(_MOMENTS_CACHED)
+def _in_zone(text: str, timezone: str) -> str:
+    return timestamptz_text(raw_timestamp(text), timezone)
+
+
+def _to_binary(type_: DuckType) -> Recoder | None:
+    scalar = value_types.value_type(type_).scalar
+    binary, raw = scalar.binary, scalar.own
+    if raw is None:
+        return None if scalar.same_bytes else lambda value: binary(value.decode())
+    return lambda value: binary(raw(value.decode()))
+
+
+def _array_to_binary(element: DuckType) -> Recoder:
+    turn = _to_binary(element)
+    oid = value_types.pg_type_of(element).oid
+
+    def item(text: str) -> bytes:
+        return text.encode() if turn is None else turn(text.encode())
+
+    def array(value: bytes) -> bytes:
+        items = read_array(value.decode(), item)
+        parts = [array_head(len(items), None in items, oid)]
+        for found in items:
+            parts.append(NULL_LENGTH if found is None else len(found).to_bytes(4, "big") + found)
+        return b"".join(parts)
+
+    return array
