@@ -3,7 +3,7 @@
 Nothing is passed on to DuckDB because it was not recognised: a statement is of a kind known here or
 it is refused. The look is at tokens only; what a kind then still allows (does it write a captured
 table, does the function behind it) is asked of DuckDB's own binder, so `may_write` errs on the side
-of yes. Source: docs/design/sql.md, "The allow-list".
+of yes. Source: docs/design/sql.md, "Rights".
 
 DECLARE, FETCH, MOVE and CLOSE: what a first look tells of statements about cursors.
 """
