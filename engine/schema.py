@@ -46,8 +46,7 @@
 
 The views a user sees are plain SQL; what lives in memory comes to them through one function of
 the engine's own, `ducktail_live(kind)`, which answers JSON rows. `partition_of` is a macro.
-Source: docs/sql.md, "System
-catalog".
+Source: docs/sql.md, "Views".
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ line in `commits`. An append conflicts with nothing.
 A producer that names its statements (`producer`, `sequence`) may repeat one: what was stored is
 acknowledged again and not stored twice. The log itself keeps who published what, in the same transaction
 as the events; in memory there is each producer's last sequence. So a producer is known for as long as the
-topic retains an event of his. Source: docs/topics.md, "Producers that repeat".
+topic retains an event of his. Source: docs/topics.md, "Repeated publications".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether the client
 is told of a change (PostgreSQL's GUC_REPORT). What has no meaning here is accepted only at the
 value that says so: `standard_conforming_strings = off` is refused, not ignored.
-Source: docs/settings.md, "Session settings"; PostgreSQL's "Server Configuration".
+Source: docs/settings.md, "Of a session"; PostgreSQL's "Server Configuration".
 """
 
 from __future__ import annotations

@@ -122,6 +122,20 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert fragment in map(anchor, headings(goal.read_text())), f"{target}: no such heading"
 
 
+PACKAGES = ("engine", "sql", "pgwire_gateway", "spark_connector")
+# A page and one or several of its headings, as a docstring or comment names them.
+SECTIONS = re.compile(r'(docs/[\w/]+\.md)((?:,\s+(?:and\s+)?"[^"\n]*(?:\n[^"\n]*)?")+)')
+
+
+def test_sections_that_the_code_names_exist() -> None:
+    for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
+        for name, sections in SECTIONS.findall(path.read_text()):
+            known = {heading.replace("`", "") for heading in headings((ROOT / name).read_text())}
+            for section in re.findall(r'"([^"]*)"', sections):
+                section = re.sub(r"\s+(# )?", " ", section).replace("`", "")
+                assert section in known, f"{path.relative_to(ROOT)}: {name} has no section {section!r}"
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_make_tasks_in_the_docs_exist(path: Path) -> None:
     tasks = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -1,7 +1,6 @@
 """Places in a stream by name: where a group starts and where SEEK takes it, as an LSN per partition.
 
-The LSN of a place is the one behind which reading goes on. Source: docs/groups.md, "Where a group
-starts".
+The LSN of a place is the one behind which reading goes on. Source: docs/groups.md, "The start of a group".
 """
 
 from __future__ import annotations

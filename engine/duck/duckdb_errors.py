@@ -5,7 +5,7 @@ through Arrow, which are OSErrors with DuckDB's text; limits of Python's own; a 
 
 Every cursor of the engine runs with `errors_as_json`, so an error brings its kind, its message and
 the byte offset of the token; the message is PostgreSQL's habit (first line, lower case, no full
-stop), what follows it becomes the HINT. Source: docs/errors.md, "What DuckDB says".
+stop), what follows it becomes the HINT. Source: docs/errors.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ old row and then the new one, under one LSN. Everything about which events there
 - `wire_sql`: ready for DataRows: what Arrow does not carry whole is text, as in any query's answer;
 - `typed_sql`: for a relation that DuckDB reads again (`arrow_types.py`).
 
-Source: docs/streams.md, "ENVELOPE CHANGES".
+Source: docs/streams.md, "Typed rows".
 """
 
 from __future__ import annotations

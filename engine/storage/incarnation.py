@@ -3,7 +3,7 @@
 A database that is restored, or opened without commits that it had lost, goes back in time. Somebody may
 hold positions from the time that is gone. Its incarnation is raised then, and LSNs go on from
 incarnation x 2^40: what lies between the last event that stands and there is a hole, and a position in
-a hole is an error (22023) and not other events. Source: docs/design/engine.md, "Incarnations".
+a hole is an error (22023) and not other events. Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ an error and not a signal. It is not synced: what a power cut may take is the ne
 is behind accuses nobody. Integers are little-endian.
 
 While it cannot be written nothing is committed that it should tell of: before each such COMMIT its last
-mark is written again (`check`). Source: docs/design/engine.md, "The side file".
+mark is written again (`check`). Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations

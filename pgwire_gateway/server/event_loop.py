@@ -7,7 +7,7 @@ threads make longer, and the processor time of the loop's thread alone, which is
 
 A batch of offset commits, or a published transaction, ends many waits at once. Each alone would write a
 byte to the loop's own socket; with `Wakes` the first does, and all that come until the loop looks go with it.
-Source: docs/operations.md, "Metrics".
+Source: docs/operations.md, "Metrics and probes".
 """
 
 from __future__ import annotations

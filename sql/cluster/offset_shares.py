@@ -2,7 +2,7 @@
 
 A commit is acknowledged once every owner has acknowledged its share. One of the read position is held, at
 each owner, against what this session has read there: a SEEK in between voids it.
-Source: docs/design/cluster.md, "Commits".
+Source: docs/design/cluster.md, "Shares".
 """
 
 from __future__ import annotations

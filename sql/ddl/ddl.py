@@ -2,7 +2,7 @@
 
 A captured table changes only in ways that its streams can tell (`engine/table_changes/alter_table.py`), a
 stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it: a
-CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
+CREATE STREAM there waits for it. Source: docs/sql.md, "Streams".
 """
 
 from __future__ import annotations

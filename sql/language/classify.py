@@ -3,7 +3,7 @@
 Nothing is passed on to DuckDB because it was not recognised: a statement is of a kind known here, or
 it is refused. The opening words of our own statements are those of `statements/`. The classifier reads
 tokens only; whether a statement writes a captured table, also through a function or a view, is asked of
-DuckDB's own binder, so `may_write` errs on the side of yes. Source: docs/design/sql.md, "The allow-list".
+DuckDB's own binder, so `may_write` errs on the side of yes. Source: docs/design/sql.md, "Rights".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ statement of a transaction has the transaction's snapshot. In autocommit a query
 begun again where a change of the catalog was committed meanwhile; what writes is judged and run in one
 transaction.
 
-Source: docs/design/sql.md, "Names", and docs/security.md, "How it is enforced".
+Source: docs/design/sql.md, "Names", and docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `json_serialize_sql` gives the tree of a query without binding it, so nothing is looked up and no error can
 tell of what the asker may not see. DML stands in the tree as a common table expression; MERGE, which may
 not, is cut by our own tokens. Views and macros are not followed here (reach.py does).
-Source: docs/security.md, "How it is enforced".
+Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

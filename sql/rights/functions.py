@@ -6,7 +6,7 @@ depends on nothing but its arguments, the clock, chance, and the session itself.
 that read files, settings, secrets, the catalog, the log or statistics of storage, that tell of other
 sessions, that block a thread, and that trust bytes which they do not check: those are in REFUSED, with
 the reason. tests/security/test_functions.py compares both lists with the installed DuckDB.
-Source: docs/security.md, "How it is enforced".
+Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

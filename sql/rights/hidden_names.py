@@ -3,7 +3,7 @@
 Errors of the catalog name what is in the way: the table that depends on a sequence, the stream that a
 schema holds, what a view reads. Such a name is left out unless the user wrote it in the statement, or is told
 of a thing of that name. Whether a hidden thing has the name is not asked: by leaving names out an error would
-else tell which there are. Source: docs/security.md, "What a user is told".
+else tell which there are. Source: docs/security.md, "Visibility of objects".
 
 What errors say, and to whom.
 """

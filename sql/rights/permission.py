@@ -4,7 +4,7 @@ Nothing is asked while there is no user, and of superusers only that they leave 
 everybody else a kind of statement that has no rule here is refused, and so is one of which it cannot be
 told what it reaches. First the names in the text are judged, by DuckDB's own parser and with nothing bound,
 so that no error tells of what is hidden; then, where it is about to run, what DuckDB's plan reads must be
-what was judged. Source: docs/security.md, "How it is enforced".
+what was judged. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

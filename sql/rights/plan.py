@@ -1,7 +1,7 @@
 """Which tables a text reads, views and macros followed to their end: DuckDB's own plan says it.
 
 The plan is the one that the optimizer has not seen yet, so no table is left out because its rows turned
-out not to matter. What an INSERT writes is not in it. Source: docs/security.md, "How it is enforced".
+out not to matter. What an INSERT writes is not in it. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

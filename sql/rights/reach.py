@@ -3,7 +3,7 @@
 A view runs with the rights of its owner, as in PostgreSQL: whoever may read it needs none on what is
 under it, but its owner does, each time. A macro runs with the caller's. What was made by nobody, or by a
 superuser, reaches everything. A relation that the session may not know of is answered as one that is
-not there. Source: docs/security.md, "How it is enforced".
+not there. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

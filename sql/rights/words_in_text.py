@@ -2,7 +2,7 @@
 
 A definition holds expressions (DEFAULT, CHECK, USING, generated columns, indexes) that run later, for
 whoever writes the table. So every name that a bracket follows is judged as a function's. Errs on the side
-of more. Source: docs/security.md, "How it is enforced".
+of more. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SET, RESET, SHOW and DISCARD of settings. Source: docs/settings.md, "Session settings"."""
+"""SET, RESET, SHOW and DISCARD of settings. Source: docs/settings.md, "Of a session"."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 PostgreSQL's subscriptions, CockroachDB's changefeeds, ksqlDB's EMIT CHANGES, Snowflake's
 CREATE OR REPLACE STREAM: each is 42601 (or 0A000, where there is such a thing but not here) with
-our statement in the hint. Source: docs/sql.md, "Errors".
+our statement in the hint. Source: docs/errors.md.
 """
 
 from __future__ import annotations
