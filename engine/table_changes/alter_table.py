@@ -26,7 +26,8 @@ from ..duck.table_shape import RESERVED_PREFIX, TableShape, read_shape
 from ..errors import NotSupported
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
-from .renames import rename, tell_first, tell_rows
+from .reconcile import reconcile
+from .renames import rename, tell_first
 from .table_versions import ADDED, enter_to_alter, event_columns, put_version, show_altered
 
 # Where the rows are that a table had before they are rewritten.
@@ -114,11 +115,11 @@ def _alter(
                 put_version(database, transaction, captured, shape, ids, summed=summed)
             now = transaction.altered[captured.table_id].now
             if asked.rewrites:
-                tell_rows(transaction, captured, now, WAS)
+                reconcile(transaction, captured, now, WAS)
                 cursor.execute(f"DROP TABLE {WAS}").fetchall()
             elif fresh:
                 # The columns that it had have the values that they had.
-                tell_rows(transaction, captured, now, now.shape.qualified)
+                reconcile(transaction, captured, now, now.shape.qualified)
         elif event_columns(replace(shape, name=was.name)) == event_columns(was):
             rename(database, transaction, captured, shape)
         else:

@@ -25,14 +25,12 @@ from functools import partial
 
 import duckdb
 
-from ..capture.difference import Difference, check_key, keyless_sql, table_rows
+from ..capture.difference import check_key
 from ..capture.log_sql import stored_names
-from ..capture.plan import numbers
 from ..catalog.captured_tables import Captured
 from ..catalog.filters import plain_division
 from ..catalog.rights import relation
 from ..catalog.streams import key_of
-from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
 from ..definitions.name_locks import claim_name, refuse_hidden
 from ..definitions.stream_spec import create_sql
@@ -43,8 +41,9 @@ from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.envelope_changes import views_anew
 from ..quoting import folded_sql, ident, shown_name
 from ..rights_changes import Rename, add
-from ..transactions.transaction import Altered, CommitStep, TableKey, TableWrites, Transaction
+from ..transactions.transaction import Altered, CommitStep, TableKey, Transaction
 from ..waiting import Waiting
+from .reconcile import reconcile
 from .schema_tables import look_at_last, retire, set_aside
 from .table_versions import enter_to_alter, event_columns, follows, ids_by_name, put_version, show_altered
 
@@ -331,47 +330,9 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
     else:
         put_version(database, transaction, old, shape, ids, summed=False)
         now = transaction.altered[old.table_id].now
-    tell_rows(transaction, old, now, old.shape.qualified)
+    reconcile(transaction, old, now, old.shape.qualified)
     if old.shape.name == _aside(old):
         cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
-
-
-def tell_rows(transaction: Transaction, old: Captured, now: Captured, old_table: str) -> None:
-    """A captured table has other rows than before: what differs becomes events.
-
-    Args:
-        now: with the columns that it has.
-        old_table: what has the rows before, in the columns of `old`.
-    """
-    ids, shape, there = now.present.ids, now.shape, set(old.present.ids)
-    columns = enumerate(zip(ids, shape.stored, strict=True))
-    fresh = tuple(i for i, (number, column) in columns if number not in there and column.default is not None)
-    events = _tell_difference(transaction, now, _old_rows(old, shape, ids, old_table), fresh)
-    # Whoever began to read before meets it, also where nothing differs.
-    writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
-    transaction.tables.setdefault(old.table_id, writes).keys = None
-    transaction.captured(old.table_id, events, None)
-    if old.present.stored != now.present.stored:
-        for statement in take_statements(now, transaction.next_lsn, ALTERED):
-            transaction.cursor.execute(statement).fetchall()
-
-
-def _tell_difference(transaction: Transaction, now: Captured, old_rows: str, fresh: tuple[int, ...]) -> int:
-    """Write what differs to the log: how many events that is.
-
-    Args:
-        fresh: see `Difference`.
-    """
-    cursor, table, whole = transaction.cursor, now.table, now.minimal_changes == "none"
-    base_lsn, txid, new_rows = transaction.next_lsn, transaction.txid, table_rows(now.shape)
-    if now.shape.primary_key:
-        difference = Difference(now.shape, old_rows, new_rows, whole=whole, fresh=fresh)
-        return int(ask(cursor, difference.log_sql(table), numbers(base_lsn, txid))[0])
-    events = 0
-    for op in "di":
-        text = keyless_sql(table, old_rows, new_rows, op, base_lsn + events, txid, whole=whole)
-        events += int(ask(cursor, text)[0])
-    return events
 
 
 def _check_columns(old: Captured, shape: TableShape) -> None:
@@ -432,19 +393,3 @@ def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShap
     for index in indexes:
         cursor.execute(index.sql).fetchall()
     return read_shape(cursor, shape.schema, shape.name)
-
-
-def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...], old_table: str) -> str:
-    """A SELECT of the rows before in the new table's columns: what was not there is NULL."""
-    there = dict(zip(old.present.ids, old.shape.stored, strict=True))
-    values = []
-    for number, column in zip(ids, shape.stored, strict=True):
-        before = there.get(number)
-        if before is None:
-            values.append(f"NULL::{column.type}")
-        elif before.type == column.type:
-            values.append(ident(before.name))
-        else:
-            values.append(f"TRY_CAST({ident(before.name)} AS {column.type})")
-    named = ",".join(f"{value} AS o{place}" for place, value in enumerate(values, 1))
-    return f"SELECT NULL::BIGINT AS rid,{named} FROM {old_table}"
