@@ -1,9 +1,9 @@
 """Reconciliation: the events between the old rows of a captured table and its new ones.
 
 ALTER TABLE that rewrites rows, a new column with values that no reader can derive, and a table that takes the
-place of another have one thing in common: the rows are others, and no statement says which. The difference
-is one FULL JOIN on the primary key (`capture/difference.py`); of a table without a key, one EXCEPT ALL on each
-side. Source: docs/design/schema_changes.md.
+place of another have one thing in common: the rows are others, and no statement says which. The difference is
+one FULL JOIN on the primary key (`capture/difference.py`), or, without a key, one EXCEPT ALL on each side.
+Source: docs/design/schema_changes.md.
 """
 
 from __future__ import annotations
