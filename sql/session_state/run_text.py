@@ -70,7 +70,7 @@ def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPy
 
 
 def _may_name(text: str, temporary: Collection[str]) -> bool:
-    """Whether one of these names (in small letters) may stand in a text."""
+    """True if one of these names (in lower case) may occur in a text."""
     lowered = fold(text)
     return any(name.replace('"', '""') in lowered for name in temporary)
 
@@ -452,7 +452,7 @@ def text(scalar: st.Scalar, parameters: Values) -> str:
 
 
 def begun_read_only(session: Context) -> bool:
-    """Whether what the session runs now is, or would be, in a read-only transaction."""
+    """True if the session's next statement is, or would be, in a read-only transaction."""
     return session.variables[READ_ONLY] == "on"
 
 
