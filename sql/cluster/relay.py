@@ -322,7 +322,7 @@ def _links(session: Context) -> Links:
 
 
 def _reads(statement: ParsedStatement) -> bool:
-    """Whether it changes nothing at the owner but the read positions of its session there.
+    """True if the statement changes nothing at the owner but the read positions of its session there.
 
     Then it is sent again after a broken connection, and allowed in a transaction block.
     """

@@ -148,7 +148,7 @@ def marked(session: Context, query: Query, scans: Mapping[int, Node]) -> Query:
 
 
 def _everywhere(classified: Classified, node: object) -> bool:
-    """Whether this node does a statement about a topic on all nodes, or shares it out among them."""
+    """True if this node executes a statement about a topic on all nodes, or distributes it among them."""
     row = st.row_of(node)
     if row is not None:
         return row.in_cluster is st.InCluster.ENTRY_NODE_FOR_TOPICS

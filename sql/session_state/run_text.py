@@ -310,7 +310,7 @@ def rows_of(
 
 
 def _projection(session: Context, types: Sequence[str]) -> str | None:
-    """What turns columns that Arrow does not carry whole to text; None where there are none."""
+    """The SELECT list that converts columns without a lossless Arrow form to text; None if there are none."""
     return datarow.select_text(types) if session.wire else arrow_types.select_plain(types)
 
 
