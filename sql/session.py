@@ -239,7 +239,7 @@ class Session(Context):
         self.calls.forget_prepared()
 
     def is_stale(self, statement: ParsedStatement) -> bool:
-        """Whether the columns that a statement is described with may be others by now."""
+        """True if the described columns of a statement may have changed."""
         return dispatch.is_stale(self, statement)
 
     def renew(self, statement: ParsedStatement) -> None:
@@ -251,11 +251,11 @@ class Session(Context):
         statement.renew()
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
-        """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
+        """True if a forwarded statement needs no DuckDB work: it is cached here, and inline."""
         return self._parsed.sent_inline(parameters)
 
     def many(self, statement: ParsedStatement) -> Waiting[Many | None]:
-        """What runs many executions of a statement at once; None where nothing does."""
+        """The statement that runs many executions of this one at once; None if there is none."""
         return self._parsed.many(statement)
 
     def _execute(self, statement: ParsedStatement, parameters: Sequence[object]) -> Waiting[Result]:
@@ -375,7 +375,7 @@ class Session(Context):
         return (yield from work())
 
     def begin_implicit(self, *, piped: bool = False) -> Waiting[None]:
-        """What follows, up to `commit_implicit`, is one transaction (unless it says BEGIN itself).
+        """Begin one transaction for everything up to `commit_implicit` (unless BEGIN is among it).
 
         Args:
             piped: it is the statements up to a Sync, which are in no transaction block to PostgreSQL.
@@ -436,11 +436,11 @@ class Session(Context):
         yield
 
     def take_notices(self) -> list[Notice]:
-        """What has to be told since the last time."""
+        """Take the notices since the last call."""
         return self.notices.take()
 
     def take_notifications(self) -> list[Notification]:
-        """What the session is to be told of what it listens to; it must be in no transaction."""
+        """Take the notifications of the session's channels; it must be in no transaction."""
         return self.listening.take()
 
     def _overrun(self) -> None:

@@ -363,16 +363,16 @@ class Variables:
 
     @property
     def annotation(self) -> str | None:
-        """What marks the events of what is written now."""
+        """The annotation of the events that are written now."""
         return self.values[ANNOTATION] or None
 
     @property
     def integer_division(self) -> bool:
-        """How DuckDB parses `/` now: what it has parsed before stays as it was."""
+        """The meaning of `/` for DuckDB's parser now; texts that were parsed before are not affected."""
         return self.values[INTEGER_DIVISION] == "on"
 
     def block_begins(self) -> None:
-        """What is changed from now on comes back at ROLLBACK."""
+        """Remember the values, which ROLLBACK restores."""
         self._at_begin = dict(self.values)
 
     def block_ends(self, *, committed: bool) -> dict[str, str]:
@@ -401,7 +401,7 @@ class Variables:
         return f"{int(value) // whole[0]}{whole[1]}"
 
     def source(self, name: str) -> str:
-        """Where a value comes from, in the words of PostgreSQL's pg_settings."""
+        """The source of a value, in the words of PostgreSQL's pg_settings."""
         key = name.lower()
         if self.values[key] != self.defaults[key]:
             return "session"
@@ -412,5 +412,5 @@ class Variables:
         return int(self.values[name])
 
     def reported(self) -> dict[str, str]:
-        """What a client is told at its start."""
+        """The values that a client receives at its start."""
         return {variable.name: self.values[key] for key, variable in VARIABLES.items() if variable.report}

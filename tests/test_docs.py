@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import re
@@ -134,6 +135,28 @@ def test_sections_that_the_code_names_exist() -> None:
             for section in re.findall(r'"([^"]*)"', sections):
                 section = re.sub(r"\s+(# )?", " ", section).replace("`", "")
                 assert section in known, f"{path.relative_to(ROOT)}: {name} has no section {section!r}"
+
+
+# Docstrings name a thing or say what it does; they do not begin with a relative clause.
+CLAUSES = {"What", "Whatever", "Whether", "Who", "Whoever", "Whose", "Where", "How", "Which"}
+# Folders whose docstrings are still to be rewritten.
+WITH_CLAUSES = ("engine", "sql/language", "sql/reading", "sql/statements")
+
+
+def relative_clauses(source: str) -> list[str]:
+    """The first lines of docstrings that begin with a relative clause."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    lines = [docstring.partition("\n")[0] for docstring in map(ast.get_docstring, nodes) if docstring]
+    return [line for line in lines if re.split(r"\W", line, maxsplit=1)[0] in CLAUSES]
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    assert relative_clauses('def f():\n    """Whether it is so."""') == ["Whether it is so."]
+    for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(tuple(f"{folder}/" for folder in WITH_CLAUSES)):
+            assert not relative_clauses(path.read_text()), name
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -306,7 +306,7 @@ _kept_cast_parameters = lru_cache(TEXTS_KEPT)(_cast_parameters)
 
 
 def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
-    """Which columns of a query are a parameter that its client declares as numeric, and nothing else.
+    """The columns of a query that are only a parameter declared as numeric by the client.
 
     DuckDB has no numeric without digits: such a parameter, where it stands nowhere else, goes through it as
     text, digits and all.

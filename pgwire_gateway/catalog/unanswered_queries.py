@@ -37,7 +37,7 @@ log = logging.getLogger("ducktail.catalog")
 
 
 class Unanswered:
-    """How many there were since the server's start.
+    """Counts of unanswered catalog queries since the server's start.
 
     Attributes:
         count: of them all.

@@ -340,7 +340,7 @@ _BASE = re.compile(rf"{re.escape(HOME)}\.(duck_(?:{'|'.join(name[5:] for name in
 
 
 def branches_of(shape: Shape) -> Sequence[Branch]:
-    """Where a relation's rows come from; none for one that is empty."""
+    """The sources of a relation's rows; empty for an empty relation."""
     views = SYSTEM_VIEWS if shape.schema == PG_CATALOG else INFORMATION_VIEWS
     return views.get(shape.name, ())
 

@@ -315,7 +315,7 @@ Message = (
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How messages of one type byte are read.
+    """The decoding of messages of one type byte.
 
     Args:
         kind: class of the message.

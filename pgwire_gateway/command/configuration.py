@@ -183,7 +183,7 @@ class Configuration:
         return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
 
     def cluster(self) -> ClusterSource | None:
-        """Which node of which cluster it is; None: of none.
+        """The cluster and the node's name in it; None without a cluster.
 
         Raises:
             InvalidParameterValue: 22023, one of the two settings is missing.

@@ -160,7 +160,7 @@ class Channel:
         self._receiver.authenticated = True
 
     def check_silent(self) -> None:
-        """Whoever asked for TLS must wait for the answer.
+        """Check that a client that asked for TLS sends nothing before the answer.
 
         What comes before it was put there by someone else, to be taken for part of the secured stream
         (CVE-2021-23214); what came in the same piece as the request, the receiver has seen.

@@ -85,7 +85,7 @@ class CopyIn(Protocol):
 
     @property
     def column_count(self) -> int:
-        """How many columns a row has."""
+        """The number of columns in a row."""
 
     @property
     def binary(self) -> bool:
@@ -93,7 +93,7 @@ class CopyIn(Protocol):
 
 
 class CopyOut(Protocol):
-    """How the rows of a COPY ... TO STDOUT are sent."""
+    """The format in which the rows of a COPY ... TO STDOUT are sent."""
 
     @property
     def form(self) -> CopyForm:
@@ -109,7 +109,7 @@ class Batch(Protocol):
 
     @property
     def row_count(self) -> int:
-        """How many."""
+        """The number of rows."""
 
     def parts(self) -> Sequence[Batch]:
         """The rows in parts for threads that encode; none where a thread is not worth its while."""
@@ -138,7 +138,7 @@ class Result(Protocol):
 
     @property
     def copy_out(self) -> CopyOut | None:
-        """How its rows are sent where they are those of a COPY ... TO STDOUT."""
+        """The format of the rows, if they are those of a COPY ... TO STDOUT."""
 
     @property
     def arrow_schema(self) -> Any:
@@ -150,7 +150,7 @@ class Result(Protocol):
 
     @property
     def row_count(self) -> int:
-        """How many rows have been taken."""
+        """The number of rows taken."""
 
     @property
     def tag(self) -> str | None:
@@ -296,7 +296,7 @@ class Host(Protocol):
         """True if it has a certificate."""
 
     def door(self, entry: Entry, *, secured: bool) -> Door:
-        """How a client may come in.
+        """The authentication required of a client.
 
         Args:
             secured: whether its connection is TLS.

@@ -131,7 +131,7 @@ class Execution:
 
     @property
     def messages(self) -> int:
-        """How many messages it is."""
+        """The number of messages."""
         return 2 + self.described
 
 

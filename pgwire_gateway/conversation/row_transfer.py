@@ -34,7 +34,7 @@ _encoders = ThreadPoolExecutor(CORES, thread_name_prefix="ducktail-encoder")
 
 
 def rows_wanted(result: Result, limit: int | None) -> int | None:
-    """How many rows to fetch of a result, None for as many as come: the first ones in a small batch."""
+    """The number of rows to fetch next, None for no limit: the first batch is small."""
     if result.row_count or (limit is not None and limit <= FIRST_ROWS):
         return limit
     return FIRST_ROWS

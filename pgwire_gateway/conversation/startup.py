@@ -160,7 +160,7 @@ class Entry:
 
     @property
     def key_bytes(self) -> int:
-        """How long its cancel key is."""
+        """The length of the cancel key."""
         return LONG_KEY_BYTES if self.minor >= MINOR else SHORT_KEY_BYTES
 
     @property
@@ -171,7 +171,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How a client may come in.
+    """The authentication required of a client.
 
     Args:
         account: the user's name as he was made; None is the database's owner, let in without a password.

@@ -79,7 +79,7 @@ class Peers:
         cluster.connections = self._connections
 
     def _connections(self, peer: str) -> int:
-        """How many connections there are to a node; asked on any thread."""
+        """The number of connections to a node; may be called on any thread."""
         return sum(link.node.name == peer for link in list(self._links))
 
     # Links.

@@ -120,7 +120,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """Where a partition is.
+    """The present location of a partition.
 
     Args:
         node: None: on this node, or on none.
@@ -251,7 +251,7 @@ class Mover:
         logger.warning("partitions begin anew: what they had is given up", extra=about)
 
     def _source(self, stream: Stream, partition: int, looked: Looked) -> PartitionSource:
-        """Where a partition is.
+        """The present location of a partition.
 
         Raises:
             DucktailError: a node that may have it cannot be asked.

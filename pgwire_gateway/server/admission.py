@@ -47,7 +47,7 @@ class Admission:
 
     @property
     def count(self) -> int:
-        """How many sessions there are."""
+        """The number of sessions."""
         return self._clients + self._of_node.total()
 
     def enter(self, node: str | None, others: Collection[str]) -> None:
@@ -116,7 +116,7 @@ def is_loopback(address: str) -> bool:
 
 
 def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door:
-    """How a client may come in.
+    """The authentication required of a client.
 
     Args:
         near: it comes from this machine, or the server is told not to care.

@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task = self._loop.create_task(self._live())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes shall go."""
+        """The buffer for the next bytes."""
         return self._inbox
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -149,12 +149,12 @@ class Server:
 
     @property
     def connected(self) -> int:
-        """How many connections there are, those that are not in yet among them."""
+        """The number of connections, including those that are not authenticated yet."""
         return len(self._connections)
 
     @property
     def connections_max(self) -> int:
-        """How many sessions there may be."""
+        """The maximum number of sessions."""
         return self.database.settings.max_connections
 
     @property
@@ -164,7 +164,7 @@ class Server:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens: host, port."""
+        """The listening address: host, port."""
         name = self._listener.getsockname()
         return name[0], name[1]
 
@@ -288,7 +288,7 @@ class Server:
         return self.database.clock.monotonic_s()
 
     def door(self, entry: Entry, peer: str, *, secured: bool) -> Door:
-        """How a client at an address may come in; see Host.door."""
+        """The authentication required of a client at an address; see Host.door."""
         near = self._insecure or is_loopback(peer)
         return door_for(self.database.rights, entry, near=near, secured=secured)
 

@@ -64,12 +64,12 @@ class StatementLog:
             )
 
     def outcomes(self) -> dict[tuple[str, str], int]:
-        """How many statements ended, by kind and outcome; a copy."""
+        """The number of completed statements by kind and outcome; a copy."""
         with self._mutex:
             return dict(self.statements)
 
     def refusals(self) -> dict[str, int]:
-        """How many clients were not let in, by SQLSTATE; a copy."""
+        """The number of refused clients by SQLSTATE; a copy."""
         with self._mutex:
             return dict(self.refused)
 

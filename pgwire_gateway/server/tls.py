@@ -102,7 +102,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where certificate (with its chain, PEM) and key (PEM, without a passphrase) are."""
+    """The files with the certificate (with its chain, PEM) and the key (PEM, without a passphrase)."""
 
     certificate: str
     key: str

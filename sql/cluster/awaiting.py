@@ -59,7 +59,7 @@ class Beat:
 
 
 def look_s(beats: Sequence[Beat]) -> float:
-    """How often such members are heard from, in seconds."""
+    """The interval between heartbeats of such members, in seconds."""
     return min(LOOK_MS, *(beat.home.group.session_timeout_ms / 3 for beat in beats)) / 1000
 
 
@@ -74,7 +74,7 @@ def heard(beats: Sequence[Beat]) -> Waiting[bool]:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What is waited for.
+    """One wait for events.
 
     Args:
         scan: the whole of it; its values stand in it as they are.

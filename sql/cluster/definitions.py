@@ -67,7 +67,7 @@ GROUP_FACTS = ("identity", "start", "on_gap", "on_park", "session_timeout")
 
 @dataclass(frozen=True, slots=True)
 class DefinitionKind:
-    """What is defined.
+    """A kind of definition: topic or group.
 
     Args:
         word: what it is called.

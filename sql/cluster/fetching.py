@@ -131,7 +131,7 @@ class Fetched:
         self._columns = columns
 
     def relation_sql(self, relation: str, scan: st.Scan, *, hidden: bool) -> str:
-        """What reads the rows, registered as `relation`, under their names and types."""
+        """The SQL that reads the rows, registered as `relation`, under their names and types."""
         items = [
             f"c{place}{'' if copy_type(column.type) is None else f'::{column.type}'} AS {ident(column.name)}"
             for place, column in enumerate(self._columns)
@@ -153,7 +153,7 @@ class Fetched:
 
 
 class FetchedTracker:
-    """How much of what was fetched counts as read at the owner: the interface of `Tracker`."""
+    """The part of the fetched rows that counts as read at the owner: the interface of `Tracker`."""
 
     def __init__(self, fetched: Fetched, shape: Shape) -> None:
         kind, reason = shape.kind, shape.reason
@@ -247,7 +247,7 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
 
 
 def _as_described(query: Query, found: Shape, columns: Sequence[ResultColumn]) -> bool:
-    """Whether a scan in ENVELOPE CHANGES still has the columns with which the statement was prepared."""
+    """True if a scan in ENVELOPE CHANGES still has the columns with which the statement was prepared."""
     if found.scan.envelope == "json" or found.unit is not None:
         return True
     needed = columns_needed(query, found)
@@ -256,7 +256,7 @@ def _as_described(query: Query, found: Shape, columns: Sequence[ResultColumn]) -
 
 
 def _forget(session: Context, scan: st.Scan) -> None:
-    """What is known of a stream's columns is not so any more: its statements are prepared anew."""
+    """Forget the known columns of a stream, so that its statements are prepared again."""
     assert session.links is not None, "what is away was found through links"
     for key in routing.keys_of_name(session, scan.stream):
         session.links.remote.forget(key)

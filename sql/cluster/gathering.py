@@ -55,7 +55,7 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """What was gathered: events in order, each with a number from 1 on.
+    """The gathered events in order, each with a number from 1 on.
 
     Args:
         rows: ready, as an Arrow array of binary.
@@ -96,7 +96,7 @@ class GatheredScan:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all has been given, and no owner has more."""
+        """True if all events have been returned, and no owner has more."""
         return self._at >= len(self._gathered) and self._gathered.whole
 
     def read(self, limit: int) -> Hot:
@@ -144,12 +144,12 @@ class Taking:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of events."""
         return len(self.lsns)
 
     @property
     def exhausted(self) -> bool:
-        """Whether the owner has no more."""
+        """True if the owner has no more events."""
         return self.asked is None or self.count < self.asked
 
     def take(self, batch: ResultBatch) -> None:
@@ -223,7 +223,7 @@ def after_of(
 
 
 def bare_number(stream_name: str, clause: str) -> InvalidParameterValue:
-    """What is answered to one LSN for partitions of several nodes."""
+    """The error for a single LSN in place of a map for partitions of several nodes."""
     return InvalidParameterValue(
         f'{clause} wants a map of LSNs by partition on topic "{stream_name}": its partitions are on several '
         "nodes, whose LSNs have no common order",
@@ -245,14 +245,14 @@ Ask = Callable[[int | None], Waiting[Taking]]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How much a read gives at most: so many events, or transactions."""
+    """The limit of a read: a number of events, or of transactions."""
 
     events: int | None
     transactions: int | None = None
 
 
 def asks_there(session: Context, part: Part, node: str, share: st.Scan, transactions: int | None) -> Ask:
-    """What asks another owner for its events; its text is always the same, for it is parsed there once."""
+    """The request for another owner's events; its text is constant, so that it is parsed once there."""
     values: list[object] = [] if share.after is None else [share.after]
     if values:
         share = replace(share, after=st.Parameter(1))
@@ -300,7 +300,7 @@ def gather(
     bound: Bound,
     habit: Habit,
 ) -> Waiting[Gathered]:
-    """What several owners give, in one order.
+    """Merge the events of several owners into one order.
 
     With a LIMIT each is asked for about what it had of the last answer. What is then behind the last event
     of an owner that has more may not be the next one: those owners are asked again, for all that they can
@@ -338,7 +338,7 @@ def gather(
 
 
 def merged(parts: Mapping[str, Taking], limit: int | None, transactions: int | None) -> Gathered:
-    """What a topic's own log and its segments give, in one order; of transactions, so many."""
+    """Merge the events of a topic's own log and its segments into one order, up to so many transactions."""
     bound = Bound(None if transactions is not None else limit, transactions)
     return _merged(parts, _times(parts), bound).gathered
 
@@ -402,7 +402,7 @@ def _merged(taken: Mapping[str, Taking], times: Mapping[str, Numbers], bound: Bo
 
 
 def _of_first(times: Numbers, of: Numbers, txids: Numbers, transactions: int) -> np.ndarray[Any, Any]:
-    """Which events are of the first transactions, by their commits.
+    """Select the events of the first transactions, by their commits.
 
     A transaction is one source's: the same number elsewhere is another one.
     """

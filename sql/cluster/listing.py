@@ -1,4 +1,4 @@
-"""What is listed on all nodes: streams, topics and groups; and what LISTEN does not hear of.
+"""The lists of all nodes (streams, topics, groups), and the warning of LISTEN about other nodes.
 
 A node that is away is told in a WARNING with its name: what it has is not in the answer.
 Source: docs/design/cluster.md, "Lists".

@@ -104,7 +104,7 @@ def _look(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
 
 
 def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    """What has become of a read, as far as it is known."""
+    """The known outcome of a read."""
     members, found = session.database.members.coordinated, session.holds.get(asked["hold"])
     if found is not None:
         hold, _ = found
@@ -194,7 +194,7 @@ def _numbered(lsns: Mapping[Any, int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a member that waits has.
+    """The state of a waiting member.
 
     Args:
         left: it has been taken out of the group.
@@ -231,7 +231,7 @@ class Home:
 
     @property
     def here(self) -> bool:
-        """Whether it is this node."""
+        """True if it is this node."""
         return self.owners.home == self.owners.local
 
     def read(self, member: str, wanted: Sequence[int], *, gives: bool, joins: bool) -> Waiting[MemberRead]:
@@ -328,7 +328,7 @@ class Home:
 
 
 def _matters(told: Future[Any]) -> bool:
-    """Whether what a node was told is still on its way, or is lost."""
+    """True if the outcome reported to a node is still on its way, or is lost."""
     return not told.done() or told.exception() is not None
 
 

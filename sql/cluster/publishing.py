@@ -61,7 +61,7 @@ Rows = Callable[[Stream, Transaction], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class PublishedShare:
-    """What an INSERT into a topic did: its row count, and rows with their names and types."""
+    """The result of an INSERT into a topic: its row count, and rows with their names and types."""
 
     count: int
     names: tuple[str, ...] = ()

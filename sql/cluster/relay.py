@@ -60,7 +60,7 @@ class Away:
 
 
 def placed(session: Context, classified: Classified, node: object) -> tuple[Away | None, object]:
-    """Where a statement runs, if that is another node; and the statement, with the scans that are fetched.
+    """The node that runs a statement, if it is another one; and the statement, with the scans to fetch.
 
     Raises:
         routing.Ask, routing.Describe: other nodes must be asked first. NotSupported: 0A000, it is about
@@ -77,7 +77,7 @@ def placed(session: Context, classified: Classified, node: object) -> tuple[Away
 
 
 def is_apart(session: Context, statement: ParsedStatement) -> bool:
-    """Whether it runs on another node, or reads what is there, or may do so by now."""
+    """True if the statement runs on another node or reads from one, or may do so by now."""
     if session.links is None:
         return False
     if statement.away is not None or statement.lacks:
@@ -120,14 +120,14 @@ def _scans_away(statement: ParsedStatement) -> list[tuple[str | None, tuple[tupl
 
 
 def is_told_there(statement: ParsedStatement) -> bool:
-    """Whether another node says what a statement's columns are, or those of a scan in it."""
+    """True if another node determines the columns of the statement, or of a scan in it."""
     if statement.away is not None:
         return not describes_itself(statement)
     return any(typed for there, typed in _scans_away(statement) if there is not None)
 
 
 def describes_itself(statement: ParsedStatement) -> bool:
-    """Whether what a client is told of it before it runs is the same on every node."""
+    """True if the description of the statement is the same on every node."""
     node = statement.node
     if isinstance(node, Query):
         plain = len(node.scans) == 1 and node.scans[0].envelope == "json" and node.transactions is None
@@ -202,7 +202,7 @@ def _source(
     *,
     apart: bool = False,
 ) -> Waiting[RowSource]:
-    """What a statement answers there, as it begins."""
+    """Start the statement on the other node and return the source of its rows."""
     away = statement.away
     assert isinstance(away, Away)
     reads = _reads(statement)
@@ -271,7 +271,7 @@ def _check_sure(session: Context, statement: ParsedStatement, parameters: tuple[
 
 
 def _check_types(statement: ParsedStatement, result: Result) -> None:
-    """What a client has been told of an answer's types holds: the owner may have made a table anew.
+    """Check that the answer has the described types: the owner may have created the table anew.
 
     Raises:
         CachedPlanChanged: 0A000.
@@ -287,7 +287,7 @@ def _oids(columns: Sequence[ResultColumn] | None) -> list[int] | None:
 
 
 def describe(session: Context, statement: ParsedStatement) -> Waiting[Description]:
-    """What a client is told of a statement before it runs, as the owner says it."""
+    """Describe a statement by asking its owner."""
     away = statement.away
     assert isinstance(away, Away)
     request = Request("describe", statement.text, statement.parameter_types_given)
@@ -322,7 +322,7 @@ def _links(session: Context) -> Links:
 
 
 def _reads(statement: ParsedStatement) -> bool:
-    """Whether it changes nothing at the owner but the read positions of its session there.
+    """True if the statement changes nothing at the owner but the read positions of its session there.
 
     Then it is sent again after a broken connection, and allowed in a transaction block.
     """
@@ -423,7 +423,7 @@ class RowSource:
 
     @property
     def inline(self) -> bool:
-        """Whether the next rows are here, or there are none."""
+        """True if the next rows are on this node, or there are none."""
         return bool(self._waiting) or not self._more
 
     def arrive(self, limit: int | None) -> Waiting[None]:
@@ -452,7 +452,7 @@ class RowSource:
         return batch_of(self._waiting.popleft()) if self._waiting else None
 
     def counts(self, *, through: int | None = None, reason: str | None = None, member: bool = False) -> None:
-        """What has been read apart becomes the read position there.
+        """Turn the rows that were read apart into the read position at the owner.
 
         Args:
             through: the LSN up to which it counts; None: all of it.

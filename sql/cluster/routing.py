@@ -1,4 +1,4 @@
-"""Where a statement runs: here, or whole on the one other node that has the streams which it names.
+"""The place of execution of a statement: this node, or the one other node that has its streams.
 
 A name that is something here is what it is here. What is nothing here is looked for in the directory of the
 other nodes; that may have to ask them, so it is done before the statement is prepared (`Ask`).
@@ -49,7 +49,7 @@ class Describe(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a statement runs.
+    """The place of execution of a statement.
 
     Args:
         home: the other node on which it runs whole; None: it runs here.
@@ -61,7 +61,7 @@ class Placed:
 
 
 def placed(session: Context, classified: Classified, node: object) -> Placed:
-    """Where a statement runs.
+    """Determine the place of execution of a statement.
 
     Raises:
         Ask: it has to be looked for first.
@@ -104,7 +104,7 @@ def placed(session: Context, classified: Classified, node: object) -> Placed:
 
 
 def _tables_here(session: Context, query: Query) -> bool:
-    """Whether a query of other nodes' streams names a table or view that this node has."""
+    """True if a query over other nodes' streams names a table or view of this node."""
     return any(
         key[0] not in _EVERYWHERE and session.names.kind_of(key) is not None and session.names.sees(key)
         for key in map(session.names.table_key, _tables(query))
@@ -148,7 +148,7 @@ def marked(session: Context, query: Query, scans: Mapping[int, Node]) -> Query:
 
 
 def _everywhere(classified: Classified, node: object) -> bool:
-    """Whether this node does a statement about a topic on all nodes, or shares it out among them."""
+    """True if this node executes a statement about a topic on all nodes, or distributes it among them."""
     row = st.row_of(node)
     if row is not None:
         return row.in_cluster is st.InCluster.ENTRY_NODE_FOR_TOPICS

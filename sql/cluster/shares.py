@@ -1,4 +1,4 @@
-"""Who has which partitions of a topic, and a statement's shares: asked of all nodes at once.
+"""The owners of a topic's partitions, and a statement's shares, which are sent to all nodes at once.
 
 Source: docs/design/cluster.md, "Topics".
 """
@@ -33,12 +33,12 @@ Row = tuple[object, ...]
 
 
 def in_cluster(session: Context) -> bool:
-    """Whether a statement that a client has given this session may concern other nodes."""
+    """True if a client's statement in this session may concern other nodes."""
     return bool(session.database.cluster.placement.epoch) and session.peer is None and session.part is None
 
 
 def spread(session: Context, stream: Stream) -> Owners | None:
-    """Who owns a topic's partitions, where other nodes have some and the statement is not a share itself.
+    """The owners of a topic's partitions, if other nodes have some and the statement is not a share itself.
 
     Raises:
         WrongState: 55000, no node owns one of them. SerializationFailure: 40001, this node's placement is
@@ -58,7 +58,7 @@ def spread(session: Context, stream: Stream) -> Owners | None:
 
 
 def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | None = None) -> None:
-    """What is done here on a topic's partitions (None: all of them) wants them to be this node's.
+    """Check that partitions of a topic (None: all of them) are owned by this node.
 
     Raises:
         SerializationFailure: 40001, another node owns one: the node that asked has another placement.
@@ -77,7 +77,7 @@ def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | No
 
 
 def check_held(session: Context, stream: Stream, partitions: Iterable[int] | None = None) -> None:
-    """What is done here on a topic's partitions (None: all that this node owns) wants them to have come.
+    """Check that partitions of a topic (None: all that this node owns) have arrived.
 
     Raises:
         SerializationFailure: 40001, one is on its way.
@@ -101,7 +101,7 @@ def own_partitions(session: Context, stream: Stream, partitions: Sequence[int]) 
 
 
 def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owners:
-    """Who owns the partitions of a topic of this name.
+    """The owners of the partitions of a topic of this name.
 
     Raises:
         WrongState: 55000, no node owns one of them.
@@ -239,7 +239,7 @@ def ask_node(session: Context, node: str, share: Share) -> Waiting[Answer]:
 def ask_nodes(
     session: Context, shares: Mapping[str, Share], *, ended: bool = False
 ) -> Waiting[dict[str, Answer | Exception]]:
-    """What nodes answer to their shares, all at once; this node does its own while the others do theirs.
+    """Send nodes their shares and collect the answers; this node executes its own share meanwhile.
 
     Args:
         ended: a cancel is the outcome of the shares that it ends; see `told` of `all_of`.
@@ -300,7 +300,7 @@ def first_failure(failed: Mapping[str, Exception]) -> tuple[str, Exception]:
 
 
 def is_unknown(error: Exception, *, here: bool) -> bool:
-    """Whether a share that failed so may be done, or be done yet: an answer was lost, or not waited for.
+    """True if the outcome of a failed share is unknown: its answer was lost, or not waited for.
 
     Args:
         here: it was this node's own, which is done whole or not begun when its statement is ended.

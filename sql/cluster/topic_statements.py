@@ -248,7 +248,7 @@ def show_by_partition(
 def _by_partition(
     session: Context, topic: Stream, owners: Owners, asked: st.Statement
 ) -> Waiting[tuple[Columns, list[Row]]]:
-    """What the owners of a topic's partitions show of their own, in the order of partitions."""
+    """Collect the answers of the owners of a topic's partitions, in the order of partitions."""
     whole = replace(asked, stream=name_of(topic))  # type: ignore[call-arg]
     answers = yield from _shown(session, topic, owners, whole)
     columns = next(iter(answers.values())).columns

@@ -66,7 +66,7 @@ class ArrowCopyIn:
 
     @property
     def column_count(self) -> int:
-        """How many columns a row has."""
+        """The number of columns in a row."""
         return len(self._names)
 
     def write(self, data: bytes) -> Waiting[None]:
@@ -132,7 +132,7 @@ class ArrowCopyIn:
         )
 
     def _loader(self, schema: pa.Schema, place: int) -> ColumnLoader:
-        """How the values of a column get into the table's."""
+        """The loader of a column's values into the table's column."""
         source = schema.field(self._order[place]).type
         target = None if self._types is None else self._types[place]
         loader = arrow_loader(source, target, self._session.variables.values["timezone"])

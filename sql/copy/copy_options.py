@@ -41,7 +41,7 @@ ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How the rows of a COPY are written.
+    """The options of a COPY.
 
     Args:
         header: False, True (the first line is passed over, or written) or "match" (it must name the columns).
@@ -59,7 +59,7 @@ class CopyOptions:
     force_quote: frozenset[str] = frozenset()
 
     def form(self, columns: Sequence[str]) -> CopyForm:
-        """How rows of these columns go out.
+        """The output format for rows of these columns.
 
         Raises:
             UndefinedColumn: 42703, FORCE_QUOTE names another.
@@ -341,5 +341,5 @@ def as_option_error(error: DucktailError, tokens: Sequence[Token]) -> DucktailEr
 
 
 def _place(tokens: Sequence[Token], name: str) -> int | None:
-    """Where a word stands, in characters from 1."""
+    """The position of a word, in characters from 1."""
     return next((token.start + 1 for token in tokens if token.value.lower().strip('"') == name), None)

@@ -119,7 +119,7 @@ def _option(token: Token) -> str:
 
 
 def _is_plain(tokens: Sequence[Token], index: int) -> bool:
-    """Whether an option's value is a string that names no directory."""
+    """True if an option's value is a string without a directory."""
     ends = index + 1 >= len(tokens) or tokens[index + 1].kind in (",", ")")
     return ends and tokens[index].kind == STRING and "/" not in tokens[index].value
 

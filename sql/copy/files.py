@@ -72,7 +72,7 @@ def _words() -> tuple[str, ...]:
 
 
 def _may_name(text: str) -> bool:
-    """Whether a look at the tokens, which a long INSERT would feel, could find anything."""
+    """True if the tokens need to be examined; a quick test, because that is slow for a long INSERT."""
     lowered = fold(text)
     return any(word in lowered for word in _words()) or occurs(_DATA_NAME, lowered)
 
@@ -172,7 +172,7 @@ def _file(tokens: Sequence[Token], index: int, function: Token) -> _File:
 
 
 def _is_whole(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a plain string stands at `index`, with nothing behind it that would change it."""
+    """True if a plain string is at `index`, and nothing after it changes it."""
     if index >= len(tokens) or tokens[index].kind != STRING or tokens[index].text[0] in "xXbBnN":
         return False
     return _ends(tokens, index + 1)
@@ -187,7 +187,7 @@ def _value(token: Token) -> str:
 
 
 def _may_be_file(tokens: Sequence[Token], index: int) -> bool:
-    """Whether DuckDB may read a file in the place of this table's name."""
+    """True if DuckDB may read a file in place of this table name."""
     token = tokens[index]
     if token.kind not in (STRING, QUOTED) or not index or tokens[index - 1].kind not in _BEFORE_TABLE:
         return False

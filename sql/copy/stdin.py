@@ -174,12 +174,12 @@ class CopyFromStdin:
 
     @property
     def column_count(self) -> int:
-        """How many columns a row has."""
+        """The number of columns in a row."""
         return len(self._names)
 
     @property
     def binary(self) -> bool:
-        """Whether the rows come in the binary format."""
+        """True if the rows are in the binary format."""
         return self._binary
 
     def write(self, data: bytes) -> Waiting[None]:

@@ -189,7 +189,7 @@ class RowReader:
         return self._row(first, line)
 
     def _still_quoted(self, line: str) -> bool:
-        """Whether a quote is open at the end of a line."""
+        """True if a quote is open at the end of a line."""
         if self._options.escape == self._options.quote:
             return self._quoted ^ bool(line.count(self._options.quote) % 2)
         quoted, place = self._quoted, 0

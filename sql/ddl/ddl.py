@@ -195,12 +195,12 @@ def _make_captured(
 
 
 def drops_captured(session: Context, facts: DdlFacts) -> bool:
-    """Whether it is the DROP TABLE ... CASCADE of a captured table: a transaction of its own."""
+    """True if it is the DROP TABLE ... CASCADE of a captured table, which is a transaction of its own."""
     return _captured_to_drop(session, facts) is not None
 
 
 def alters_captured(session: Context, facts: DdlFacts) -> bool:
-    """Whether it is an ALTER TABLE that makes a captured table's next version."""
+    """True if it is an ALTER TABLE that begins the next version of a captured table."""
     return _captured_to_alter(session, facts) is not None
 
 
@@ -495,7 +495,7 @@ def _guard_built_in(session: Context, facts: DdlFacts) -> None:
 
 
 def _harmless(facts: DdlFacts) -> bool:
-    """Whether it leaves a captured table's columns and rows as they are."""
+    """True if it leaves the columns and rows of a captured table unchanged."""
     return facts.verb == "COMMENT"
 
 
@@ -630,7 +630,7 @@ def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
 
 
 def _note_index(session: Context) -> None:
-    """What is unique may have changed: the engine looks again, here and once this is committed."""
+    """Make the engine read the unique columns again, now and after the COMMIT."""
     database = session.database
 
     def changed() -> None:

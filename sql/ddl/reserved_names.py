@@ -26,7 +26,7 @@ _RELATIONS = frozenset({"TABLE", "VIEW"})
 
 
 def is_reserved_schema(session: Context, name: str) -> bool:
-    """Whether no schema can be made under this name."""
+    """True if the name is reserved and no schema can have it."""
     small = fold(name)
     own = fold(session.database.catalog_name)
     return small in SCHEMAS or small == own or small.startswith(PREFIX)

@@ -47,7 +47,7 @@ Values = Sequence[object]
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What runs many executions of a statement at once.
+    """One statement that runs many executions of another.
 
     Args:
         statement: its parameters are lists, one for each of theirs.
@@ -118,7 +118,7 @@ def kinds(values: Values, types: Sequence[str]) -> list[type | None] | None:
 
 
 def agree(one: list[type | None], other: list[type | None]) -> bool:
-    """Whether values of these types can stand in the same lists; `one` then has those of both."""
+    """True if values of both types can be in the same lists; `one` then has the types of both."""
     if any(a is not b and a is not None and b is not None for a, b in zip(one, other, strict=True)):
         return False
     for place, kind in enumerate(other):
@@ -150,7 +150,7 @@ def _values_of(statement: ParsedStatement) -> tuple[int, Sequence[Token]] | None
 
 
 def _is_plain(row: Sequence[Token]) -> bool:
-    """Whether a row is of parameters, literals and casts."""
+    """True if a row consists of parameters, literals and casts."""
     type_depth: int | None = None
     for token, following in zip(row, [*row[1:], None], strict=True):
         if type_depth is not None and (token.depth > type_depth or token.kind not in (",", ")", "::")):

@@ -77,7 +77,7 @@ class CteDefinition:
 
     @property
     def writes(self) -> bool:
-        """Whether it is an INSERT, UPDATE, DELETE or TRUNCATE."""
+        """True if it is an INSERT, UPDATE, DELETE or TRUNCATE."""
         return self.body.kind is Kind.DML
 
 
@@ -120,7 +120,7 @@ def words(text: str) -> frozenset[str]:
 
 
 def needed(parts: Iterable[CteDefinition], named: Collection[str]) -> list[CteDefinition]:
-    """Which of the parts a text with these words needs, those that they need in turn included."""
+    """The parts that a text with these words needs, including those that they need in turn."""
     wanted = set(named)
     found = []
     for part in reversed(tuple(parts)):
@@ -209,7 +209,7 @@ def explain_analyze(
 
 
 def concerns(session: Context, classified: Classified) -> bool:
-    """Whether a statement writes in a common table expression and names a captured table."""
+    """True if a statement writes in a common table expression and names a captured table."""
     if not classified.cte_writes:
         return False
     topic_writes.refuse_in_with(session, classified.text)

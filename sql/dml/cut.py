@@ -56,7 +56,7 @@ class Cut:
         return end
 
     def is_distinct_from(self, index: int) -> bool:
-        """Whether this token is the FROM of IS DISTINCT FROM."""
+        """True if this token is the FROM of IS DISTINCT FROM."""
         return self._is(index, "FROM") and self._is(index - 1, "DISTINCT")
 
     def head(self, *words: str) -> str | None:
@@ -93,7 +93,7 @@ class Cut:
         return self.alias if by_alias and self.alias is not None else ident(self.table)
 
     def dml(self, verb: Verb, *, virtual: str = "", by_alias: bool = True) -> Dml:
-        """What every statement has; its own pieces are to be put in.
+        """The common part of every statement, to which its own pieces are added.
 
         Args:
             virtual: the column that RETURNING may name besides the table's own.
@@ -148,7 +148,7 @@ class Cut:
             )
 
     def has_subquery(self, first: int, end: int) -> bool:
-        """Whether a bracket in [first, end) opens with a query."""
+        """True if a parenthesis in [first, end) begins a query."""
         tokens = self.tokens
         return any(
             tokens[i].kind == "SELECT" or (tokens[i].kind in QUERY_WORDS and tokens[i - 1].kind == "(")
@@ -200,7 +200,7 @@ class Cut:
         return first, end
 
     def closes(self, opening: int, end: int) -> bool:
-        """Whether the bracket at `opening` closes with the last token of the range."""
+        """True if the parenthesis at `opening` closes with the last token of the range."""
         depth = self.tokens[opening].depth
         closed = (i for i in range(opening + 1, end) if self.tokens[i].depth == depth and self._is(i, ")"))
         return next(closed, -1) == end - 1
@@ -281,7 +281,7 @@ def _names(tokens: tuple[Token, ...], index: int, name: str) -> bool:
 
 
 def _qualifiers_before(tokens: tuple[Token, ...], index: int, table: str, schema: str) -> int:
-    """How many tokens of `db.schema.` or `schema.` stand before this table name of ours."""
+    """The number of tokens of `db.schema.` or `schema.` before this table name."""
     dots = _kind(tokens, index + 1) == "." and _kind(tokens, index - 1) == "."
     if not (dots and _names(tokens, index, table) and _names(tokens, index - 2, schema)):
         return 0

@@ -107,7 +107,7 @@ def _join_at(cut: Cut, first: int, end: int) -> int:
 
 
 def _source_name(cut: Cut, first: int, end: int) -> tuple[str | None, int]:
-    """What a source of one table, function or subquery is called, as SQL, and its alias's place."""
+    """The name of a source of one table, function or subquery, as SQL, and the position of its alias."""
     reader = TokenReader(cut.text, cut.tokens[:end], first)
     if reader.peek(1) == ":":
         return reader.cut(first, first + 1), first

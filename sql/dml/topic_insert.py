@@ -39,7 +39,7 @@ class TopicInsert:
     row: tuple[int | str, ...] | None = None
 
     def named(self, names: tuple[str, ...]) -> tuple[str | None, ...]:
-        """What each of the query's columns is, given their names.
+        """The role of each of the query's columns, given their names.
 
         Raises:
             InvalidParameterValue: 22023, they are too many or too few. UndefinedColumn: 42703.

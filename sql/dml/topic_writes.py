@@ -112,7 +112,7 @@ def query_of(session: Context, classified: Classified) -> TopicInsert:
 def describe(
     session: Context, statement: ParsedStatement, classified: Classified, topic: Stream
 ) -> Description:
-    """What a client is told of it before it runs.
+    """Describe the statement to the client before it runs.
 
     Args:
         classified: the text for DuckDB's binder, each stream scan an empty relation.
@@ -242,7 +242,7 @@ def _returned(
 def _returned_of_all(
     session: Context, topic: Stream, insert: TopicInsert, events: pa.Table, done: PublishedShare
 ) -> PublishedShare:
-    """What RETURNING says of events that several nodes have stored, in the order of the rows."""
+    """The rows of RETURNING for events that several nodes have stored, in the order of the rows."""
     assert done.table is not None and done.table.num_rows == events.num_rows, "each event has its place"
     places = {name: done.table.column(name) for name in ("lsn", "partition")}
     texts = {name: events.column(name) for name in ("payload", "key", "headers")}

@@ -59,7 +59,7 @@ Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class WriteMode:
-    """How a DML text is run.
+    """The mode in which a DML text runs.
 
     Args:
         keeping: how the rows of RETURNING are taken from DuckDB.
@@ -87,7 +87,7 @@ APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a DML text did: its row count, and the rows of RETURNING (None where it has none)."""
+    """The result of a DML text: its row count, and the rows of RETURNING (None without RETURNING)."""
 
     count: int
     names: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ def refuse_target(session: Context, statement: ParsedStatement) -> None:
 
 
 def _verb(statement: ParsedStatement, classified: Classified) -> str:
-    """What the user calls it."""
+    """The verb in the user's text."""
     return classified.verb if statement.published is None else "PUBLISH"
 
 
@@ -207,7 +207,7 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
 
 
 def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | WrongObjectType:
-    """What PUBLISH to something that is no topic is answered."""
+    """The error for a PUBLISH to something that is not a topic."""
     there_is = key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key))
     catalog = session.database.catalog
     if there_is:
@@ -381,6 +381,6 @@ def _plan(
 
 
 def _is_plain_table(session: Context, name: tuple[str, ...]) -> bool:
-    """Whether a name is a table of the database whose rows are the same when they are read twice."""
+    """True if a name is a table of the database whose rows are the same when it is read twice."""
     schema, table = session.names.table_key(name)
     return schema not in (OURS, TEMPORARY) and is_plain_table(session.cursor, schema, table)

@@ -55,7 +55,7 @@ def learn(session: Context) -> Waiting[Learned]:
 
 
 def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[dict[Path, list[str]]]:
-    """What a SHOW lists on the other nodes: its path, and who has it."""
+    """The definitions that SHOW lists on the other nodes: path -> nodes that have it."""
     share = Share(asked, Part(epoch(session)), again=True)
     asked_of = [node for node in other_nodes(session) if node not in learned.away]
     outcomes = yield from ask_nodes(session, dict.fromkeys(asked_of, share))

@@ -1,4 +1,4 @@
-"""What a node answers to one that takes partitions from it: what it has of them, and their events.
+"""The answers to a node that takes over partitions: this node's state of them, and their events.
 
 Nodes ask it of each other with sessions of their own; no user's right has a part in it. `more` of the request
 says what: `act`, `stream` (schema and name), `uid` (the topic's identity), `epoch`, and what the act needs.
@@ -56,7 +56,7 @@ def _former(session: Context) -> list[dict[str, Any]]:
 
 
 def _look(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[list[bytes]]:
-    """What this node has of some partitions."""
+    """This node's state of some partitions."""
     holds = session.database.holds
     found = {str(p): asdict(holds.of(stream.stream_id, p)) for p in asked["partitions"]}
     return [facts_frame({"holds": found, "former": _former(session)})]

@@ -106,7 +106,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         return [head, *_taken(session, name, portal, request.rows)]
 
     def describe(session: Context, request: Request) -> Waiting[list[bytes]]:
-        """What a client is told of a statement before it runs."""
+        """Describe a statement before it runs."""
         inner = yield from statement_of(session, request)
         description = inner.description
         return [Head(description.columns, parameters=description.parameter_types).encode()]
@@ -152,7 +152,7 @@ def spared(session: Context, parameters: Sequence[object]) -> Result | None:
 
 
 def is_under_way(parameters: Sequence[object]) -> bool:
-    """Whether a FORWARD is about an answer that was begun before."""
+    """True if a FORWARD continues an answer that was begun before."""
     return _request(parameters).op in UNDER_WAY
 
 
@@ -200,7 +200,7 @@ def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """How much counts of what was read apart: the entry node's client has been answered."""
+    """Turn rows that were read apart into the read position: the entry node's client has its answer."""
     through, reason = request.more.get("through"), request.more.get("reason")
     # Where its answer may go on, more of it may count later.
     for read in session.positions.kept_apart(request.portal, last=through is None):
@@ -258,7 +258,7 @@ def _lacks(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Which of some streams are here; topics are on every node, or it is about to learn of them."""
+    """The streams of a list that are on this node; topics are on every node, or will be learned."""
     assert session.peer is not None, "only nodes ask this"
     streams = session.database.catalog.streams
     keys = [tuple(key) for key in request.more["keys"]]

@@ -1,4 +1,4 @@
-"""What came of asking the other nodes for their definitions, and who does that for a node's sessions."""
+"""The result of learning definitions from the other nodes, and the interface of the learner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 @dataclass(slots=True)
 class Learned:
-    """What has come of it.
+    """The result of learning.
 
     Args:
         made: how many topics and groups.
@@ -29,7 +29,7 @@ class Learned:
     failed: dict[Path, DucktailError] = field(default_factory=dict)
 
     def told(self) -> Iterator[str]:
-        """What is wrong, a sentence each."""
+        """The failures, one sentence each."""
         for node, error in sorted(self.away.items()):
             yield f'Node "{node}" has not told what it has: {error.message}.'
         for path, error in sorted(self.failed.items()):
@@ -37,7 +37,7 @@ class Learned:
 
 
 class Learner(Protocol):
-    """Who has this node learn, for all its sessions at once; may be called from any thread."""
+    """The learner of a node, for all its sessions; may be called from any thread."""
 
     def learn(self) -> Future[Learned]:
         """Learn now; whoever asks meanwhile is answered as well."""

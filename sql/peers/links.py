@@ -39,7 +39,7 @@ CARRIED = (
 
 
 class Asking(Protocol):
-    """What the links need of the session whose they are."""
+    """The part of a session that its links need."""
 
     variables: Variables
     notices: Notices
@@ -217,7 +217,7 @@ class Links:
         self._read.add(node.name)
 
     def transaction_ended(self, *, committed: bool) -> None:
-        """What a transaction that is rolled back has read counts for nothing."""
+        """Void what a transaction has read if it is rolled back."""
         read, self._read = self._read, set()
         for name in read:
             link = self._links.get(name)

@@ -1,4 +1,4 @@
-"""Who owns the partitions of a topic.
+"""The owners of a topic's partitions, the distribution of its reads over them, and members' holds.
 
 How the events of a topic's reads were shared among its owners: what each is asked for at first.
 
@@ -23,7 +23,7 @@ from ...engine.placement.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Who owns a topic's partitions under the placement in force.
+    """The owners of a topic's partitions under the placement in force.
 
     Args:
         local: this node's name.
@@ -43,12 +43,12 @@ class Owners:
         return {node: own for node, own in self.partitions.items() if node != self.local}
 
     def of(self, partition: int) -> str:
-        """Who owns a partition."""
+        """The owner of a partition."""
         return self.nodes[partition]
 
     @property
     def single(self) -> bool:
-        """Whether one node has them all: its LSNs rise over the whole topic."""
+        """True if one node has all partitions, so that LSNs increase over the whole topic."""
         return len(self.partitions) == 1
 
 
@@ -71,20 +71,20 @@ class Habit:
     shares: dict[str, float] = field(default_factory=dict)
 
     def first(self, node: str, owners: int, limit: int) -> int:
-        """How many events an owner is asked for at first."""
+        """The number of events that an owner is asked for at first."""
         share = self.shares.get(node, 1 / owners)
         rows = int(limit * share * SPARE) + SPARE_ROWS
         return min(limit, -(-rows // STEP_ROWS) * STEP_ROWS)
 
     def gave(self, latest: dict[str, int], events: int, limit: int) -> None:
-        """How many of the last events of an answer were whose; and how many events it had."""
+        """Record how many of the last events of an answer each owner had, and the size of the answer."""
         if events == limit:
             every = sum(latest.values())
             self.shares = {node: count / every for node, count in latest.items()}
 
 
 class Habits:
-    """What a session remembers of the topics that have several owners."""
+    """The read history of a session's topics with several owners."""
 
     def __init__(self) -> None:
         self._habits: dict[int, Habit] = {}
@@ -109,14 +109,14 @@ _NUMBERS = itertools.count(secrets.randbits(48))
 
 
 class Holds:
-    """What is held by reads and commits of one session, by number; it ends with that."""
+    """The holds of one session's reads and commits, by number; they end with the session."""
 
     def __init__(self, members: Coordinated) -> None:
         self._members = members
         self._held: dict[int, tuple[MemberHold, CommitRight | None]] = {}
 
     def __iter__(self) -> Iterator[MemberHold]:
-        """What is held now."""
+        """The present holds."""
         return iter([hold for hold, _ in self._held.values()])
 
     def add(self, hold: MemberHold, commit: CommitRight | None = None) -> int:
@@ -126,7 +126,7 @@ class Holds:
         return number
 
     def get(self, number: int) -> tuple[MemberHold, CommitRight | None] | None:
-        """What was added; None where it has ended."""
+        """The hold with a number; None if it has ended."""
         return self._held.get(number)
 
     def end(self, number: int) -> None:

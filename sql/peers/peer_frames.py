@@ -1,4 +1,4 @@
-"""What a node answers another: frames of bytes, the rows among them as they are kept, not written anew.
+"""The answers between nodes: frames of bytes, with rows in their stored form.
 
     frame   first byte   then
     head    H            JSON: the columns (name, DuckDB type; null where there are no rows), Arrow's schema
@@ -50,7 +50,7 @@ def _json(value: object) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What an answer's rows are.
+    """The description of an answer's rows.
 
     Args:
         columns: None where there are none.
@@ -76,7 +76,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """How a reply ends: with the command tag, or because it is full, or has all rows that were asked for."""
+    """The end of a reply: the command tag, or the mark that it is full or has all requested rows."""
 
     tag: str | None
     more: bool = False
@@ -107,7 +107,7 @@ def batch_frame(batch: ResultBatch, *, placed: bool) -> bytes:
 
 
 def facts_frame(facts: object) -> bytes:
-    """What an operation of its own answers."""
+    """Encode the answer of an operation."""
     return FACTS + _json(facts)
 
 
@@ -125,7 +125,7 @@ def _events_frame(batch: EventBatch, placed: bool) -> bytes:
 def _events_head(
     rows: int, columns: tuple[int, ...] | None, types: tuple[str, ...] | None, parted: bool, placed: bool
 ) -> bytes:
-    """What is said of events in front of them; what is not said is as with nearly all."""
+    """Encode the header of events; usual values are omitted."""
     about: dict[str, Any] = {"rows": rows}
     if columns is not None:
         about["columns"] = columns
@@ -182,7 +182,7 @@ _kept_tail = lru_cache(KEPT_MAX)(_tail)
 
 
 def facts_of(frame: bytes) -> Any:
-    """What an operation of its own has answered.
+    """Decode the answer of an operation.
 
     Raises:
         ProtocolViolation: 08P01, the frame has none.
@@ -251,7 +251,7 @@ class PassedBatch:
 
     @property
     def row_count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return self.count
 
     @property
@@ -332,7 +332,7 @@ class FrameBatch:
 
     @property
     def row_count(self) -> int:
-        """How many."""
+        """The number of rows."""
         return len(self.frames)
 
     @property

@@ -1,4 +1,4 @@
-"""What sessions ask of the other nodes of a cluster: a connection there, and which of them has what.
+"""The interface of a session to the other nodes of a cluster: connections, and the directory of streams.
 
 The gateway has the connections (pgwire_gateway/peers); a session in process has none, and all that it
 reads is its own. Source: docs/design/cluster.md, "Forwarding".
@@ -25,7 +25,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a peer has answered to one request.
+    """A peer's answer to one request.
 
     Args:
         frames: see forwarding/frames.py.
@@ -44,7 +44,7 @@ class Link(Protocol):
 
     @property
     def node(self) -> Node:
-        """Where it is."""
+        """The node of the link."""
 
     @property
     def epoch(self) -> int:
@@ -52,7 +52,7 @@ class Link(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone: a new link is needed."""
+        """True if the connection is lost: a new link is needed."""
 
     def ask(self, request: bytes) -> Future[Reply]:
         """Send a request.
@@ -100,7 +100,7 @@ class Remote(Protocol):
         """
 
     def forget(self, key: Key) -> None:
-        """What the directory knows of a stream is not so any more."""
+        """Forget the directory's entry for a stream."""
 
 
 class Peers(Protocol):

@@ -1,4 +1,4 @@
-"""What a node asks of another: one operation, as JSON in UTF-8.
+"""A request from one node to another: one operation, as JSON in UTF-8.
 
     op          what is wanted: see serving.py
     text        of the statement; types: DuckDB's of its parameters, "" where one is open; values: theirs
@@ -70,7 +70,7 @@ class Request:
 
     @classmethod
     def decode(cls, data: bytes) -> Request:
-        """What was sent.
+        """Decode a request.
 
         Raises:
             ProtocolViolation: 08P01, it is no request.

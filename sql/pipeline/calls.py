@@ -106,7 +106,7 @@ class Calls:
         self._prepared = None
 
     def _left_of(self, text: str, limit_ms: int) -> int:
-        """How long a statement may take, at least 1 ms; 0 where it has no time-out."""
+        """The remaining time of a statement, at least 1 ms; 0 without a timeout."""
         if not limit_ms or self._prepared is None or self._prepared[0] != text:
             return limit_ms
         left_s = self._prepared[1] - self._database.clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""Which runner has which kind of statement, and what each kind is parsed and described to.
+"""The runner of each kind of statement, its parsed form and its description.
 
 The table of the front end: a kind that is not in it cannot run. Source: docs/design/sql.md.
 """
@@ -106,7 +106,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
 
 
 def _placed(session: Context, classified: Classified, node: object) -> tuple[relay.Away | None, object]:
-    """Where a statement runs, if that is another node; and what it is, with what is away in it marked."""
+    """The node that runs a statement, if it is another one; and the statement, with remote scans marked."""
     if session.links is None:
         return None, node
     if classified.kind is Kind.EXPLAIN and classified.explain is not None:
@@ -160,7 +160,7 @@ def _told_at(published: Published) -> Iterator[None]:
 
 
 def _read(session: Context, text: str) -> tuple[Classified, object]:
-    """What a text is, and what it parses to where it is not DuckDB's."""
+    """Classify a text, and parse it if it is not DuckDB's."""
     classified = classify(text)
     files.check_named(session, classified)
     if classified.kind is Kind.READ and (calls := session_calls.read(text)):
@@ -173,7 +173,7 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
 
 
 def is_inline(session: Context, statement: ParsedStatement) -> bool:
-    """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
+    """True if running the statement now needs no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
     classified = statement.classified
     if session.cursors.has_open_result:
         return False  # Its rest has to be taken first.
@@ -206,7 +206,7 @@ def _declared(oid: int) -> str:
 
 
 def describe(session: Context, statement: ParsedStatement) -> Description:
-    """What a client is told of a statement before it runs; asks DuckDB's binder.
+    """Describe a statement before it runs, with DuckDB's binder.
 
     Raises:
         DucktailError: what is wrong with it.
@@ -229,7 +229,7 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
 
 
 def state_of(session: Context) -> object:
-    """What a description is of: the state of the catalog, the search path, and how `/` is parsed.
+    """The state to which a description belongs: catalog, search path, and the meaning of `/`.
 
     None is a state that will not be again: the session's own changes of the catalog, which may be rolled
     back, or one that changes just now.
@@ -247,12 +247,12 @@ def state_of(session: Context) -> object:
 
 
 def _of_rows(statement: ParsedStatement) -> bool:
-    """Whether the columns may hang on the rows that are there."""
+    """True if the columns may depend on the rows."""
     return any(token.kind in PIVOTS for token in statement.classified.tokens)
 
 
 def is_stale(session: Context, statement: ParsedStatement) -> bool:
-    """Whether the columns of a statement's description may be others by now."""
+    """True if the described columns of a statement may have changed."""
     if statement.described is None or statement.away is not None or statement.told_there:
         return False
     return statement.described_in is None or statement.described_in != state_of(session)
@@ -275,7 +275,7 @@ def _looked_at(session: Context, statement: ParsedStatement) -> Iterator[ParsedS
 
 
 def _check_bound(session: Context, statement: ParsedStatement) -> None:
-    """What is wrong with a statement, whatever its parameters will be.
+    """Check a statement for errors that do not depend on its parameters.
 
     Raises:
         DucktailError: that.
@@ -343,7 +343,7 @@ def _described_query(session: Context, statement: ParsedStatement) -> Descriptio
 
 
 def _returns(classified: Classified) -> bool:
-    """Whether it answers rows, though DuckDB's binder may call them a count."""
+    """True if the statement returns rows, even if DuckDB's binder reports a count."""
     if classified.dml is None:
         return classified.kind is Kind.READ and classified.cte_writes
     return classified.dml.has_returning

@@ -99,7 +99,7 @@ def _with_its_groups(session: Context, statement: ParsedStatement, work: Run) ->
 
 
 def _in_one_transaction(session: Context, judged: Callable[[], Waiting[Result]]) -> Waiting[Result]:
-    """What writes: the catalog that it was judged by is that of its transaction's snapshot.
+    """Run a write in a transaction whose snapshot has the catalog by which it was checked.
 
     That no change of it was committed meanwhile is seen before COMMIT, which costs nothing; else it is
     rolled back and run in a transaction whose snapshot is fixed first.

@@ -64,7 +64,7 @@ def _refuse_copied(session: Context, facts: CopyFacts) -> None:
 
 
 def _is_part(session: Context, stream: Stream) -> bool:
-    """Whether the view of a topic has not all of its events: not those that came with a partition, either."""
+    """True if the view of a topic lacks events, for example those that arrived with a partition."""
     if any(segment.base_lsn for segment in session.database.catalog.segments.of(stream.stream_id).values()):
         return True
     try:

@@ -96,7 +96,7 @@ def _numbered(text: str) -> tuple[str, tuple[str, ...], int]:
 
 
 def executed(session: Context, statement: ParsedStatement) -> PreparedStatement:
-    """What an EXECUTE names.
+    """The prepared statement that an EXECUTE names.
 
     Raises:
         InvalidStatementName: 26000, there is none.

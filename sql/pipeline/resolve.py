@@ -62,7 +62,7 @@ _WITHOUT = frozenset(
 
 
 def may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
-    """Whether names may have to be written in full in a statement."""
+    """True if a statement may contain names that have to be written in full."""
     classified = statement.classified
     if statement.away is not None or classified.error is not None or classified.kind in _WITHOUT:
         return False
@@ -70,7 +70,7 @@ def may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
 
 
 def pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
-    """What writes the names of a statement in full; nothing where all are so."""
+    """The replacements that write the names of a statement in full; empty if none is needed."""
     classified, limited = statement.classified, session.access.limited
     naming = _Naming(session, classified)
     if classified.dml is not None:
@@ -91,7 +91,7 @@ def pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replac
 
 
 def _may_mean_several(session: Context, classified: Classified) -> bool:
-    """Whether what a statement writes or defines is named so that it could be one of several objects."""
+    """True if the target or definition of a statement is named so that it could be one of several objects."""
     if classified.kind not in (Kind.DML, Kind.DDL, Kind.COPY) and not classified.cte_writes:
         return False
     facts = classified.ddl

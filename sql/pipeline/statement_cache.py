@@ -98,7 +98,7 @@ class ParsedStatements:
 
     @property
     def _known(self) -> tuple[object, ...]:
-        """How `/` is parsed, and of which directory, placement and search path it is where it runs."""
+        """The state of cached statements: the meaning of `/`, directory, placement, search path."""
         session = self._session
         division, links = session.variables.integer_division, session.links
         if links is None:
@@ -158,7 +158,7 @@ class ParsedStatements:
             links.described.clear()
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
-        """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
+        """True if a forwarded statement needs no DuckDB work: it is cached here, and inline."""
         session, request = self._session, serving.ready_request(parameters)
         busy = session.cursors.has_open_result or session.guard.running
         if request is None or busy or session.access.limited:
@@ -170,7 +170,7 @@ class ParsedStatements:
         return known.part is None or isinstance(known.node, Query)
 
     def many(self, statement: ParsedStatement) -> Waiting[Many | None]:
-        """What runs many executions of a statement at once; None where nothing does."""
+        """The statement that runs many executions of this one at once; None if there is none."""
         if statement.away is not None:
             return None
         if MANY not in statement.plans:

@@ -27,7 +27,7 @@ Description = list[tuple[str, str, None, None, None, None, None]]
 
 
 class Owner(Protocol):
-    """What a cursor needs of its connection."""
+    """The part of a connection that its cursors need."""
 
     def run_text(self, text: str, parameters: Sequence[object]) -> Result:
         """Run the statements of `text`; the last one's result."""

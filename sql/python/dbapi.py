@@ -110,7 +110,7 @@ APPENDED = f"{RESERVED_PREFIX}_append"
 
 
 class Gateway(Protocol):
-    """What serves an open database over the wire: sql knows no socket, so it is handed in."""
+    """The server of an open database over the wire; passed in, because sql knows no socket."""
 
     def __call__(self, database: Database, host: str, port: int) -> Server:
         """Start to serve, and return once it listens."""
@@ -156,7 +156,7 @@ class Connection:
 
     @property
     def autocommit(self) -> bool:
-        """Whether each statement outside BEGIN is a transaction of its own."""
+        """True if each statement outside BEGIN is a transaction of its own."""
         return self._autocommit
 
     @autocommit.setter
@@ -168,12 +168,12 @@ class Connection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, failed ones included."""
+        """True if a transaction is open, including a failed one."""
         return self._session.transaction_status != "I"
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called."""
+        """True if `close` has been called."""
         return self._closed
 
     @property

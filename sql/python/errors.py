@@ -65,7 +65,7 @@ class DataError(DatabaseError):
 
 
 class OperationalError(DatabaseError):
-    """What may go well another time or in another place: locks, conflicts, limits, gaps, I/O."""
+    """An error that may not occur at another time or place: locks, conflicts, limits, gaps, I/O."""
 
 
 class IntegrityError(DatabaseError):
@@ -81,7 +81,7 @@ class ProgrammingError(DatabaseError):
 
 
 class NotSupportedError(DatabaseError):
-    """What ducktail does not do; the hint says what to use instead: 0A000."""
+    """An unsupported operation (0A000); the hint names an alternative."""
 
 
 CLASSES: dict[str, type[DatabaseError]] = {

@@ -91,7 +91,7 @@ T = TypeVar("T")
 
 
 class Feed(Protocol):
-    """What a follower reads from.
+    """The source of a follower's events.
 
     Attributes:
         ahead: whether it may be read before what was given is checkpointed.
@@ -242,7 +242,7 @@ def within(session: Session, work: Callable[[], T]) -> T:
 
 
 class Store(Protocol):
-    """Where a consumer without a group keeps how far it is."""
+    """The storage of the position of a consumer without a group."""
 
     def save(
         self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False

@@ -60,7 +60,7 @@ FIRST_READ = 100
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How a stream is followed.
+    """The limits of a follow.
 
     Args:
         batch_size: most events of a batch.
@@ -182,7 +182,7 @@ class Follower:
         return taken
 
     def _rest_s(self) -> float | None:
-        """How long to wait before what is done is stored."""
+        """The time to wait before completed work is stored."""
         unstored = self._done.number > self._stored.number
         return REST_S if unstored and self._bounds.checkpoint_every is not None else None
 
@@ -308,13 +308,13 @@ class Follower:
             self._put(found)
 
     def _has_room(self) -> bool:
-        """Whether a read is worth its while: half of the buffer is free."""
+        """True if a read is worthwhile: half of the buffer is free."""
         bounds = self._bounds
         free = 2 * len(self._events) <= bounds.buffer_size and 2 * self._bytes <= bounds.buffer_bytes
         return free or self._ending
 
     def _room(self) -> tuple[int, int]:
-        """How many events there is room for, and how many bytes."""
+        """The free space: a number of events, and of bytes."""
         bounds = self._bounds
         count = max(1, min(bounds.buffer_size - len(self._events), self._read_max))
         return count, max(1, bounds.buffer_bytes - self._bytes)

@@ -101,7 +101,7 @@ def leave(opened: OpenDatabase) -> None:
 
 
 def is_ours(opened: OpenDatabase) -> bool:
-    """Whether this process has opened it, and not the one from which it was forked off."""
+    """True if this process has opened it, and not the process from which it was forked."""
     return opened not in _not_ours
 
 

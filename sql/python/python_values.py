@@ -49,7 +49,7 @@ AS_TEXT = frozenset({"INTERVAL", "BIGNUM", "TIME_NS"})
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """How the values of a type are made.
+    """The conversion of the values of a type.
 
     Args:
         direct: of what Arrow has for them; else by DuckDB's client.
@@ -135,7 +135,7 @@ def _cast(
 
 @lru_cache(maxsize=1024)
 def way_of(type_: str) -> ColumnReader:
-    """How the values of a DuckDB type are made."""
+    """The conversion of the values of a DuckDB type."""
     read = read_type(type_)
     return ColumnReader(direct=True) if read.name == "TIME" else _of(read)
 

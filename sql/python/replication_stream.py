@@ -29,7 +29,7 @@ After = Mapping[int, int] | int
 
 
 class Begin(Protocol):
-    """What makes the follower of a stream; `StreamManager.begin`."""
+    """The factory of a stream's follower; `StreamManager.begin`."""
 
     def __call__(
         self,
@@ -63,7 +63,7 @@ class ReplicationStream:
 
     @property
     def active(self) -> bool:
-        """Whether it is being followed."""
+        """True while the stream is being followed."""
         return self._follower is not None
 
     def follow(

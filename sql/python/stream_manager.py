@@ -43,7 +43,7 @@ Tell = Callable[[Iterable[Notice]], None]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerCheckpoint:
-    """How far a consumer is.
+    """The progress of a consumer.
 
     Args:
         stream, consumer_id: whose it is; with a group, `group` names it, and it is the group's.
@@ -93,7 +93,7 @@ class StreamManager:
 
     @property
     def count(self) -> int:
-        """How many streams are being followed."""
+        """The number of streams that are being followed."""
         return len(self.active)
 
     def open(self, stream: str) -> ReplicationStream:
@@ -112,7 +112,7 @@ class StreamManager:
     def get_checkpoint(
         self, stream: str, consumer_id: str, group: str | None = None
     ) -> ConsumerCheckpoint | None:
-        """How far a consumer, or its group, is; None where nothing is stored.
+        """The progress of a consumer, or of its group; None if nothing is stored.
 
         Raises:
             ProgrammingError: 42704, there is no such stream or group.
@@ -165,7 +165,7 @@ class StreamManager:
                 self._change(found, consumer_id, ConsumerStore.clear)
 
     def jobs(self, *, keep: int = KEEP) -> DuckdbBackend:
-        """Where jobs that are on no stream of this database keep their checkpoints in it.
+        """The backend for checkpoints of jobs on sources other than a stream of this database.
 
         Args:
             keep: the newest so many of each job stay.

@@ -1,4 +1,4 @@
-"""Which columns of a select are the event's own, and whether the hidden one passes through.
+"""The event columns in a select, and the path of the hidden column through it.
 
 Columns are followed by name from the scan upwards. What cannot be followed (COLUMNS(), a whole row
 as a value, two stars) is named as such, and the shape falls back.
@@ -70,7 +70,7 @@ class ColumnSource:
         return ColumnSource(alias, (*named, *self.outputs[len(columns) :]))
 
     def has(self, name: str) -> bool:
-        """Whether a column has that name."""
+        """True if a column has that name."""
         return any(fold(output.name) == fold(name) for output in self.outputs or ())
 
     def event_of(self, column: exp.Expr | None) -> str | None:
@@ -123,7 +123,7 @@ def values_of(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def has_aggregate(select: exp.Select) -> bool:
-    """Whether the select folds rows."""
+    """True if the select aggregates rows."""
     if select.args.get("group") or select.args.get("having"):
         return True
     return any(_folds(function) for value in values_of(select) for function in own(value, exp.Func))
@@ -138,14 +138,14 @@ def _folds(function: exp.Func) -> bool:
 
 
 def has_window(select: exp.Select) -> bool:
-    """Whether the select has window functions or QUALIFY."""
+    """True if the select has window functions or QUALIFY."""
     if select.args.get("qualify") or select.args.get("windows"):
         return True
     return any(True for value in values_of(select) for _ in own(value, exp.Window))
 
 
 def makes_rows(select: exp.Select) -> bool:
-    """Whether the select list makes several rows of one."""
+    """True if the select list makes several rows of one."""
     for value in select.expressions:
         for function in own(value, exp.Func):
             if isinstance(function, exp.Explode | exp.Unnest | exp.Posexplode | exp.Inline):
@@ -170,7 +170,7 @@ _ORDERLY = frozenset({
 
 
 def keeps_order(select: exp.Select) -> bool:
-    """Whether DuckDB surely gives the select's rows in the order in which it read them.
+    """True if DuckDB is known to return the select's rows in the order in which it read them.
 
     It does so through projections and filters of the operators above. Of all else it may make joins, which
     keep no order: `reading/row_order.py` asks its plan.
@@ -184,25 +184,25 @@ def keeps_order(select: exp.Select) -> bool:
 
 
 def _is_short(listed: exp.In) -> bool:
-    """Whether IN has a short list, and nothing else that it may have."""
+    """True if IN has a short list and no other operand."""
     given = {name for name, value in listed.args.items() if value}
     return given == {"this", "expressions"} and len(listed.expressions) <= _LISTED_MAX
 
 
 def is_star(value: exp.Expr, source: ColumnSource) -> bool:
-    """Whether a select list's entry is a star over the source."""
+    """True if an entry of a select list is a star over the source."""
     if isinstance(value, exp.Column) and isinstance(value.this, exp.Star):
         return not value.db and fold(value.table) == fold(source.alias or "")
     return isinstance(value, exp.Star)
 
 
 def stars(select: exp.Select, source: ColumnSource) -> int:
-    """How many of them a select list has."""
+    """The number of such stars in a select list."""
     return sum(is_star(value, source) for value in select.expressions)
 
 
 def is_followed(select: exp.Select, source: ColumnSource, inside: exp.Expr) -> bool:
-    """Whether the hidden column passes through the select and is seen nowhere else.
+    """True if the hidden column passes through the select and is not visible anywhere else.
 
     Args:
         inside: the source's own tree, whose names are not this select's.
@@ -218,7 +218,7 @@ def is_followed(select: exp.Select, source: ColumnSource, inside: exp.Expr) -> b
 
 
 def _has_whole_row(select: exp.Select, source: ColumnSource, inside: exp.Expr) -> bool:
-    """Whether the source's row is taken as one value, as in `to_json(s)`: it would show the column."""
+    """True if the source's row is used as one value, as in `to_json(s)`, which would show the column."""
     if source.alias is None:
         return False
     alias = fold(source.alias)
@@ -267,7 +267,7 @@ def _starred(star: exp.Expr, outputs: tuple[Output, ...]) -> list[Output]:
 
 
 def hidden_is_last(select: exp.Select, source: ColumnSource) -> bool:
-    """Whether the hidden column is the select's last one."""
+    """True if the hidden column is the select's last one."""
     if stars(select, source) == 0:
         return True
     return source.hidden_last and is_star(select.expressions[-1], source)
@@ -278,7 +278,7 @@ _ORDINAL_DIGITS_MAX = 6
 
 
 def is_in_lsn_order(select: exp.Select, source: ColumnSource, pairs: bool) -> bool:
-    """Whether ORDER BY keeps the scan's order: there is none, or it begins with the LSN, ascending.
+    """True if ORDER BY keeps the scan's order: it is absent, or begins with the LSN, ascending.
 
     Args:
         pairs: two rows may have one LSN, so that what comes behind it counts.

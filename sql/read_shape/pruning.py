@@ -1,4 +1,4 @@
-"""What a WHERE clause says of a scan's own columns: facts that the scan may use to read less.
+"""The conditions of a WHERE clause on a scan's own columns: facts that let the scan read less.
 
 A fact is a conjunct that holds for every row that the query keeps: `partition = 2`, `lsn > $1`,
 `commit_time >= '2024-05-01'`. Facts of `partition` choose partitions as the clause PARTITION does.
@@ -79,7 +79,7 @@ def facts_of(select: exp.Select, source: ColumnSource) -> tuple[Fact, ...]:
 
 
 def is_all_partition(select: exp.Select, source: ColumnSource) -> bool:
-    """Whether WHERE does nothing but choose partitions (or is not there)."""
+    """True if WHERE only selects partitions (or is absent)."""
     for part in conjuncts(select.args.get("where")):
         facts = _facts(part, source)
         if not facts or any(fact.column != "partition" for fact in facts):
@@ -215,7 +215,7 @@ def chosen_partitions(
 
 
 def _holds(partition: int, compares: str, known: Sequence[int], given: int) -> bool:
-    """Whether a comparison is true; NULLs are left out of `known`, and `given` counts them."""
+    """True if a comparison holds; NULLs are omitted from `known`, and `given` counts them."""
     if compares == "in":
         return partition in known
     if compares == "not in":
@@ -236,7 +236,7 @@ def _number(value: object) -> int | None:
 
 
 def is_constant_false(node: exp.Expr | None) -> bool:
-    """Whether a predicate keeps no row, whatever the rows: `1 = 0`, `false`, `x > 1 AND NULL`."""
+    """True if a predicate keeps no row, whatever the rows: `1 = 0`, `false`, `x > 1 AND NULL`."""
     return any(_truth(part) in (False, "null") for part in conjuncts(node))
 
 

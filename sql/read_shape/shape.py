@@ -1,4 +1,4 @@
-"""What a query does with its stream scans: the shape that decides the read position.
+"""The use that a query makes of its stream scans: the shape that decides the read position.
 
 Each scan falls in one row of the read-position table of docs/sql.md, "Committing":
 

@@ -1,4 +1,4 @@
-"""What the walk from a scan up through its query has found so far.
+"""The values that describe a query's use of a stream scan; shape.py has the theory.
 
 The values that say what a query does with a stream scan; shape.py has the theory.
 """
@@ -35,13 +35,13 @@ class Level:
 
     @property
     def list_end(self) -> int:
-        """Where the select list ends in the text, from 0."""
+        """The end of the select list in the text, from 0."""
         return int(self.select.meta[LIST_END])
 
 
 @dataclass(slots=True)
 class WalkState:
-    """What was found on the way so far.
+    """The findings of the walk from a scan up through its query, so far.
 
     Args:
         base: the scan's own columns, None where they are not known.
@@ -65,7 +65,7 @@ class WalkState:
 
     @property
     def pairs(self) -> bool:
-        """Whether two rows of the scan may have one LSN."""
+        """True if two rows of the scan may have one LSN."""
         return self.scan.envelope != "json"
 
     def none(self, reason: str) -> None:
@@ -74,7 +74,7 @@ class WalkState:
         self.rowwise = False
 
     def end_rows(self) -> None:
-        """What comes is no longer row-wise; what a LIMIT cut below is the unit."""
+        """Mark the rows above as no longer row-wise; a query that a LIMIT cut below becomes the unit."""
         if self.rowwise and self.limited:
             cut = [index for index, level in enumerate(self.levels) if level.limit is not None]
             self.unit = cut[-1] + 1
@@ -154,7 +154,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a query does with one scan.
+    """The use that a query makes of one scan.
 
     Args:
         scan: the scan.
@@ -194,5 +194,5 @@ class Shape:
 
     @property
     def hidden(self) -> bool:
-        """Whether the scan's relation has the hidden column; any other would show it to the user."""
+        """True if the scan's relation has the hidden column; any other would show it to the user."""
         return self.kind is ReadKind.ROWWISE or self.unit is not None or bool(self.edits)

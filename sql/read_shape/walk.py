@@ -78,7 +78,7 @@ _NOT_FOLLOWED = "which events the rows under the LIMIT are cannot be told from t
 
 
 def _can_be_edited(query: Query, way: WalkState, levels: list[Level]) -> bool:
-    """Whether the hidden column gets to the top; sqlglot's places must be our own tokens' ends."""
+    """True if the hidden column can reach the top; sqlglot's positions must be token ends."""
     ends = {token.end for token in query.tokens}
     limited = [level for level in levels if way.pairs and level.limit is not None]
     if any(limit_span(query.tokens, level.point) is None for level in limited):
@@ -90,7 +90,7 @@ def _can_be_edited(query: Query, way: WalkState, levels: list[Level]) -> bool:
 
 
 def _edits(query: Query, way: WalkState, levels: list[Level]) -> tuple[Edit, ...]:
-    """What carries the hidden column to the top, and keeps or restores the order of the LSNs."""
+    """The edits that carry the hidden column to the top, and keep or restore the order of the LSNs."""
     found: list[Edit] = []
     disturbed = False
     for level in levels:
@@ -138,7 +138,7 @@ def _unit(query: Query, way: WalkState, levels: list[Level]) -> Unit | None:
 
 
 def _is_self_contained(select: exp.Select) -> bool:
-    """Whether a select names no common table expression of a query around it."""
+    """True if a select names no common table expression of a query around it."""
     names = {fold(table.name) for table in select.find_all(exp.Table) if not table.db}
     own = {fold(cte.alias) for cte in select.find_all(exp.CTE)}
     around = {fold(cte.alias) for cte in select.root().find_all(exp.CTE)} - own
@@ -146,7 +146,7 @@ def _is_self_contained(select: exp.Select) -> bool:
 
 
 def _plain(way: WalkState) -> Plain | None:
-    """Whether the answer's rows are events as they are."""
+    """The plain read, if the answer's rows are events unchanged."""
     if not way.rowwise or way.reason or not way.levels or way.unchanged:
         return None
     cut = [level.limit for level in way.levels if level.limit is not None]
@@ -245,7 +245,7 @@ _CLAUSES = frozenset({
 
 
 def _obstacles(select: exp.Select) -> Iterator[str]:
-    """What makes a read position impossible in this select."""
+    """The parts of this select that make a read position impossible."""
     if select.args.get("distinct"):
         yield "DISTINCT stands over the scan"
     if has_window(select):
@@ -291,7 +291,7 @@ def take_select(
 
 
 def _is_odd(select: exp.Select) -> bool:
-    """Whether rows are picked before WHERE by what else is there: a filter below would change which."""
+    """True if rows are selected before WHERE in a way that a filter below would change."""
     if select.args.get("sample"):
         return True
     joins = select.args.get("joins") or ()
@@ -503,7 +503,7 @@ def _cte(cte: exp.CTE, given: ColumnSource, way: WalkState) -> tuple[exp.Expr, C
 
 
 def _is_target(table: exp.Table) -> bool:
-    """Whether it is the table that INSERT writes."""
+    """True if it is the target table of INSERT."""
     holder = table.parent.parent if isinstance(table.parent, exp.Schema) else table.parent
     return isinstance(holder, exp.Insert) and table.find_ancestor(exp.From) is None
 
@@ -518,7 +518,7 @@ def _is_inside(node: exp.Expr, outer: exp.Expr) -> bool:
 
 
 def _top(holder: exp.Expr | None, node: exp.Expr, way: WalkState) -> None:
-    """What the rows of the outermost select become."""
+    """Classify the rows of the outermost select."""
     if holder is None:
         return
     if isinstance(holder, exp.Insert | exp.Create) and holder.expression is node:

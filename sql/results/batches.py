@@ -91,7 +91,7 @@ class PlainBatch:
 
     @property
     def row_count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.rows)
 
     @property

@@ -42,7 +42,7 @@ class Cursors:
 
     @property
     def stale(self) -> bool:
-        """Whether the file has been opened again since they were made."""
+        """True if the file has been reopened since the cursors were created."""
         return self._generation != self._database.generation
 
     def renew(self) -> None:
@@ -65,7 +65,7 @@ class Cursors:
 
     @property
     def has_open_result(self) -> bool:
-        """Whether there are still rows to give."""
+        """True if rows remain to be fetched."""
         result, kept = self._result, self._kept
         return (result is not None and result.holds_cursor) or (kept is not None and kept.holds_cursor)
 

@@ -1,4 +1,4 @@
-"""What a client is told beside its answers."""
+"""Notices and warnings for the client."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class Notices:
             self._notices.append(Notice(severity, sqlstate, message, detail, hint))
 
     def take(self) -> list[Notice]:
-        """What has to be told since the last time."""
+        """Take the notices since the last call."""
         notices, self._notices = self._notices, []
         return notices

@@ -1,4 +1,4 @@
-"""What a statement answers: its columns, its rows batch by batch, and its command tag.
+"""The result of a statement: its columns, its rows batch by batch, and its command tag.
 
 A result is fetched by whoever drives the session, a bounded number of rows at a time, so the first
 row is there before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the
@@ -49,7 +49,7 @@ class ResultBatch(Protocol):
 
     @property
     def row_count(self) -> int:
-        """How many."""
+        """The number of rows."""
 
     @property
     def size(self) -> int:
@@ -85,7 +85,7 @@ class ArrowBatch:
 
     @property
     def row_count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.rows.num_rows)
 
     @property
@@ -146,7 +146,7 @@ class EventBatch:
 
     @property
     def row_count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.rows)
 
     @property
@@ -215,11 +215,11 @@ class CopyIn(Protocol):
 
     @property
     def column_count(self) -> int:
-        """How many columns a row has."""
+        """The number of columns in a row."""
 
     @property
     def binary(self) -> bool:
-        """Whether the rows come in the binary format."""
+        """True if the rows are in the binary format."""
 
     def write(self, data: bytes) -> Waiting[None]:
         """Take a piece of what the client sends."""
@@ -230,7 +230,7 @@ class CopyIn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    """How the rows of a result go out as those of a COPY ... TO STDOUT.
+    """The format in which the rows of a COPY ... TO STDOUT are sent.
 
     Args:
         header: the column names are the first line.
@@ -241,7 +241,7 @@ class CopyOut:
 
 
 class Source(Protocol):
-    """Where a result's rows come from."""
+    """The source of a result's rows."""
 
     def next(self, limit: int | None) -> ResultBatch | None:
         """Up to `limit` more rows; None at the end."""
@@ -382,17 +382,17 @@ class Result:
 
     @property
     def holds_cursor(self) -> bool:
-        """Whether its rows still come from the session's own DuckDB cursor."""
+        """True if its rows still come from the session's own DuckDB cursor."""
         return not (self._ended or getattr(self.source, "detached", False))
 
     @property
     def inline(self) -> bool:
-        """Whether the next fetch takes no DuckDB work, so that an event loop may do it itself."""
+        """True if the next fetch needs no DuckDB work, so that an event loop may do it itself."""
         return self._ended or bool(getattr(self.source, "inline", False))
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its rows come from another node: they are waited for with `arrive` before each fetch."""
+        """True if its rows come from another node: wait with `arrive` before each fetch."""
         return self._arrive is not None
 
     def arrive(self, max_rows: int | None) -> Waiting[None]:
@@ -410,7 +410,7 @@ class Result:
 
     @property
     def settles(self) -> bool:
-        """Whether something is waited for behind its last row: `settled`."""
+        """True if `settled` has to be waited for after its last row."""
         return self._settle is not None
 
     def settled(self) -> Waiting[None]:
@@ -529,7 +529,7 @@ class Result:
 
     @property
     def ended(self) -> bool:
-        """Whether all rows are fetched or given up."""
+        """True if all rows are fetched or given up."""
         return self._ended
 
 

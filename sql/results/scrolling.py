@@ -34,7 +34,7 @@ class ScrollSource:
 
     @property
     def detached(self) -> bool:
-        """Whether DuckDB's cursor is free of it."""
+        """True if it no longer uses DuckDB's cursor."""
         return self._ran_out or bool(getattr(self._inner, "detached", False))
 
     def next(self, limit: int | None) -> ResultBatch | None:
@@ -70,7 +70,7 @@ class ScrollSource:
         self._inner.close()
 
     def free(self) -> None:
-        """What is kept is not wanted any more; may be called twice."""
+        """Discard the kept rows; may be called twice."""
         kept, self._kept, self._starts, self._count = self._kept, [], [], 0
         for item in kept:
             self._spool.free(item)
@@ -88,7 +88,7 @@ class ScrollSource:
 
 
 class Scroll:
-    """Where a SCROLL cursor stands: on a row (from 1), before the first (0), or behind the last.
+    """The position of a SCROLL cursor: a row (from 1), before the first (0), or behind the last.
 
     Args:
         result: the query's, over `source`.

@@ -1,4 +1,4 @@
-"""What a session keeps of results that have to make room: in memory to a bound, then in a file of its own.
+"""The stored rest of a session's unfinished results: in memory to a bound, then in a file of its own.
 
 DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the rest
 of a result from it. The rest of all results of a session together holds `spool_memory_bytes_max` in memory;
@@ -51,12 +51,12 @@ class Spool:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds in memory."""
+        """The bytes that it holds in memory."""
         return self._memory
 
     @property
     def file_bytes(self) -> int:
-        """What it holds in its file."""
+        """The bytes that it holds in its file."""
         return self._file.size
 
     def keep(self, batch: ResultBatch) -> Kept:

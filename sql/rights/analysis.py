@@ -1,4 +1,4 @@
-"""What a text names, by DuckDB's own parser: tables, functions, types, and what it does with each table.
+"""The names in a text, by DuckDB's own parser: tables, functions, types, and the use of each table.
 
 `json_serialize_sql` gives the tree of a query without binding it, so nothing is looked up and no error can
 tell of what the asker may not see. DML stands in the tree as a common table expression; MERGE, which may
@@ -90,7 +90,7 @@ TYPE_TEXTS = {
 
 
 def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
-    """What a query names.
+    """The names in a query.
 
     Raises:
         NotAnalysed: the parser gives no tree.
@@ -113,7 +113,7 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
 
 
 def named_in_dml(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
-    """What an INSERT, UPDATE, DELETE or TRUNCATE names.
+    """The names in an INSERT, UPDATE, DELETE or TRUNCATE.
 
     Raises:
         NotAnalysed: the parser gives no tree.
@@ -122,7 +122,7 @@ def named_in_dml(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
 
 
 def named_in_expression(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
-    """What an expression, or several with commas between, names.
+    """The names in an expression, or in several separated by commas.
 
     Raises:
         NotAnalysed: the parser gives no tree.

@@ -1,4 +1,4 @@
-"""What has_table_privilege and its like answer: may a user do this with a thing, in PostgreSQL's words.
+"""The answers of has_table_privilege and related functions, with PostgreSQL's privileges.
 
 What is not there as far as the session is told never comes here: the caller has looked it up in the
 catalog that the session is told of (pgwire_gateway/catalog). Source: docs/security.md.
@@ -41,7 +41,7 @@ Place = tuple[str, str]
 
 
 def answer(access: Access, user: str | None, kind: str, place: Place, asked: str) -> bool | str:
-    """Whether a user may do one of several things.
+    """Answer whether a user has one of several privileges on an object.
 
     Args:
         access: of the session that asks.
@@ -75,7 +75,7 @@ def answer(access: Access, user: str | None, kind: str, place: Place, asked: str
 
 
 def _may(access: Access, user: str, kind: str, place: Place, right: str, *, gives: bool) -> bool:
-    """Whether a user who is no superuser has a right; with `gives`, whether he may hand it on."""
+    """True if a user who is not a superuser has a right; with `gives`, if the user may grant it."""
     rights, (schema, name) = access.rights, place
     if kind == "role":
         return name == user and not gives

@@ -79,7 +79,7 @@ def check(session: Context, classified: Classified) -> None:
 
 
 def skips(session: Context, facts: DdlFacts) -> bool:
-    """Whether a DROP or ALTER ... IF EXISTS names what the session may not know of: there is nothing."""
+    """True if a DROP or ALTER ... IF EXISTS names an object that is hidden from the session."""
     if not facts.if_exists or facts.object_type == "SCHEMA" or session.access.superuser:
         return False
     return all(not _sees(session, facts, name) for name in facts.names)
@@ -224,7 +224,7 @@ def _check_schemas(session: Context, classified: Classified) -> None:
 
 
 def _before_query(classified: Classified) -> int:
-    """How many tokens stand before the query, which is looked at on its own."""
+    """The number of tokens before the query, which is analysed separately."""
     facts, tokens = classified.ddl, classified.tokens
     assert facts is not None
     if facts.verb == "CREATE" and facts.object_type == "VIEW":
@@ -312,7 +312,7 @@ def owning(plain: Runner) -> Runner:
 
 
 def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edit.Change]:
-    """What a definition changes of the rights.
+    """The changes of rights that follow from a definition.
 
     Raises:
         DependentObjects: 2BP01, it changes or drops what is not the user's.
@@ -366,7 +366,7 @@ def _named(item: r.Item, now: Object) -> tuple[str, str]:
 
 
 def _own_item(one: Object) -> r.Item:
-    """What an object's own rights are on."""
+    """The item to which an object's own rights apply."""
     if one.kind == SCHEMA:
         return r.schema_item(one.name)
     return r.relation(*one.key) if one.kind in RELATIONS else r.Item(one.kind, *one.key)

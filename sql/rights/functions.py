@@ -270,12 +270,12 @@ SYNTAX = _set(
 
 
 def is_internal(name: str) -> bool:
-    """Whether a function (in small letters) is one of DuckDB's or ours that no text may call."""
+    """True if a function (in lower case) is internal to DuckDB or ducktail, and no text may call it."""
     return name.startswith(INTERNAL_PREFIXES)
 
 
 def is_refused(name: str) -> bool:
-    """Whether a function (in small letters) was looked at and is not for everybody."""
+    """True if a function (in lower case) was examined and is not permitted to everybody."""
     return name in REFUSED or is_internal(name)
 
 

@@ -182,7 +182,7 @@ def as_told(access: Access, error: DucktailError) -> DucktailError:
 
 
 def _names_ours(hint: str) -> bool:
-    """Whether a guess of DuckDB's names a table that only the engine reads."""
+    """True if a suggestion of DuckDB's names a table that only the engine reads."""
     if not any(word in hint for word in _GUESSES):
         return False
     parted = [name.rpartition(".") for name in _QUOTED.findall(hint)]

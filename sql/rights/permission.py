@@ -67,7 +67,7 @@ _PRAGMAS = frozenset({"version", "platform", "user_agent", "collations"})
 
 @dataclass(frozen=True, slots=True)
 class CheckMode:
-    """How far a look goes.
+    """The extent of a check.
 
     Args:
         runs: the statement is about to run, with these parameters; else it is only described.
@@ -113,7 +113,7 @@ def check(
 
 
 def _planned(session: Context, statement: ParsedStatement) -> str | None:
-    """What DuckDB makes a plan of when a statement runs: its text, or the query in it; None for nothing."""
+    """The text that DuckDB plans when a statement runs: the statement or its query; None for nothing."""
     classified = statement.classified
     if isinstance(statement.node, Query):
         classified = classify(scan_relation.bindable(session, statement.node))
@@ -241,7 +241,7 @@ def _expressions(cut: Dml) -> str:
 
 
 def _hold_against_plan(session: Context, text: str, parameters: Values, reach: Reach, how: CheckMode) -> None:
-    """What DuckDB will read must have been judged.
+    """Check that everything that DuckDB's plan reads has been checked.
 
     Raises:
         InsufficientPrivilege: 42501, it reads more than its names were found to reach.

@@ -1,4 +1,4 @@
-"""Which tables a text reads, views and macros followed to their end: DuckDB's own plan says it.
+"""The tables that a text reads, through views and macros, according to DuckDB's own plan.
 
 The plan is the one that the optimizer has not seen yet, so no table is left out because its rows turned
 out not to matter. What an INSERT writes is not in it. Source: docs/security.md, "Enforcement".
@@ -82,7 +82,7 @@ def refuse_passwords(text: str) -> None:
 
 
 def may_compute(session: Context, classified: Classified) -> bool:
-    """Whether a text may put a name together, itself or in a view or a macro that it uses."""
+    """True if a text may compute a name, itself or in a view or a macro that it uses."""
     words = _names(classified.tokens)
     return not (words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session)))
 

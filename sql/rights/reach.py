@@ -1,4 +1,4 @@
-"""What a text reaches through the names in it, and whether its session may: views and macros followed.
+"""The objects that a text reaches through its names, and the session's rights on them.
 
 A view runs with the rights of its owner, as in PostgreSQL: whoever may read it needs none on what is
 under it, but its owner does, each time. A macro runs with the caller's. What was made by nobody, or by a
@@ -87,7 +87,7 @@ class Reach:
         self._follow(key, 0)
 
     def _means_one(self, path: Path) -> bool:
-        """Whether a name that is not in full means one object whoever reads it: a temporary one."""
+        """True if a name that is not in full means one object for every reader: a temporary one."""
         return len(path) == 2 and fold(path[0]) == TEMPORARY
 
     def require(self, key: Key, privileges: frozenset[str], table: Table, start: int) -> None:
@@ -122,7 +122,7 @@ class Reach:
             )
 
     def _follow(self, key: Key, depth: int) -> None:
-        """What stands under a relation that may be read: for a view, what its owner may read."""
+        """Follow a readable relation: for a view, check what its owner may read."""
         if depth > DEPTH_MAX:
             raise ProgramLimitExceeded(f"more than {DEPTH_MAX} views upon each other")
         self.tables.add(key)
@@ -191,7 +191,7 @@ class Reach:
         return None if found is None else found.key
 
     def _both(self, kind: str, path: Path, schema: str) -> tuple[Object | None, Object | None]:
-        """What a name in a schema's view means to the session, and to one without anything of its own."""
+        """The meaning of a name in a schema's view: to the session, and to one without own objects."""
         mine = replace(self.session.names.resolver, sees=everything)
         # A temporary view's own schema has the session's temporary objects, which come first anyway.
         here = replace(mine, path=(schema, *mine.path) if schema != TEMPORARY else mine.path).find(kind, path)
@@ -364,7 +364,7 @@ def _hidden(view: Key, path: Path) -> NotSupported:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a function is of our making, and tells each what is his."""
+    """True if a function is ducktail's own and shows each user only the user's objects."""
     return fold(path[0]) == TRUSTED or tuple(map(fold, path[-2:])) == (OURS, "partition_of")
 
 
@@ -397,7 +397,7 @@ def _refuse_special(name: str) -> None:
 
 
 def _query_of_view(sql: str) -> int:
-    """Where the query begins in CREATE VIEW name [(columns)] AS query."""
+    """The beginning of the query in CREATE VIEW name [(columns)] AS query."""
     tokens = tokenize(sql)
     at = next(at for at, token in enumerate(tokens) if token.kind == "AS" and not token.depth)
     return tokens[at + 1].start

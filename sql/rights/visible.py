@@ -1,4 +1,4 @@
-"""What a session is told of: DuckDB variables on its cursors, by which the catalog's relations are cut.
+"""The visibility of objects for a session: DuckDB variables that filter the catalog's relations.
 
 The catalog for clients (pgwire_gateway/catalog) and the system views of schema `ducktail` are the same
 SQL for everybody; these variables say for whom it runs. No user can set them: names that begin with two

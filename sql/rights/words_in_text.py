@@ -1,4 +1,4 @@
-"""What the words of a text name where DuckDB's parser gives no tree of it: calls, sequences, schemas.
+"""The names in a text without a syntax tree from DuckDB's parser: calls, sequences, schemas.
 
 A definition holds expressions (DEFAULT, CHECK, USING, generated columns, indexes) that run later, for
 whoever writes the table. So every name that a bracket follows is judged as a function's. Errs on the side
@@ -32,7 +32,7 @@ def chains(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
 
 
 def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
-    """What may be called in a definition.
+    """The names that may be called in a definition.
 
     Args:
         depth: brackets at fewer open ones are of names and columns: `t (a INT)`.

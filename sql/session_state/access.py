@@ -1,4 +1,4 @@
-"""What one session may do: its user's rights as its transaction sees them.
+"""The rights of one session: its user's rights in the snapshot of its transaction.
 
 A session without an account is the database's owner: in process, or let in on trust while there was no
 user. Everybody else has an account, and what he may do is looked up for each statement, so that a REVOKE
@@ -102,7 +102,7 @@ class Access:
 
     @property
     def superuser(self) -> bool:
-        """Whether everything is allowed.
+        """True if everything is allowed.
 
         Raises:
             InvalidAuthorization: 28000, the user has been dropped.
@@ -112,12 +112,12 @@ class Access:
 
     @property
     def owner(self) -> str | None:
-        """Who owns what is made now; None leaves it to the superusers."""
+        """The owner of new objects; None leaves them to the superusers."""
         return None if self.account is None else self.user
 
     @property
     def limited(self) -> bool:
-        """Whether there is something that it may not."""
+        """True if some operation is not allowed."""
         return self.account is not None and not self.superuser
 
     def require_superuser(self, what: str) -> None:
@@ -137,14 +137,14 @@ class Access:
         return relation(*key) if stream is None else relation(*stream.key)
 
     def sees(self, key: Key) -> bool:
-        """Whether there is a relation of this name as far as the session is told."""
+        """True if a relation of this name exists and is visible to the session."""
         if self.superuser or key[0] == TEMPORARY:
             return True
         seen = key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
         return seen and self._is_it(TABLE, key)
 
     def _is_it(self, kind: str, key: Key) -> bool:
-        """Whether what the session is told of by a name now is what its snapshot has by it.
+        """True if the visible object of a name is the one that the snapshot has under it.
 
         Raises:
             SerializationFailure: 40001, it is not.
@@ -157,7 +157,7 @@ class Access:
         return True
 
     def sees_object(self, found: Object) -> bool:
-        """Whether there is this object of DuckDB's catalog, as far as the session is told."""
+        """True if this object of DuckDB's catalog exists and is visible to the session."""
         if self.account is None or found.temporary or found.kind == SCHEMA or self.superuser:
             return True
         if found.kind in RELATIONS:
@@ -168,7 +168,7 @@ class Access:
         return seen and self._is_it(found.kind, found.key)
 
     def may(self, privilege: str, key: Key) -> bool:
-        """Whether the session may do this with a relation."""
+        """True if the session has this privilege on a relation."""
         if self.superuser or key[0] == TEMPORARY:
             return True
         return key[0] != OURS and self.rights.has(self.user, self.wanted(privilege, key), self.item_of(key))
@@ -179,17 +179,17 @@ class Access:
         return "publish" if privilege == "insert" and stream is not None and stream.topic else privilege
 
     def owns(self, item: Item) -> bool:
-        """Whether a thing is the session's user's, or he is a superuser."""
+        """True if an object belongs to the session's user, or the user is a superuser."""
         return self.superuser or self.rights.owners.get(item) == self.user
 
     # Streams and groups.
 
     def hears(self, stream: Stream) -> bool:
-        """Whether the session may go on listening to a stream; not once its user has been dropped."""
+        """True if the session may continue to listen to a stream; false once its user has been dropped."""
         return (self.account is None or self._found() is not None) and self.sees(stream.key)
 
     def may_use_group(self, stream: Stream, group: Group | str) -> bool:
-        """Whether the session may read, commit and change a group: his own, or one that he was given."""
+        """True if the session may read, commit and change a group: its user's own, or a granted one."""
         if self.superuser:
             return True
         rights, name = self.rights, group if isinstance(group, str) else group.name
@@ -198,7 +198,7 @@ class Access:
         return mine and rights.has(self.user, "consume", relation(*stream.key))
 
     def sees_group(self, stream: Stream, group: Group) -> bool:
-        """Whether there is this group as far as the session is told: the stream's owner is told too."""
+        """True if this group exists and is visible to the session: the stream's owner sees it too."""
         return self.may_use_group(stream, group) or self.owns(relation(*stream.key))
 
     def group(self, stream: Stream, name: str, transaction: Transaction | None, *, use: bool = True) -> Group:
@@ -246,17 +246,17 @@ class Access:
     # Schemas.
 
     def sees_schema(self, schema: str) -> bool:
-        """Whether there is this schema as far as the session is told."""
+        """True if this schema exists and is visible to the session."""
         if self.superuser or fold(schema) in (MAIN, TEMPORARY, OURS):
             return True
         return self.rights.sees(self.user, schema_item(schema))
 
     def may_create_in(self, schema: str) -> bool:
-        """Whether the session may make things in a schema."""
+        """True if the session may create objects in a schema."""
         if self.superuser or fold(schema) == TEMPORARY:
             return True
         return self.rights.has(self.user, "create", schema_item(schema))
 
     def may_create_schemas(self) -> bool:
-        """Whether the session may make schemas."""
+        """True if the session may create schemas."""
         return self.superuser or self.rights.has(self.user, "create", THE_DATABASE)

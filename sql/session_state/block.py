@@ -85,17 +85,17 @@ class Block:
 
     @property
     def begun(self) -> bool:
-        """Whether statements now belong to a block, implicit and failed ones included."""
+        """True if statements now belong to a block, including an implicit or a failed one."""
         return self._state != NONE
 
     @property
     def whole(self) -> bool:
-        """Whether there is one, and it has not failed."""
+        """True if a block is open and has not failed."""
         return self._state == OPEN
 
     @property
     def broken(self) -> bool:
-        """Whether there is one, and it has failed."""
+        """True if a block is open and has failed."""
         return self._state == BROKEN
 
     @property
@@ -105,12 +105,12 @@ class Block:
 
     @property
     def resting(self) -> str:
-        """What the session is while no call is under way, as the engine tells it."""
+        """The state of the session while no call is running, in the engine's words."""
         return RESTING[self._state]
 
     @property
     def lock_timeout_ms(self) -> int:
-        """How long the session waits for a lock."""
+        """The session's timeout for locks."""
         return self._variables.milliseconds("lock_timeout") or self._database.settings.lock_timeout_ms
 
     @property

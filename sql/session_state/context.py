@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What a statement's WAIT has come to.
+    """The outcome of a statement's WAIT.
 
     Args:
         through_lsn: up to where everything was readable when it ended.
@@ -132,7 +132,7 @@ class Context(ABC):
 
     @abstractmethod
     def begin_implicit(self) -> Waiting[None]:
-        """What follows is one transaction, unless one is open."""
+        """Begin one transaction for the following statements, unless one is open."""
 
     @abstractmethod
     def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:

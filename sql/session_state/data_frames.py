@@ -41,7 +41,7 @@ KNOWN = {
 
 
 class Stream(Protocol):
-    """What hands out Arrow batches through the PyCapsule interface."""
+    """An object that exports Arrow batches through the PyCapsule interface."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The batches, as a PyCapsule."""
@@ -93,7 +93,7 @@ class Frames:
 
     @property
     def registered(self) -> bool:
-        """Whether there is any."""
+        """True if any frame is registered."""
         return bool(self._objects)
 
     def __contains__(self, name: str) -> bool:
@@ -149,7 +149,7 @@ class Frames:
         self._note(name)
 
     def transaction_ended(self, *, committed: bool) -> None:
-        """What was registered in a transaction stays; after a rollback the views want mending."""
+        """Keep the frames that a transaction registered; after a rollback, repair the views."""
         self.stale = self.stale or (bool(self._changed) and not committed)
         if committed:
             self._changed.clear()

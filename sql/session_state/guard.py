@@ -84,7 +84,7 @@ class Guard:
 
     @property
     def closed(self) -> bool:
-        """Whether there will be no more calls."""
+        """True if no further calls are possible."""
         return self._closed is not None
 
     def close(self, error: DucktailError) -> None:
@@ -126,12 +126,12 @@ class Guard:
 
     @property
     def ends_s(self) -> float | None:
-        """When the statement's time is over, by the engine's clock; None where it has no time-out."""
+        """The end of the statement's time, by the engine's clock; None without a timeout."""
         return self._deadline
 
     @property
     def left_ms(self) -> int:
-        """How long the statement may still take, at least 1; 0 where it has no time-out."""
+        """The remaining time of the statement, at least 1; 0 without a timeout."""
         if self._deadline is None:
             return 0
         return max(1, round((self._deadline - self._clock.monotonic_s()) * 1000))

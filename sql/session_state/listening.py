@@ -14,7 +14,7 @@ from .access import Access
 
 
 class Listening:
-    """What a session listens to, and what it will say once its transaction is committed.
+    """The channels of a session, and the notifications that it sends once its transaction is committed.
 
     Args:
         overrun: told, from any thread, that the session has left too much unread.
@@ -44,7 +44,7 @@ class Listening:
 
     @property
     def channels(self) -> list[str]:
-        """What the session listens to."""
+        """The channels to which the session listens."""
         return sorted({*self._listener.channels.copy(), *self._listener.streams.copy()})
 
     def say(self, note: Notification, *, later: bool) -> None:
@@ -56,14 +56,14 @@ class Listening:
             self._later.append(lambda: self._hub.notify(note))
 
     def transaction_ended(self, *, committed: bool) -> None:
-        """What was to be done at a commit is done, or forgotten."""
+        """Execute or forget the changes and notifications that wait for a commit."""
         actions, self._later = self._later, []
         self._said.clear()
         for action in actions if committed else ():
             action()
 
     def take(self) -> list[Notification]:
-        """What is to be told since the last time; of no transaction's session."""
+        """Take the notifications since the last call; the session must be in no transaction."""
         if self._listener.ends:
             self._leave_lost()
         return self._hub.take(self._listener)

@@ -1,4 +1,4 @@
-"""Which object of the database a name in a statement is, for one session and in the snapshot that it has.
+"""The resolution of a name in a statement, for one session and in its snapshot.
 
 DuckDB's objects are found by `engine/duck/objects.py`, in one listing for each generation of the catalog, or
 for each transaction that has another; streams and topics in the engine's catalog. Nothing else resolves a
@@ -45,7 +45,7 @@ Key = tuple[str, ...]
 
 
 class CatalogChanged(Exception):
-    """What a transaction assumes of its snapshot is not so: it is to be begun again."""
+    """A transaction's assumption about its snapshot does not hold: the transaction must begin again."""
 
 
 class Names:
@@ -160,12 +160,12 @@ class Names:
 
     @property
     def plain(self) -> bool:
-        """Whether a table's name can mean one object only: one schema on the path, nothing temporary."""
+        """True if a table's name can mean one object only: one schema on the path, nothing temporary."""
         return self.path == (DEFAULT_SCHEMA,) and not self.temporary
 
     @property
     def schema(self) -> str:
-        """Where a name without a schema is made."""
+        """The schema in which an unqualified name is created."""
         return self.path[0]
 
     def table_key(self, parts: tuple[str, ...]) -> Key:
@@ -187,7 +187,7 @@ class Names:
         return key_of(self._schema_of(name), name)
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether a temporary table or view has the name (folded) now."""
+        """True if a temporary table or view has the name (folded) now."""
         return name in self.temporary and bool(self.temporary_objects().get(TABLE, DEFAULT_SCHEMA, name))
 
     def refuse_hidden(self, key: Key) -> None:
@@ -233,7 +233,7 @@ class Names:
         return parts
 
     def has_schema(self, name: str) -> bool:
-        """Whether there is this schema."""
+        """True if the schema exists."""
         return self.objects().has_schema(name)
 
     def _schema_of(self, name: str) -> str:
@@ -245,7 +245,7 @@ class Names:
         return self.path[0] if found is None else found.schema
 
     def is_table(self, name: str) -> bool:
-        """Whether a table or view of this name can be seen without a schema."""
+        """True if a table or view of this name is visible without a schema."""
         if fold(name) in self.temporary:
             return True
         path, objects = {DEFAULT_SCHEMA, *map(fold, self.path)}, self.objects()
@@ -258,7 +258,7 @@ class Names:
         return fold(schema), fold(parts[-1])
 
     def kind_of(self, key: Key) -> str | None:
-        """Whether a key is of a 'table' or a 'view' (streams have one); None where there is neither."""
+        """'table' or 'view' for a key (streams have a view); None if there is neither."""
         if key[0] == TEMPORARY:
             return "table" if self._is_hidden(key[-1]) else None
         found = self.objects().get(TABLE, *key)

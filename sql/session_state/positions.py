@@ -1,4 +1,4 @@
-"""Who reads a group, and whose read position that moves: the session's own, or a member's.
+"""The readers of a session, and the read position that each read moves: the session's or a member's.
 
 The rules of read positions are in `engine/groups/read_positions.py`. A session has its own, of reads without
 MEMBER; those of members are the engine's (`engine/groups/members.py`), whatever session reads or commits.
@@ -30,7 +30,7 @@ H = TypeVar("H", "MemberHold", "Elsewhere")
 
 
 class Elsewhere(Protocol):
-    """What a member holds at another node while it reads; that node has its read position."""
+    """A member's hold at another node while it reads; that node has its read position."""
 
     @property
     def name(self) -> str:
@@ -72,13 +72,13 @@ class Reader:
 
     @property
     def member(self) -> object:
-        """Who reads."""
+        """The member that reads."""
         return self.hold.member if isinstance(self.hold, MemberHold) else self.hold
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What a read has given, before it is known what counts of it: see `Positions.apart`."""
+    """The result of a read before it is known how much of it counts: see `Positions.apart`."""
 
     reader: Reader
     lsns: Mapping[int, int]
@@ -144,7 +144,7 @@ class Positions:
             self.void(reader, "the latest read failed or was cancelled")
 
     def kept_apart(self, number: int, *, last: bool) -> list[Apart]:
-        """What was kept under a number.
+        """The results that were kept under a number.
 
         Args:
             last: it is not kept any longer.
@@ -157,7 +157,7 @@ class Positions:
         return hold
 
     def keep(self, hold: Elsewhere) -> None:
-        """What the open transaction reads stays the member's until its end."""
+        """Keep what the open transaction reads with the member until the transaction ends."""
         self._kept.append(hold)
 
     def reader(
@@ -210,7 +210,7 @@ class Positions:
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
 
     def has(self, reader: Reader) -> bool:
-        """Whether the reader's group has a position already, as far as this node knows."""
+        """True if the reader's group already has a position, as far as this node knows."""
         member = name_of(reader.hold)
         if member is None:
             return bool(self._own.lsns(reader.key, reader.seeks))
@@ -260,7 +260,7 @@ class Positions:
         return self._latest.get((key, member))
 
     def lsns(self, key: Key) -> Mapping[int, int]:
-        """How far the session's own reads of a group have given events, where that is known."""
+        """The last LSNs that the session's own reads of a group have returned, where known."""
         return self._own.lsns(key)
 
     def committed(self, key: Key, lsns: Mapping[int, int]) -> None:
@@ -284,7 +284,7 @@ class Positions:
         return self._members.released(key[1], member)
 
     def of_transaction(self, key: Key, member: str, group_name: str, seeks: int) -> ReadPosition | None:
-        """What the open transaction itself has read as a member; None where it has not.
+        """The position that the open transaction itself has read as a member; None if it has not read.
 
         Raises:
             WrongState: 55000, it has, and has no position.

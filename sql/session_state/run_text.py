@@ -70,7 +70,7 @@ def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPy
 
 
 def _may_name(text: str, temporary: Collection[str]) -> bool:
-    """Whether one of these names (in small letters) may stand in a text."""
+    """True if one of these names (in lower case) may occur in a text."""
     lowered = fold(text)
     return any(name.replace('"', '""') in lowered for name in temporary)
 
@@ -310,7 +310,7 @@ def rows_of(
 
 
 def _projection(session: Context, types: Sequence[str]) -> str | None:
-    """What turns columns that Arrow does not carry whole to text; None where there are none."""
+    """The SELECT list that converts columns without a lossless Arrow form to text; None if there are none."""
     return datarow.select_text(types) if session.wire else arrow_types.select_plain(types)
 
 
@@ -452,7 +452,7 @@ def text(scalar: st.Scalar, parameters: Values) -> str:
 
 
 def begun_read_only(session: Context) -> bool:
-    """Whether what the session runs now is, or would be, in a read-only transaction."""
+    """True if the session's next statement is, or would be, in a read-only transaction."""
     return session.variables[READ_ONLY] == "on"
 
 

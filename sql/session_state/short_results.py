@@ -69,7 +69,7 @@ class FewRows:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes no DuckDB work."""
+        """True if it needs no DuckDB work."""
         return self._answer is not None
 
     def run(self, session: Context, parameters: Sequence[object]) -> Result | None:
@@ -123,7 +123,7 @@ class FewRows:
 
 
 def kept(statement: ParsedStatement) -> FewRows | None:
-    """How a statement is run whose answer was short."""
+    """The short execution of a statement whose last answer was short."""
     found = statement.plans.get(KEPT)
     return found if isinstance(found, FewRows) else None
 
@@ -154,13 +154,13 @@ def learn(
 
 
 def is_ready(statement: ParsedStatement) -> bool:
-    """Whether a query's answer is kept."""
+    """True if a query's answer is kept."""
     found = kept(statement)
     return found is not None and found.ready
 
 
 def _is_constant(statement: ParsedStatement) -> bool:
-    """Whether a query is made of literals alone."""
+    """True if a query consists of literals alone."""
     first, *others = statement.classified.tokens
     before = first
     for token in others:

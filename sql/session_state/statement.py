@@ -24,7 +24,7 @@ NUMERIC = "DECIMAL(38,10)"
 
 @dataclass(frozen=True, slots=True)
 class Casts:
-    """What a described statement's parameters are cast to, for its columns to have the types that were told.
+    """The casts of a described statement's parameters, which give its columns the described types.
 
     A numeric keeps the digits that its client gives it: such a value tells its own type, and DuckDB has no
     type that all of them fit. Only what tells none (NULL, NaN) is cast.
@@ -53,7 +53,7 @@ UNTOLD = (type(None), float)
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a client is told of a statement before it runs.
+    """The description of a statement for the client, before it runs.
 
     Args:
         parameter_types: DuckDB type text of `$1`, `$2`, ...
@@ -136,11 +136,11 @@ class ParsedStatement:
         return ParsedStatement(self.classified, self.node, types, *given)
 
     def tell(self, description: Description) -> None:
-        """What it is described as, where somebody else has worked it out."""
+        """Set the description, worked out elsewhere."""
         self._description = description
 
     def forget(self) -> None:
-        """What was worked out no longer holds: a name in the text has come to mean something else."""
+        """Forget the description: a name in the text has another meaning now."""
         self.plans.clear()
         self._description = None
 
@@ -163,12 +163,12 @@ class ParsedStatement:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing in it but comments."""
+        """True if it contains nothing but comments."""
         return not self.classified.tokens
 
     @property
     def waits(self) -> bool:
-        """Whether it may have to wait for events before it begins."""
+        """True if it may have to wait for events before it begins."""
         return isinstance(self.node, Query) and any(scan.wait is not None for scan in self.node.scans)
 
     @property
@@ -188,17 +188,17 @@ class ParsedStatement:
 
     @property
     def is_described(self) -> bool:
-        """Whether its description has been worked out: it answers as that says from then on."""
+        """True if its description has been worked out; it then answers as described."""
         return self._description is not None
 
     @property
     def casts(self) -> Casts | None:
-        """What a described statement's parameters must be cast to, that it answers as described."""
+        """The casts of a described statement's parameters, so that it answers as described."""
         return None if self._description is None else self._description.casts
 
     @property
     def inline(self) -> bool:
-        """Whether running it now takes no DuckDB work, so that an event loop may do it itself.
+        """True if running it now needs no DuckDB work, so that an event loop may do it itself.
 
         Its result says for itself whether fetching does (`Result.inline`).
         """
@@ -214,7 +214,7 @@ class ParsedStatement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """What PREPARE has made of a statement. It is never described: each EXECUTE has types of its own.
+    """A statement prepared by PREPARE. It is never described: each EXECUTE has types of its own.
 
     Args:
         statement: its parameters are $1, $2 and so on.

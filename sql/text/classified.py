@@ -1,4 +1,4 @@
-"""What the first look at a statement finds: its kind, and the facts of that kind.
+"""The result of classifying a statement: its kind, and the facts of that kind.
 
 Names are tuples of their parts, unquoted and in the user's case: `("s", "Odd name")`. Offsets are
 places in the statement's text, in characters, from 0.
@@ -238,7 +238,7 @@ class TokenReader:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         return self.index >= len(self.tokens)
 
     def peek(self, ahead: int = 0) -> str:
@@ -292,7 +292,7 @@ class TokenReader:
 
     @property
     def place(self) -> int:
-        """Where the next token begins, from 0."""
+        """The beginning of the next token, from 0."""
         return len(self.text) if self.at_end else self.tokens[self.index].start
 
     def value(self) -> str:

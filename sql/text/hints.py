@@ -1,4 +1,4 @@
-"""What people write who come from elsewhere, and what they want to write here.
+"""Hints for users of other systems: the statement that they write, and its equivalent in ducktail.
 
 PostgreSQL's subscriptions, CockroachDB's changefeeds, ksqlDB's EMIT CHANGES, Snowflake's
 CREATE OR REPLACE STREAM: each is 42601 (or 0A000, where there is such a thing but not here) with
@@ -141,14 +141,14 @@ def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
 
 
 def _begins_group(tokens: Sequence[Token], index: int) -> bool:
-    """Whether GROUP is followed by a group's name: `GROUP BY`, `CONSUMER GROUP g` and the like are not."""
+    """True if GROUP is followed by a group's name: `GROUP BY`, `CONSUMER GROUP g` and similar are not."""
     following = tokens[index + 1]
     named = _is_name(following) or following.kind in (STRING, PARAMETER)
     return named and following.kind != "BY" and tokens[index - 1].kind not in ("CONSUMER", "EXCLUDE")
 
 
 def _read_before(tokens: Sequence[Token], index: int) -> str | None:
-    """What the FROM clause reads that ends just before `index`, a stream scan as well."""
+    """The relation in the FROM clause that ends just before `index`, or a stream scan."""
     table = _table_before(tokens, index)
     if table is not None:
         return table
@@ -162,7 +162,7 @@ def _read_before(tokens: Sequence[Token], index: int) -> str | None:
 
 
 def hint_for(error: DucktailError) -> str | None:
-    """What to write instead of a function that is one elsewhere; None for another error."""
+    """The equivalent of a function of another system; None for another error."""
     if not isinstance(error, UndefinedFunction):
         return None
     named = _FUNCTION.search(error.message)

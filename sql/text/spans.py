@@ -99,7 +99,7 @@ def limit_span(tokens: Sequence[Token], point: int) -> tuple[int, int] | None:
 
 
 def order_place(tokens: Sequence[Token], point: int) -> int:
-    """Where an ORDER BY would stand in the innermost query around a character, which has none.
+    """The position for an ORDER BY in the innermost query around a character, which has none.
 
     Returns:
         The end of the last token before its LIMIT, OFFSET or FETCH, or of its last token.
@@ -169,7 +169,7 @@ def numbered(text: str, parameters: Sequence[object]) -> tuple[str, list[object]
 
 
 def defining_query_span(classified: Classified) -> tuple[int, int] | None:
-    """Where the query of a definition begins and ends: CREATE TABLE ... AS, CREATE VIEW, ENUM (query)."""
+    """The span of the query in a definition: CREATE TABLE ... AS, CREATE VIEW, ENUM (query)."""
     facts, tokens = classified.ddl, classified.tokens
     assert facts is not None
     if facts.verb != "CREATE":
@@ -209,7 +209,7 @@ def _query_of_enum(tokens: Sequence[Token]) -> tuple[int, int] | None:
 
 
 def variable_value(tokens: Sequence[Token]) -> int | None:
-    """Where the value of SET VARIABLE name = value begins."""
+    """The beginning of the value in SET VARIABLE name = value."""
     at = next((i for i, t in enumerate(tokens) if t.kind in ("=", "TO")), None)
     return None if at is None or at + 1 >= len(tokens) else tokens[at + 1].start
 
@@ -245,7 +245,7 @@ def without_lists(text: str) -> str:
 
 
 def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
-    """What can be left out from here on: behind the first of these tokens, up to the second."""
+    """The span that can be omitted from here on: behind the first of these tokens, up to the second."""
     closing = _closing(tokens, at)
     if closing is None:
         return None
@@ -265,7 +265,7 @@ def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
 
 
 def _is_values(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the bracket here is the first row of a VALUES that cannot be the alias of a table.
+    """True if the parenthesis here is the first row of a VALUES that cannot be the alias of a table.
 
     `FROM t values ('a'), ('b')` reads tables t and b: so it must begin the text or stand behind a bracket, or
     behind the target of an INSERT and its columns.
@@ -285,7 +285,7 @@ def _is_values(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """Where the bracket that opens here is closed, if nothing but literals stands in it."""
+    """The closing parenthesis of the one that opens here, if it contains nothing but literals."""
     kind = _CLOSING.get(tokens[opening].kind)
     if kind is None:
         return None

@@ -53,13 +53,13 @@ class Token(NamedTuple):
 
     @property
     def is_word(self) -> bool:
-        """Whether it is an unquoted word: a keyword or a name."""
+        """True if it is an unquoted word: a keyword or a name."""
         first = self.kind[0]
         return first.isalpha() or first == "_" or first > "\x7f"
 
     @property
     def is_name(self) -> bool:
-        """Whether it can be an identifier: an unquoted word or a quoted one."""
+        """True if it can be an identifier: an unquoted word or a quoted one."""
         return self.kind == QUOTED or self.is_word
 
     @property
@@ -380,7 +380,7 @@ OVERLAP_CHARS = 64 * 1024
 
 
 def occurs(pattern: re.Pattern[str], text: str, words: Sequence[str] = ()) -> bool:
-    """Whether a pattern of bounded length, but for blanks, is found in a text.
+    """True if a pattern of bounded length, except for blanks, occurs in a text.
 
     Args:
         words: in small letters, of which each match has one: to look for them takes a hundredth of the time.
