@@ -1,15 +1,22 @@
-"""The streams that a program follows on one connection: `Connection.streams`. See `streams.py`.
+"""The streams that a program follows on one connection: `Connection.streams`.
 
-How far a consumer without a group is: its checkpoints, among the others that the database keeps.
+    with ducktail.connect("shop.duckdb") as con:
+        orders = con.streams.open("orders_stream")
+        for batch in orders.follow("mirror"):
+            for event in batch:
+                apply(event)
 
-They are of the stream by its number, so that a stream which is made again under an old name begins anew,
-and a new name changes nothing.
+Each follow has sessions of its own: the connection is free meanwhile, and its transactions are its own.
+`stop`, `pause`, `resume` and `checkpoint` may come from any thread. A consumer without a group keeps its
+position as a checkpoint in the database, under the stream's number: a stream that is made again under an old
+name begins anew, and a new name changes nothing.
+Source: docs/checkpoints.md.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,16 +24,15 @@ from functools import partial
 from types import TracebackType
 
 from ...engine.catalog.streams import Group, Stream
-from ...engine.checkpoints.backend import KEEP, Backend
-from ...engine.checkpoints.duckdb_backend import DuckdbBackend
+from ...engine.checkpoints.backend import KEEP, Backend, Report, report_to_log
+from ...engine.checkpoints.duckdb_backend import DuckdbBackend, Scope
 from ...engine.checkpoints.positions import PartitionLsns
 from ...engine.checkpoints.state import NAME_BYTES_MAX, Checkpoint, CheckpointState, check_text
 from ...engine.clock import Clock
 from ...engine.database import Database
-from ...engine.definitions.consumer_checkpoints import checkpoints_of, checkpoints_of_jobs
 from ...engine.definitions.groups import find_group
 from ...engine.definitions.start_positions import check_lsns
-from ...engine.errors import AdminShutdown, DucktailError, InvalidParameterValue
+from ...engine.errors import AdminShutdown, DucktailError, InvalidParameterValue, ObjectInUse, WrongState
 from ...engine.quoting import ident
 from ...engine.waiting import drive
 from ..results.notices import Notice
@@ -34,9 +40,18 @@ from ..session import Session
 from ..text.classified import TokenReader
 from ..text.tokens import tokenize
 from .errors import translated
-from .feed import Feed, GroupFeed, Reads, StreamFeed, position_text, within
-from .follower import Bounds, Follower, Following, Key, end_all
-from .replication_stream import After, ReplicationStream
+from .feed import Batch, Feed, GroupFeed, Reads, StreamFeed, position_text, within
+from .follower import (
+    BATCH_SIZE,
+    BUFFER_BYTES,
+    BUFFER_SIZE,
+    CHECKPOINT_EVERY,
+    Bounds,
+    Follower,
+    Following,
+    Key,
+    end_all,
+)
 
 Tell = Callable[[Iterable[Notice]], None]
 
@@ -107,7 +122,7 @@ class StreamManager:
         """
         with translated():
             self._check_open()
-            return ReplicationStream(self.begin, self._found(stream))
+            return ReplicationStream(self, self._found(stream))
 
     def get_checkpoint(
         self, stream: str, consumer_id: str, group: str | None = None
@@ -418,3 +433,169 @@ def position_of(state: CheckpointState) -> dict[int, int]:
     """The position that a consumer's checkpoint says."""
     assert state.checkpoint is not None and isinstance(state.checkpoint.position, PartitionLsns)
     return dict(state.checkpoint.position.lsns)
+
+
+# Behind what a follow begins: an LSN for each partition, or one for all.
+After = Mapping[int, int] | int
+
+
+class ReplicationStream:
+    """A stream that a program follows in process; made by `StreamManager.open`.
+
+    One follow at a time; several consumers each have a ReplicationStream of their own.
+    """
+
+    def __init__(self, manager: StreamManager, stream: Stream) -> None:
+        self._manager = manager
+        self._stream = stream
+        self._mutex = threading.Lock()
+        self._follower: Follower | None = None
+        self._stopped = object()  # another one after each `stop`
+
+    @property
+    def name(self) -> str:
+        """The stream's name, as it was when it was opened."""
+        return self._stream.name
+
+    @property
+    def active(self) -> bool:
+        """True while the stream is being followed."""
+        return self._follower is not None
+
+    def follow(
+        self,
+        consumer_id: str,
+        group: str | None = None,
+        *,
+        after: After | None = None,
+        batch_size: int = BATCH_SIZE,
+        buffer_size: int = BUFFER_SIZE,
+        buffer_bytes: int = BUFFER_BYTES,
+        checkpoint_every: int | None = CHECKPOINT_EVERY,
+    ) -> Generator[Batch]:
+        """Follow the stream: its events in batches, as they come, until `stop`.
+
+        It begins behind the consumer's checkpoint; without one, at what is retained. A batch is done once
+        the next one is asked for. What is done is stored before more than `checkpoint_every` events
+        would come again, when nothing has come for a second, and when the follow ends.
+
+        Args:
+            consumer_id: under which the checkpoint is kept; with a group, the member's name.
+            group: the consumer group as whose member it reads: the checkpoint is its committed position.
+            after: begin behind this position instead: an LSN for each partition, or one LSN for all. Where it
+                is behind the checkpoint, the checkpoint goes back with the first one that is stored.
+            batch_size: most events of a batch; never more than `checkpoint_every`.
+            buffer_size: most events that are read before they are asked for.
+            buffer_bytes: most bytes of these, about.
+            checkpoint_every: most events that come again after a crash; None: `checkpoint` alone stores.
+
+        Raises:
+            OperationalError: 72000, the next event has been trimmed; 57P01, the database is being closed;
+                40001, a partition was taken from the group's member; 55006, the consumer follows already.
+            ProgrammingError: 42704, there is no such group, or the stream has been dropped.
+            DataError: 22023, a bad argument, or a position that is no longer one of the stream's.
+        """
+        with translated():
+            bounds = Bounds(batch_size, buffer_size, buffer_bytes, checkpoint_every)
+            begin = partial(self._manager.begin, self, self._stream, consumer_id, group, after, bounds)
+        return self._batches(begin, self._stopped)
+
+    def _batches(
+        self, begin: Callable[[], tuple[Follower, Callable[[], None]]], stopped: object
+    ) -> Generator[Batch]:
+        if self._stopped is not stopped:
+            return
+        with translated():
+            with self._mutex:
+                if self._follower is not None:
+                    raise ObjectInUse(
+                        f'stream "{self.name}" is being followed through this object already',
+                        hint="Open it once more for another consumer.",
+                    )
+                follower, ended = begin()
+                self._follower = follower
+            try:
+                if self._stopped is not stopped:
+                    follower.stop(None)
+                yield from follower.batches()
+            finally:
+                self._follower = None
+                ended()
+
+    def checkpoint(self, batch: Batch | None = None) -> None:
+        """Store what is done now; with a batch of this follow, that one and all before it are done.
+
+        Raises:
+            OperationalError: 55000, nothing is being followed; 40001, as `follow`.
+        """
+        with translated():
+            self._followed().checkpoint(batch)
+
+    def pause(self) -> None:
+        """Give no more batches until `resume`: the program that asks for one waits."""
+        with translated():
+            self._followed().pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        with translated():
+            self._followed().resume()
+
+    def stop(self) -> None:
+        """End the follow: a program that waits for a batch gets the end of its loop, at once.
+
+        So does one that has called `follow` and has not asked for its first batch yet.
+        """
+        self._stopped = object()
+        follower = self._follower
+        if follower is not None:
+            follower.stop(None)
+
+    def _followed(self) -> Follower:
+        follower = self._follower
+        if follower is None:
+            raise WrongState(f'stream "{self.name}" is not being followed')
+        return follower
+
+
+def checkpoints_of(
+    database: Database,
+    stream: Stream,
+    group: Group | None = None,
+    *,
+    keep: int = KEEP,
+    report: Report = report_to_log,
+) -> DuckdbBackend:
+    """Where the consumers of a stream, or of a group of it, keep their checkpoints: a key each.
+
+    They go when the stream or the group is dropped; RENAME keeps them.
+    """
+
+    def stands() -> bool:
+        if database.catalog.stream_by_id(stream.stream_id) is None:
+            return False
+        groups = database.catalog.groups_of(stream.stream_id)
+        return group is None or any(group.group_id == one.group_id for one in groups)
+
+    return DuckdbBackend(
+        database.cursor,
+        database.checkpoints,
+        Scope(stream.stream_id, 0 if group is None else group.group_id),
+        keep=keep,
+        report=report,
+        stands=stands,
+        has_fallen=database.has_fallen,
+    )
+
+
+def checkpoints_of_jobs(
+    database: Database, *, keep: int = KEEP, report: Report = report_to_log
+) -> DuckdbBackend:
+    """Where jobs that are on no stream of the database keep their checkpoints."""
+    return DuckdbBackend(
+        database.cursor,
+        database.checkpoints,
+        keep=keep,
+        report=report,
+        has_fallen=database.has_fallen,
+    )

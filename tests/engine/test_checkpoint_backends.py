@@ -18,8 +18,8 @@ from ducktail.engine.checkpoints.kinds import CustomPosition
 from ducktail.engine.checkpoints.positions import PartitionLsns
 from ducktail.engine.checkpoints.state import TIME_US_MAX, Checkpoint, CheckpointState
 from ducktail.engine.database import Database
-from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of_jobs
 from ducktail.engine.errors import DataCorrupted, SerializationFailure
+from ducktail.sql.python.stream_manager import checkpoints_of_jobs
 
 Make = Callable[..., Backend]
 LONG_AGO_US = 1_700_000_000_000_000

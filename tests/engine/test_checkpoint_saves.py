@@ -14,8 +14,8 @@ from ducktail.engine.checkpoints.duckdb_backend import TABLE, UNPRUNED_MAX
 from ducktail.engine.checkpoints.positions import PartitionLsns
 from ducktail.engine.checkpoints.state import VALUE_BYTES_MAX, Checkpoint, CheckpointState
 from ducktail.engine.database import Database
-from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of_jobs
 from ducktail.engine.errors import DucktailError
+from ducktail.sql.python.stream_manager import checkpoints_of_jobs
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.positions import PartitionLsns
 from ducktail.engine.checkpoints.state import Checkpoint, CheckpointState
 from ducktail.engine.database import Database
-from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of, checkpoints_of_jobs
 from ducktail.engine.errors import DataCorrupted
 from ducktail.engine.storage.backup import restore
+from ducktail.sql.python.stream_manager import checkpoints_of, checkpoints_of_jobs
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from local_client import Client, raises, state_of
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
-from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of
 from ducktail.engine.errors import DataCorrupted, DucktailError, IoError
 from ducktail.engine.settings import Settings
 from ducktail.engine.storage.reopening import Reopener
 from ducktail.engine.waiting import drive
+from ducktail.sql.python.stream_manager import checkpoints_of
 
 IO_ERROR, FAILED_BLOCK = "58030", "25P02"
 

@@ -7,8 +7,8 @@ import json
 import ducktail
 from ducktail.engine.checkpoints.positions import PostgresLsn
 from ducktail.engine.checkpoints.state import Checkpoint, CheckpointState
-from ducktail.engine.definitions.consumer_checkpoints import checkpoints_of_jobs
 from ducktail.engine.system_views.rows import live_rows
+from ducktail.sql.python.stream_manager import checkpoints_of_jobs
 
 SHOWN = (
     "SELECT stream_name, consumer_name, group_name, position, sequence, event_count FROM ducktail.checkpoints"
