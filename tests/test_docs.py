@@ -124,6 +124,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 PACKAGES = ("engine", "sql", "pgwire_gateway", "spark_connector")
+FOLDERS = (*PACKAGES, "tests", "docs", "benchmarks")
 # A page and one or several of its headings, as a docstring or comment names them.
 SECTIONS = re.compile(r'(docs/[\w/]+\.md)((?:,\s+(?:and\s+)?"[^"\n]*(?:\n[^"\n]*)?")+)')
 
@@ -135,6 +136,17 @@ def test_sections_that_the_code_names_exist() -> None:
             for section in re.findall(r'"([^"]*)"', sections):
                 section = re.sub(r"\s+(# )?", " ", section).replace("`", "")
                 assert section in known, f"{path.relative_to(ROOT)}: {name} has no section {section!r}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_modules_that_a_page_names_exist(path: Path) -> None:
+    known = {
+        f"/{file.relative_to(ROOT).as_posix()}"
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*.py")
+    }
+    for module in re.findall(r"`((?:[\w.-]+/)*\w+\.py)`", path.read_text()):
+        assert any(file.endswith(f"/{module}") for file in known), f"{module} is not there"
 
 
 # Docstrings name a thing or say what it does; they do not begin with a relative clause.
