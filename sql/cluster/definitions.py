@@ -297,7 +297,7 @@ def create_topic(
                 detail=f"It asks for it when it is back. {error.message[:1].upper()}{error.message[1:]}.",
             )
         yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes)
-    return Result.command("CREATE TOPIC")
+    return Result.command(st.tag_of(made))
 
 
 def _missing(
@@ -362,7 +362,7 @@ def change_topic(
     if isinstance(asked, st.RenameStream):
         _check_same_owners(session, stream, asked.new)
     yield from _change(session, thing, replace(asked, name=thing.topic))
-    return Result.command("COMMENT" if comments else "ALTER TOPIC")
+    return Result.command(st.tag_of(asked))
 
 
 def _check_same_owners(session: Context, stream: Stream, name: str) -> None:
@@ -390,7 +390,7 @@ def drop_topic(
     statement = replace(dropped, name=thing.topic, if_exists=True)
     if not (yield from _drop(session, thing, statement, None if dropped.cascade else _check_all_read)):
         return (yield from plain(session, dropped, parameters))
-    return Result.command("DROP TOPIC")
+    return Result.command(st.tag_of(dropped))
 
 
 def _check_all_read(session: Context, thing: Definition, nodes: Sequence[str]) -> Waiting[None]:
@@ -452,7 +452,7 @@ def create_group(
         if known is not None:
             statement = replace(statement, start=_start_there(known, start), options=group_options(known))
         yield from _do(session, thing, statement, Part(epoch(session), uid=uid), nodes)
-    return Result.command("CREATE CONSUMER GROUP")
+    return Result.command(st.tag_of(made))
 
 
 def _start_there(known: Facts, asked: st.Place) -> st.Place:
@@ -474,7 +474,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values, plain: H
         return (yield from plain(session, asked, parameters))
     _refuse_block(session, "ALTER CONSUMER GROUP on a topic")
     yield from _change(session, thing, replace(asked, stream=thing.topic, group=thing.name))
-    return Result.command("ALTER CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
 
 
 def drop_group(
@@ -488,7 +488,7 @@ def drop_group(
     statement = replace(dropped, stream=thing.topic, group=thing.name, if_exists=True)
     if not (yield from _drop(session, thing, statement)):
         return (yield from plain(session, dropped, parameters))
-    return Result.command("DROP CONSUMER GROUP")
+    return Result.command(st.tag_of(dropped))
 
 
 # Names of streams on tables.

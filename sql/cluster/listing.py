@@ -42,9 +42,7 @@ def show(session: Context, asked: st.Statement, parameters: Values, plain: Handl
             columns = outcome.columns
             rows += [(*row, node) for row in outcome.rows]
     rows.sort(key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
-    row = st.row_of(asked)
-    assert row is not None
-    return rows_result((*columns, NODE), rows, row.tag)
+    return rows_result((*columns, NODE), rows, st.tag_of(asked))
 
 
 def is_of_all_nodes(session: Context, asked: st.Statement) -> bool:

@@ -110,7 +110,7 @@ def commit_offsets(
         yield from _commit_unassigned(session, home, lsns)
     else:
         yield from _commit_as_member(session, home, member, lsns)
-    return Result.command("COMMIT OFFSET" if isinstance(asked, st.CommitOffset) else "COMMIT OFFSETS")
+    return Result.command(st.tag_of(asked))
 
 
 def _own_position(session: Context, home: Home) -> Mapping[int, int]:

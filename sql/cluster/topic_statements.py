@@ -112,7 +112,7 @@ def seek_group(
     rows = sorted(
         chain.from_iterable(answer.rows for answer in answers.values()), key=lambda row: int(str(row[0]))
     )
-    return text_rows(columns, rows, "ALTER CONSUMER GROUP")
+    return text_rows(columns, rows, st.tag_of(asked))
 
 
 def park_event(
@@ -156,7 +156,7 @@ def _at_owner(
     # It is not sent twice: a second one would be refused because of the first.
     share = Share(whole, Part(owners.epoch), [partition], changes=True)
     yield from run_shares(session, topic, owners, {node: share}, "changed")
-    return Result.command("ALTER CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
 
 
 # Members.
@@ -175,7 +175,7 @@ def leave_group(
         )
     if not (yield from Home(session, topic, group, owners).leave(name)):
         session.notices.add(f'{literal(name)} is not a member of consumer group "{group.name}", skipping')
-    return Result.command("LEAVE CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
 
 
 def show_read_position(
@@ -186,7 +186,7 @@ def show_read_position(
         return None
     group = _group(session, topic, asked.group, parameters)
     lsns = yield from Home(session, topic, group, owners).position(text(asked.member, parameters))
-    return text_rows([("position", "JSON")], [[format_positions(lsns)]], "SHOW READ POSITION")
+    return text_rows([("position", "JSON")], [[format_positions(lsns)]], st.tag_of(asked))
 
 
 def show_offsets(
@@ -198,7 +198,7 @@ def show_offsets(
     _, members = yield from Home(session, topic, group, owners).everybody()
     place, partition = _place(columns, "member"), _place(columns, "partition")
     found = [(*row[:place], members[int(str(row[partition]))], *row[place + 1 :]) for row in rows]
-    return rows_result(columns, found, "SHOW OFFSETS")
+    return rows_result(columns, found, st.tag_of(asked))
 
 
 def show_members(
@@ -227,7 +227,7 @@ def show_members(
     ]
     whole = replace(asked, stream=name_of(topic), group=group.name)
     here = yield from ask_node(session, owners.local, Share(whole, Part(owners.epoch)))
-    return rows_result(here.columns, rows, "SHOW MEMBERS")
+    return rows_result(here.columns, rows, st.tag_of(asked))
 
 
 # What owners show.
@@ -237,12 +237,10 @@ def show_by_partition(
     session: Context, topic: Stream, owners: Owners, asked: st.Statement, parameters: Values
 ) -> Waiting[Result]:
     """A SHOW with a row for each partition."""
-    row = st.row_of(asked)
-    assert row is not None
     if (name := getattr(asked, "group", None)) is not None:
         group = _group(session, topic, name, parameters, use=False)
         asked = replace(asked, group=group.name)  # type: ignore[call-arg]
-    return rows_result(*(yield from _by_partition(session, topic, owners, asked)), row.tag)
+    return rows_result(*(yield from _by_partition(session, topic, owners, asked)), st.tag_of(asked))
 
 
 def _by_partition(
@@ -312,7 +310,7 @@ def show_checkpoints(
         whole[position] = format_positions(dict(sorted(lsns.items())))
         whole[age] = min((float(str(row[age])) for _, row in told if row[age] is not None), default=None)
         rows.append(tuple(whole))
-    return rows_result(columns, rows, "SHOW CHECKPOINTS")
+    return rows_result(columns, rows, st.tag_of(asked))
 
 
 # Bookmarks.
@@ -331,7 +329,7 @@ def create_bookmark(
     lsns = yield from _lsns(session, topic, owners, made, at, parameters)
     statement = st.CreateBookmark(made.name, name_of(topic), at=format_positions(lsns))
     yield from _on_nodes(session, owners, made.name, all_nodes(session), statement)
-    return Result.command("CREATE BOOKMARK")
+    return Result.command(st.tag_of(made))
 
 
 def _lsns(
@@ -395,7 +393,7 @@ def drop_bookmark(
         return None
     statement = st.DropBookmark(dropped.name, name_of(topic))
     yield from _on_nodes(session, owners, dropped.name, nodes, statement)
-    return Result.command("DROP BOOKMARK")
+    return Result.command(st.tag_of(dropped))
 
 
 def _on_nodes(
@@ -429,7 +427,7 @@ def show_bookmarks(
     """SHOW BOOKMARKS: what all owners say of theirs."""
     answers = yield from _bookmarks(session, topic, owners, list(owners.partitions))
     columns = next(iter(answers.values())).columns
-    return rows_result(columns, _merged(columns, answers), "SHOW BOOKMARKS")
+    return rows_result(columns, _merged(columns, answers), st.tag_of(asked))
 
 
 def _merged(columns: Columns, answers: Mapping[str, Answer]) -> list[Row]:

@@ -37,14 +37,14 @@ def commit_offset(session: Context, asked: st.CommitOffset, parameters: Values) 
     partition = number(asked.partition, parameters, "PARTITION")
     lsn = number(asked.lsn, parameters, "AT")
     yield from _commit(session, asked, parameters, {partition: lsn})
-    return Result.command("COMMIT OFFSET")
+    return Result.command(st.tag_of(asked))
 
 
 def commit_offsets(session: Context, asked: st.CommitOffsets, parameters: Values) -> Waiting[Result]:
     """COMMIT OFFSETS [AT map]."""
     at = None if asked.at is None else parse_positions(text(asked.at, parameters))
     yield from _commit(session, asked, parameters, at)
-    return Result.command("COMMIT OFFSETS")
+    return Result.command(st.tag_of(asked))
 
 
 def is_inline(session: Context, node: object) -> bool:

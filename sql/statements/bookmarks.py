@@ -45,7 +45,7 @@ def create_bookmark(session: Context, made: st.CreateBookmark, parameters: Value
             rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
 
     yield from session.block.unit(work)
-    return Result.command("CREATE BOOKMARK")
+    return Result.command(st.tag_of(made))
 
 
 def _lsns(
@@ -74,7 +74,7 @@ def drop_bookmark(session: Context, dropped: st.DropBookmark, parameters: Values
     stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
     if dropped.if_exists and not _there_is(session, stream, dropped.name):
         session.notices.add(f'bookmark "{dropped.name}" does not exist, skipping')
-        return Result.command("DROP BOOKMARK")
+        return Result.command(st.tag_of(dropped))
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
@@ -86,7 +86,7 @@ def drop_bookmark(session: Context, dropped: st.DropBookmark, parameters: Values
             rights_changes.add(session.database, transaction, rights_changes.Forget(item))
 
     yield from session.block.unit(work)
-    return Result.command("DROP BOOKMARK")
+    return Result.command(st.tag_of(dropped))
 
 
 def _there_is(session: Context, stream: Stream, name: str) -> bool:

@@ -63,7 +63,7 @@ def resync_stream(session: Context, asked: st.ResyncStream, parameters: Values) 
             severity="WARNING",
             hint="A copy that is kept of the table has to be made again, or to be held against the table.",
         )
-    return Result.command("ALTER STREAM")
+    return Result.command(st.tag_of(asked))
 
 
 def _on_table(session: Context, name: st.Name, what: str) -> Stream:

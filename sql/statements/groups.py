@@ -90,7 +90,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
         if not made.if_not_exists or session.block.begun:
             raise
         session.notices.add(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
-    return Result.command("CREATE CONSUMER GROUP")
+    return Result.command(st.tag_of(made))
 
 
 def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
@@ -204,9 +204,9 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
 
     if dropped.if_exists and not _there_is(session, stream, name):
         session.notices.add(f'consumer group "{name}" does not exist, skipping')
-        return Result.command("DROP CONSUMER GROUP")
+        return Result.command(st.tag_of(dropped))
     yield from _on_locked_group(session, stream, name, drop)
-    return Result.command("DROP CONSUMER GROUP")
+    return Result.command(st.tag_of(dropped))
 
 
 def _there_is(session: Context, stream: Stream, name: str) -> bool:
@@ -257,7 +257,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
         groups.set_group(session.database, transaction, group, changed)
 
     yield from session.block.unit(work)
-    return Result.command("ALTER CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
 
 
 @runs(st.SeekGroup, SEEK_COLUMNS, at_owners=topic_statements.seek_group)
@@ -339,7 +339,7 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
         session.positions.set_aside((stream.stream_id, group.group_id), place[1])
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), park)
-    return Result.command("ALTER CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
 
 
 @runs(st.Release, at_owners=topic_statements.release_events)
@@ -357,7 +357,7 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
             )
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
-    return Result.command("ALTER CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
 
 
 def _on_locked_group(

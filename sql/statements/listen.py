@@ -45,7 +45,7 @@ def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) ->
     session.listening.do(
         lambda hub, listener: hub.listen(listener, channel, number), later=session.block.begun
     )
-    return Result.command("LISTEN")
+    return Result.command(st.tag_of(node))
     yield
 
 
@@ -55,7 +55,7 @@ def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]
     session.listening.do(
         lambda hub, listener: hub.unlisten(listener, node.channel), later=session.block.begun
     )
-    return Result.command("UNLISTEN")
+    return Result.command(st.tag_of(node))
     yield
 
 
@@ -70,5 +70,5 @@ def notify(session: Context, node: st.Notify, parameters: tuple[object, ...]) ->
         raise InvalidParameterValue("payload string too long")
     note = Notification(session.id, _channel(node.channel), node.payload)
     session.listening.say(note, later=session.block.begun)
-    return Result.command("NOTIFY")
+    return Result.command(st.tag_of(node))
     yield

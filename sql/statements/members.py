@@ -33,7 +33,7 @@ def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> W
         members.remove(group.group_id, name)
     if not there:
         session.notices.add(f'{literal(name)} is not a member of consumer group "{group.name}", skipping')
-    return Result.command("LEAVE CONSUMER GROUP")
+    return Result.command(st.tag_of(asked))
     yield
 
 

@@ -81,9 +81,9 @@ def runs(
 
 def answer(asked: st.Statement, rows: Sequence[Sequence[object]]) -> Result:
     """The rows of a statement as its result, under its columns and its command tag."""
-    columns, row = RUNNERS[type(asked)].columns, st.row_of(asked)
-    assert columns is not None and row is not None
-    return text_rows(columns, rows, row.tag)
+    columns = RUNNERS[type(asked)].columns
+    assert columns is not None
+    return text_rows(columns, rows, st.tag_of(asked))
 
 
 def columns_of(asked: st.Statement) -> tuple[ResultColumn, ...] | None:

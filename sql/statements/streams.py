@@ -46,7 +46,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     schema, name = session.names.new_name(made.name.parts)
     if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
         session.notices.add(f'stream "{name}" already exists, skipping', sqlstate="42710")
-        return Result.command("CREATE STREAM")
+        return Result.command(st.tag_of(made))
     keys = [_captured_key(session, table) for table in made.tables]
     twice = next((table for at, table in enumerate(made.tables) if keys[at] in keys[:at]), None)
     if twice is not None:
@@ -68,7 +68,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         session.access.owner,
         lambda: session.judge(made),
     )
-    return Result.command("CREATE STREAM")
+    return Result.command(st.tag_of(made))
 
 
 def _schema(session: Context, name: st.Name) -> str:
@@ -125,7 +125,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
     known = session.names.find_stream(made.name.parts)
     if made.if_not_exists and known is not None and known.topic:
         session.notices.add(f'topic "{name}" already exists, skipping', sqlstate="42710")
-        return Result.command("CREATE TOPIC")
+        return Result.command(st.tag_of(made))
     options = made.options
     _refuse_compaction(session, options)
     spec = create.TopicSpec(
@@ -146,7 +146,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
     )
     if session.part is not None:
         session.database.cluster.owe(session.part.without)
-    return Result.command("CREATE TOPIC")
+    return Result.command(st.tag_of(made))
 
 
 def _refuse_compaction(session: Context, options: Options) -> None:
@@ -236,8 +236,7 @@ def _word(topic: bool) -> str:
 @runs(st.SetTopic, in_cluster=definitions.change_topic)
 def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... SET (option = value)."""
-    tag = f"ALTER {_word(asked.topic)}"
-    session.block.refuse_within(tag)
+    session.block.refuse_within(st.tag_of(asked))
     stream = _of_kind(session, asked.name, topic=asked.topic)
     if asked.topic:
         _refuse_compaction(session, asked.options)
@@ -252,7 +251,7 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
     yield from alter.set_stream(
         session.database, session.id, session.cursor, stream, values, session.block.lock_timeout_ms
     )
-    return Result.command(tag)
+    return Result.command(st.tag_of(asked))
 
 
 @runs(st.CommentOnStream)
@@ -264,20 +263,19 @@ def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: V
     yield from alter.comment_on_stream(
         session.database, session.id, session.cursor, stream, asked.text, session.block.lock_timeout_ms
     )
-    return Result.command("COMMENT")
+    return Result.command(st.tag_of(asked))
 
 
 @runs(st.RenameStream, in_cluster=definitions.rename_stream)
 @runs(st.RenameTopic, in_cluster=definitions.change_topic)
 def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... RENAME TO."""
-    tag = f"ALTER {_word(asked.topic)}"
-    session.block.refuse_within(tag)
+    session.block.refuse_within(st.tag_of(asked))
     stream = _of_kind(session, asked.name, topic=asked.topic)
     yield from alter.rename_stream(
         session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
     )
-    return Result.command(tag)
+    return Result.command(st.tag_of(asked))
 
 
 @runs(st.DropStream)
@@ -289,9 +287,9 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
     stream = session.names.find_stream(dropped.name.parts)
     if stream is None and dropped.if_exists:
         session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')
-        return Result.command(f"DROP {word}")
+        return Result.command(st.tag_of(dropped))
     stream = _of_kind(session, dropped.name, topic=dropped.topic)
     yield from drop.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
-    return Result.command(f"DROP {word}")
+    return Result.command(st.tag_of(dropped))

@@ -122,7 +122,7 @@ def create_user(session: Context, made: st.CreateUser, parameters: Values) -> Wa
     yield from _write(session, changes)
     if first:
         session.notices.add("from now on every connection needs a user and a password")
-    return Result.command("CREATE USER")
+    return Result.command(st.tag_of(made))
 
 
 @runs(st.AlterUser)
@@ -148,7 +148,7 @@ def alter_user(session: Context, asked: st.AlterUser, parameters: Values) -> Wai
         return [edit.PutUser(replace(user, verifier=verifier, superuser=superuser))]
 
     yield from _write(session, changes)
-    return Result.command("ALTER USER")
+    return Result.command(st.tag_of(asked))
 
 
 def _rename_user(session: Context, name: str, new: str) -> Waiting[Result]:
@@ -212,7 +212,7 @@ def drop_user(session: Context, dropped: st.DropUser, parameters: Values) -> Wai
         return [*map(edit.Forget, reported), edit.DropUser(user)]
 
     yield from _write(session, changes)
-    return Result.command("DROP USER")
+    return Result.command(st.tag_of(dropped))
 
 
 def _shown(item: r.Item) -> str:
@@ -232,14 +232,14 @@ def _shown(item: r.Item) -> str:
 def grant(session: Context, asked: st.Grant, parameters: Values) -> Waiting[Result]:
     """GRANT privileges ON thing TO u."""
     yield from _change(session, asked, lambda present, given: present | given)
-    return Result.command("GRANT")
+    return Result.command(st.tag_of(asked))
 
 
 @runs(st.Revoke)
 def revoke(session: Context, asked: st.Revoke, parameters: Values) -> Waiting[Result]:
     """REVOKE privileges ON thing FROM u."""
     yield from _change(session, asked, lambda present, given: present - given)
-    return Result.command("REVOKE")
+    return Result.command(st.tag_of(asked))
 
 
 def _change(

@@ -59,7 +59,7 @@ def report_pipeline(session: Context, asked: st.ReportPipeline, parameters: Valu
             raise translated(error) from error
 
     yield from session.block.unit(work)
-    return Result.command("REPORT PIPELINE")
+    return Result.command(st.tag_of(asked))
 
 
 def _store(session: Context, transaction: Transaction, report: pipelines.Report) -> None:

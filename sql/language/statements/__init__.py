@@ -38,7 +38,7 @@ from .streams import (
     ShowPartitions,
     ShowStreams,
 )
-from .table import OPENINGS, ROWS, find_opening, render_statement, row_of
+from .table import OPENINGS, ROWS, find_opening, render_statement, row_of, tag_of
 from .topics import CommentOnTopic, CreateTopic, DropTopic, RenameTopic, SetTopic, ShowTopics
 from .users import PRIVILEGES, AlterUser, CreateUser, DropUser, Grant, Revoke
 
@@ -114,4 +114,5 @@ __all__ = [
     "find_opening",
     "render_statement",
     "row_of",
+    "tag_of",
 ]

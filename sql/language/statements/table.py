@@ -46,6 +46,11 @@ def render_statement(statement: Statement) -> str:
     return _BY_NODE[type(statement)].render(statement)
 
 
+def tag_of(statement: Statement) -> str:
+    """The command tag of a statement."""
+    return _BY_NODE[type(statement)].tag
+
+
 def find_opening(g: Grammar) -> Row | None:
     """Take the opening words of a statement; None, with nothing taken, where none stand.
 
