@@ -9,6 +9,9 @@ import psycopg
 import pytest
 from server_process import ServerProcess
 
+from ducktail.sql.language.statements import ROWS, Right, Row
+from ducktail.sql.rights import permission
+
 SETUP = """
 CREATE USER ann PASSWORD 'x' SUPERUSER;
 CREATE USER bob PASSWORD 'x';
@@ -132,3 +135,18 @@ def test_while_there_is_no_user_everything_is_allowed(server: ServerProcess, tmp
         anybody.execute("CREATE TABLE t (i INT)")
         row = anybody.execute("SELECT has_table_privilege('t', 'DELETE'), pg_has_role('ducktail', 'USAGE')")
         assert row.fetchall() == [(True, True)]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.right is Right.SUPERUSER], ids=lambda row: row.tag
+)
+def test_statements_without_a_rule_are_left_to_superusers(
+    row: Row, people: dict[str, psycopg.Connection[Any]]
+) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        people["bob"].execute(row.form)  # type: ignore[call-overload]
+
+
+def test_all_other_rights_have_a_rule() -> None:
+    # A PUBLISH is judged as the INSERT that it is.
+    assert set(Right) - permission._RIGHTS.keys() == {Right.SUPERUSER, Right.PUBLISH}
