@@ -1,14 +1,15 @@
-"""sqlglot reads our language: the tokens that are ours are put in DuckDB's words before the parser has them.
+"""The sqlglot dialect: ducktail's tokens are replaced by DuckDB's before the parser reads them.
 
-sqlglot's compiled build (`sqlglot[c]`) allows no class of ours under its own: not a parser, a generator or a
-node. So DuckDB's parser is used as it is. A stream scan is a table's name to it, LIMIT n TRANSACTIONS a
-limit with options that DuckDB has not, and a statement of ours is not given to it at all; what they are
-stands in the `meta` of the nodes (nodes.py). What the trees do not tell, where a select list ends, the
-keywords carry through the parser as comments.
+sqlglot's compiled build (`sqlglot[c]`) allows no subclass of its parser, generator or nodes in Python, so
+DuckDB's parser is used unchanged. It sees a stream scan as the name of a table and LIMIT n TRANSACTIONS as a
+limit with options that DuckDB does not have; it does not see ducktail's own statements at all. Their values
+are in the `meta` of the nodes (nodes.py). The keywords carry positions that trees lack, such as the end of a
+select list, through the parser as comments.
 
 The dialect is registered through the entry point `sqlglot.dialects`, so that `sqlglot.parse_one(text,
-dialect="ducktail")` reads our language and `.sql("ducktail")` writes it. The session parses with `parse_tree`
-(tree.py).
+dialect="ducktail")` reads the language and `.sql("ducktail")` writes it. The session calls `parse_tree`: the
+tree is only inspected, to find the shape of a query, and DuckDB runs the user's own text. If sqlglot does not
+understand a text there is no tree, and DuckDB decides.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from ...engine.errors import SyntaxError_
 from ..text.tokens import tokenize
 from .grammar import Grammar
 from .nodes import LIST_END, become_scan, become_transactions, statement_node
@@ -43,6 +46,8 @@ _ENDS_NUMBER = frozenset(
     {TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN, TokenType.VAR, TokenType.NULL}
     | {TokenType.PLACEHOLDER}
 )
+# sqlglot's parser recurses; a statement nested deeper than Python's stack is given up, not crashed on.
+_GIVEN_UP = (SqlglotError, RecursionError, KeyError, AttributeError, TypeError, ValueError, AssertionError)
 _OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
@@ -235,3 +240,46 @@ def put_ours_in(tree: exp.Expr, scans: Mapping[int, Scan]) -> None:
 def _like(token: Token, kind: TokenType, text: str, comments: list[str] | None = None) -> Token:
     """Another token at the same place."""
     return Token(kind, text, token.line, token.col, token.start, token.end, comments)
+
+
+def parse_tree(text: str, start: int, end: int, scans: Sequence[Scan]) -> exp.Expr | SyntaxError_:
+    """The tree of the characters [start, end) of a text; its nodes have places in the whole text.
+
+    Args:
+        scans: the stream scans of the text, which the parser takes where they stand.
+
+    Returns:
+        The tree, or the error with which sqlglot gave up.
+    """
+    dialect = Ducktail()
+    parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
+    known = {scan.start: scan for scan in scans}
+    tokens: list[Token] = []
+    try:
+        tokens = with_places(in_duckdbs_words(dialect.tokenize(" " * start + text[start:end]), known))
+        with quiet():
+            trees = parser.parse(tokens, text)
+    except _GIVEN_UP as error:
+        token = _failed_at(error, tokens if parser._curr else tokens[:-1])
+        if token is None:
+            return SyntaxError_("syntax error at end of input", position=len(text) + 1)
+        near = text[token.start : token.end + 1]
+        return SyntaxError_(f'syntax error at or near "{near}"', position=token.start + 1)
+    found = [tree for tree in trees if tree is not None]
+    if len(found) != 1:
+        return SyntaxError_("syntax error", position=start + 1)
+    put_ours_in(found[0], known)
+    put_list_ends(found[0], tokens)
+    return found[0]
+
+
+def _failed_at(error: Exception, tokens: Sequence[Token]) -> Token | None:
+    """The token at which the parser gave up; None at the end of the text.
+
+    Args:
+        tokens: without the last one, which the parser tells of, where it stands behind it.
+    """
+    if not isinstance(error, ParseError):
+        return None
+    places = {(told.get("line"), told.get("col")) for told in error.errors}
+    return next((token for token in tokens if (token.line, token.col) in places), None)
