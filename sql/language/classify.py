@@ -174,7 +174,7 @@ def _may_write(tokens: tuple[Token, ...]) -> bool:
 
 
 def _cte_writes(tokens: tuple[Token, ...]) -> bool:
-    """Whether a bracket opens with a data-modifying verb that something follows: `( UPDATE t`.
+    """True if a bracket opens with a data-modifying verb that something follows: `( UPDATE t`.
 
     Also where a WITH stands before the verb in the bracket: `( WITH a AS ( SELECT 1 ) UPDATE t`.
     """

@@ -125,7 +125,7 @@ def create(reader: TokenReader) -> Classified:
 
 
 def _query_offset(reader: TokenReader) -> int | None:
-    """Where the query of CREATE TABLE ... AS begins."""
+    """The start of the query of CREATE TABLE ... AS."""
     if reader.peek() == "(" and not reader.at_end:
         reader.brackets()
     while not reader.at_end and reader.peek() != "AS":
@@ -161,7 +161,7 @@ _OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"
 
 
 def _action(reader: TokenReader) -> tuple[str, str | None]:
-    """What ALTER TABLE t, or ALTER VIEW v, does, and the new name."""
+    """The action of ALTER TABLE t or ALTER VIEW v, and the new name."""
     if reader.accept("RENAME", "TO"):
         return "RENAME TO", None if reader.at_end else reader.qualified()[-1]
     if reader.accept("RENAME"):

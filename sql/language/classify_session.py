@@ -231,7 +231,7 @@ def explain(reader: TokenReader) -> Classified:
 
 
 def _are_options(reader: TokenReader) -> bool:
-    """Whether the bracket holds EXPLAIN's options, and not a query."""
+    """True if the bracket holds EXPLAIN's options, and not a query."""
     return reader.peek(1) not in ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(", "PIVOT", "UNPIVOT")
 
 

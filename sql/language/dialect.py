@@ -159,7 +159,7 @@ def _as_table(scan: Scan, at: Token) -> Iterator[Token]:
 
 
 def _is_transactions(token: Token, before: Sequence[Token]) -> bool:
-    """Whether a token is the word behind LIMIT n, and no name."""
+    """True if a token is the word behind LIMIT n, and not a name."""
     if token.text.upper() != "TRANSACTIONS" or token.token_type is not TokenType.VAR:
         return False
     depth = 0

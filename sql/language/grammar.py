@@ -65,7 +65,7 @@ class Grammar(TokenReader):
                 raise self.expected(" ".join(kinds[kinds.index(kind) :]))
 
     def is_name_ahead(self, ahead: int = 0) -> bool:
-        """Whether the token ahead can name something."""
+        """True if the token ahead can be a name."""
         token = self.word_ahead(ahead)
         return token is not None and token.is_name and token.kind not in NOT_NAMES
 

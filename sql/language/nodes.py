@@ -1,8 +1,9 @@
 """The nodes of sqlglot's trees that stand for what our language adds to DuckDB's.
 
-They are sqlglot's own classes, which its compiled build lets nobody extend: a statement of ours is a
-`Command`, a stream scan a `Table`, so that whatever walks a tree for tables and scopes finds it as a source.
-Their `meta` has our dataclass, which is the truth; their text is ours, and DuckDB's generator writes it.
+They are sqlglot's own classes, as its compiled build allows no subclasses: a statement of ours is a
+`Command`, a stream scan a `Table`, so that code which walks a tree for tables and scopes finds it as a
+source. Their `meta` holds our dataclass, which decides; their text is in our language, and DuckDB's
+generator writes it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,6 @@ def become_transactions(limit: exp.Expr) -> None:
 
 
 def counts_transactions(limit: exp.Expr) -> bool:
-    """Whether a limit counts transactions."""
+    """True if a limit counts transactions."""
     options = limit.args.get("limit_options")
     return isinstance(options, exp.Var) and options.name == _TRANSACTIONS

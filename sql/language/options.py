@@ -62,7 +62,7 @@ class Options:
         return any(option.name == name for option in self.given)
 
     def position(self, name: str) -> int | None:
-        """Where the option stands in the text, from 1."""
+        """The position of the option in the text, from 1."""
         return next((option.position or None for option in self.given if option.name == name), None)
 
     def _value(self, name: str) -> Value:
@@ -89,7 +89,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an option's value must be.
+    """The rule for an option's value.
 
     Args:
         parse: makes the value of what was written; ValueError says what is expected, and a hint.

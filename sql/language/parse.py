@@ -1,4 +1,4 @@
-"""The front door of the language: a text in, a statement of ours or a query with scans out.
+"""The parser of the language: from a text to a statement of ours, or to a query with stream scans.
 
 How to use it, for one statement without its semicolon (`split_statements` cuts a longer text):
 
@@ -11,10 +11,10 @@ How to use it, for one statement without its semicolon (`split_statements` cuts 
 `is_table(name)` says whether the session sees a table or view of that (lower case) name; it is
 asked for "stream" and "topic" only, and only where a text has those words in a FROM clause. With
 such a table a Query may turn out to have no scans: then it is a text for DuckDB.
-A scan's `start` and `end` are its span in `text`: put a relation's name, `AS`, the scan's
-`visible_name` and its column names there, and the rest of the text is the user's own.
-`query.problem` is what sqlglot did not understand: run the text through DuckDB all the same, and
-raise it only when DuckDB's parser refuses the text too.
+A scan's `start` and `end` are its span in `text`: a relation's name, `AS`, the scan's `visible_name` and
+its column names take its place, and the rest of the text is the user's own.
+`query.problem` is an error of sqlglot's parser: DuckDB is still asked, and the error is raised only if
+DuckDB's parser refuses the text too.
 Parameters: `parameter_types(result)` has the types of those in our own clauses.
 """
 
@@ -94,7 +94,7 @@ _EACH_HAS_ONE = ("stream", "topic", "consumer", "emit", "wait", "group")
 
 
 def has_scan(text: str) -> bool:
-    """Whether `parse` must see this text: a scan may stand in it, or a foreign clause that meant one."""
+    """True if `parse` must read this text: a scan may stand in it, or a foreign clause that meant one."""
     if not occurs(_WORDS, text, _EACH_HAS_ONE):
         return False
     tokens = tokenize(text)

@@ -1,4 +1,4 @@
-"""Stream scans in a FROM clause: where one stands, what its clauses say, and its text.
+"""Stream scans in a FROM clause: their places, their clauses, and their text.
 
 The tokens alone decide, so that the pre-check, the parser and the session agree to the character.
 `STREAM` or `TOPIC`, unquoted, begins a scan where a table may stand (after FROM, JOIN, USING, a
@@ -79,7 +79,7 @@ class Scan:
 
     @property
     def kind(self) -> str:
-        """What the statement calls what it reads."""
+        """The word for its object in messages."""
         return "topic" if self.topic else "stream"
 
     @property
@@ -89,7 +89,7 @@ class Scan:
 
 
 def _stands_in_from(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a table may stand at `index`."""
+    """True if a table may stand at `index`."""
     if index == 0:
         return False
     before = tokens[index - 1].kind
@@ -145,7 +145,7 @@ def _skip_name(g: Grammar) -> bool:
 
 
 def _has_cte(tokens: Sequence[Token], word: str) -> bool:
-    """Whether a common table expression of that name stands anywhere in the text."""
+    """True if a common table expression of that name stands anywhere in the text."""
     for index, token in enumerate(tokens):
         if index == 0 or not token.is_name or token.name.upper() != word:
             continue
@@ -176,7 +176,7 @@ def openings(tokens: Sequence[Token], text: str, is_table: IsTable) -> Iterator[
 
 
 def may_open(tokens: Sequence[Token]) -> bool:
-    """Whether a scan may stand in these tokens, whatever tables there are."""
+    """True if a scan may stand in these tokens, whatever tables there are."""
     for index, token in enumerate(tokens):
         if token.kind in _OPENINGS and index + 1 < len(tokens) and _stands_in_from(tokens, index):
             return True
@@ -224,7 +224,7 @@ def parse_scan(g: Grammar) -> Scan:
 
 
 def _prefix_alias(g: Grammar) -> tuple[int, str | None]:
-    """Where the scan begins, and DuckDB's alias in front of it (`x: STREAM s`), which belongs to it."""
+    """The start of the scan, and DuckDB's alias in front of it (`x: STREAM s`), which belongs to it."""
     if g.index >= 2 and g.tokens[g.index - 1].kind == ":":
         alias = g.tokens[g.index - 2]
         return alias.start, alias.name
@@ -329,7 +329,7 @@ def _alias(g: Grammar) -> tuple[str | None, tuple[str, ...]]:
     return alias, g.bracketed(lambda: g.simple_name("the name of a column"))
 
 
-# What each clause takes, for one that is cut short or goes on in another way.
+# The form of each clause, for the hint of a syntax error in it.
 _TAKES = {
     "PARTITION": "PARTITION takes a number, (a list of them) or a parameter.",
     "CONSUMER": "Expected CONSUMER GROUP and a name.",

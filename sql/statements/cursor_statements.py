@@ -143,7 +143,7 @@ def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:
 
 
 def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
-    """How many rows are passed over, and how many are then taken (None: all that are left).
+    """The number of rows to skip, and the number to return then (None: all that are left).
 
     Raises:
         WrongState: 55000, the way leads back.

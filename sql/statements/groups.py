@@ -94,7 +94,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
 
 
 def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
-    """Whether a group of these options can be.
+    """Refuse the options of a group that exclude each other.
 
     Raises:
         NotSupported: 0A000. InsufficientPrivilege: 42501.

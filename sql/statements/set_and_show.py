@@ -267,7 +267,7 @@ VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
 
 
 def shows_table(session: Context, statement: ParsedStatement) -> bool:
-    """Whether SHOW names a table and no setting: DuckDB describes it then."""
+    """True if SHOW names a table and no setting: DuckDB describes it then."""
     facts = statement.classified.setting
     if statement.classified.verb != "SHOW" or facts is None or fold(facts.name) in VARIABLES:
         return False
@@ -295,7 +295,7 @@ def run_setting(
 
 
 def is_inline(statement: ParsedStatement) -> bool:
-    """Whether it takes no DuckDB work: SHOW and SET of what is the session's own."""
+    """True if it takes no DuckDB work: SHOW and SET of what is the session's own."""
     facts = statement.classified.setting
     found = None if facts is None else VARIABLES.get(fold(facts.name))
     if found is None:

@@ -102,7 +102,7 @@ def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
 
 
 def _breadth(session: Context, stream: Stream) -> tuple[bool, int, bool, int, int]:
-    """How much of a change a stream tells; of two that tell as much the one that goes back further is taken.
+    """The order of a table's streams by their contents; of equal ones the one that goes back further is read.
 
     One over several tables is read only where there is no other: the other tables' events are passed over.
     """

@@ -166,7 +166,7 @@ def _refuse_compaction(session: Context, options: Options) -> None:
 
 
 def owner_of_made(session: Context) -> str | None:
-    """Whose a topic or a group is that a session makes: its user's, or what another node has told."""
+    """The owner of a topic or group that a session makes: its user, or the one that another node gives."""
     told = None if session.part is None else session.part.owner
     return told or session.access.owner
 

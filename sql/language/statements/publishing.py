@@ -225,7 +225,7 @@ def _end(part: Fragment) -> int:
 
 
 def _name_span(tokens: tuple[Token, ...], start: int) -> tuple[int, int]:
-    """Where the topic's name begins and ends."""
+    """The start and end of the topic's name."""
     at = next(index for index, token in enumerate(tokens) if token.start == start)
     while tokens[at + 1].kind == ".":
         at += 2

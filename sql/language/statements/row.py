@@ -44,7 +44,7 @@ class Right(enum.Enum):
 
 
 class Effect(enum.Enum):
-    """What a statement changes.
+    """The changes that a statement makes.
 
     A READ ONLY transaction allows what writes nothing. A statement that only reads is sent to another node
     again after a broken connection, and is allowed there in a transaction block.
@@ -91,7 +91,7 @@ class View:
 
 @dataclass(frozen=True)
 class Row:
-    """What the front end knows of a statement.
+    """A statement, as all of `sql` knows it before it runs.
 
     Args:
         node: the class of what its text is parsed to.
