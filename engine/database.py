@@ -337,7 +337,7 @@ class Database(Parts):
         return self._reopener.error
 
     def has_fallen(self) -> bool:
-        """Whether DuckDB has given the database up; it is then opened again. Asks DuckDB.
+        """True if DuckDB has given the database up; it is then opened again. Asks DuckDB.
 
         To be asked by whoever met an I/O error, or one that DuckDB has no word for.
         """
@@ -406,7 +406,7 @@ class Database(Parts):
         return self._file.cursor(utc=utc)
 
     def _has_one_writer(self) -> bool:
-        """Whether no other captured writer waits, and all that was committed is published."""
+        """True if no other captured writer waits, and all that was committed is published."""
         return not self.transactions.writer_lock.waiting_count and self.publisher.is_idle
 
     def checkpoint(self) -> None:

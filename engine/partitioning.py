@@ -56,7 +56,7 @@ def hash_sql(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def has_form(type_: str) -> bool:
-    """Whether values of a type have one text, so that they can be hashed."""
+    """True if values of a type have one text, so that they can be hashed."""
     return read_type(type_).name in FORMS
 
 

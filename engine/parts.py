@@ -73,4 +73,4 @@ class Parts(ABC):
 
     @abstractmethod
     def has_fallen(self) -> bool:
-        """Whether DuckDB has given the database up. Asks DuckDB."""
+        """True if DuckDB has given the database up. Asks DuckDB."""

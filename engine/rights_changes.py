@@ -7,9 +7,9 @@ written within a transaction, and the value follows after its COMMIT (`add`). So
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import duckdb
 
@@ -26,24 +26,28 @@ NONCE = "authentication_nonce"
 TABLE = f"{OURS}.{USERS}"
 
 
-class Change(Protocol):
+class Change(ABC):
     """A step from one value of the rights to the next."""
 
-    def statements(self) -> Iterable[str]:
-        """What writes it."""
+    __slots__ = ()
 
+    @abstractmethod
+    def statements(self) -> Iterable[str]:
+        """The statements that write it."""
+
+    @abstractmethod
     def apply(self, rights: Rights) -> Rights:
         """The rights after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class PutUser:
-    """A user is there, as he is now."""
+class PutUser(Change):
+    """A user as it is now, new or changed."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
         values = f"{literal(self.user.name)}, {literal(str(self.user.verifier))}, {self.user.superuser}"
         yield f"INSERT INTO {TABLE} (user_name, verifier, superuser) VALUES ({values})"
@@ -54,13 +58,13 @@ class PutUser:
 
 
 @dataclass(frozen=True, slots=True)
-class DropUser:
-    """A user is gone; he had nothing any more."""
+class DropUser(Change):
+    """The end of a user, who owned nothing any more."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
 
     def apply(self, rights: Rights) -> Rights:
@@ -69,14 +73,14 @@ class DropUser:
 
 
 @dataclass(frozen=True, slots=True)
-class RenameUser:
-    """A user is called otherwise; all that is his stays his."""
+class RenameUser(Change):
+    """Another name of a user; what it owns stays its own."""
 
     user: User
     name: str
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         old, new = literal(self.user.key), literal(self.name.lower())
         yield f"UPDATE {TABLE} SET user_name = {literal(self.name)} WHERE lower(user_name) = {old}"
         yield f"UPDATE ducktail.owner_catalog SET owner = {new} WHERE owner = {old}"
@@ -98,13 +102,13 @@ class RenameUser:
 
 
 @dataclass(frozen=True, slots=True)
-class PutNonce:
+class PutNonce(Change):
     """The database's secret for mock salts."""
 
     nonce: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         yield f"INSERT INTO ducktail.meta VALUES ({literal(NONCE)}, {literal(self.nonce.hex())})"
 
     def apply(self, rights: Rights) -> Rights:
@@ -113,14 +117,14 @@ class PutNonce:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOwner:
-    """A thing has been made: this user owns it, and what was granted on an older one is void."""
+class PutOwner(Change):
+    """The owner of a thing that has been made; grants on an older one of its name are void."""
 
     item: Item
     owner: str
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         yield from Forget(self.item).statements()
         yield f"INSERT INTO ducktail.owner_catalog VALUES ({self.item.values}, {literal(self.owner)})"
 
@@ -131,13 +135,13 @@ class PutOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """A thing is gone, with its owner and all rights on it."""
+class Forget(Change):
+    """The end of a thing, with its owner and all rights on it."""
 
     item: Item
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         for table in ("owner_catalog", "grant_catalog"):
             yield f"DELETE FROM ducktail.{table} WHERE {self.item.where}"
 
@@ -149,14 +153,14 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
-    """A thing is called otherwise; owner and rights stay."""
+class Rename(Change):
+    """Another name of a thing; owner and rights stay."""
 
     item: Item
     to: Item
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         to = f"schema_name = {literal(self.to.schema)}, object_name = {literal(self.to.name)}"
         for table in ("owner_catalog", "grant_catalog"):
             yield f"UPDATE ducktail.{table} SET {to}, part = {literal(self.to.group)} WHERE {self.item.where}"
@@ -173,15 +177,15 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
-class SetGrants:
-    """What a user has on a thing, all of it."""
+class SetGrants(Change):
+    """All privileges of a user on a thing."""
 
     user: str
     item: Item
     privileges: frozenset[str]
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         who = f"user_name = {literal(self.user)}"
         yield f"DELETE FROM ducktail.grant_catalog WHERE {who} AND {self.item.where}"
         for privilege in sorted(self.privileges):
@@ -213,7 +217,7 @@ def add(holder: Parts, transaction: Transaction, change: Change) -> None:
 
 
 def statements_of(changes: Iterable[Change]) -> list[str]:
-    """What writes these changes, in a transaction of the engine's own."""
+    """The statements that write these changes, in a transaction of the engine's own."""
     return [statement for change in changes for statement in change.statements()]
 
 

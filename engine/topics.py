@@ -279,7 +279,7 @@ class Topics:
         return Published(len(places), first, self._with_node(table), repeated=first is None)
 
     def _knows(self, transaction: Transaction, topic: Stream, named: Named, partition: int) -> bool:
-        """Whether a publication, or a later one of its producer, has been here for a partition."""
+        """True if a publication, or a later one of its producer, has been here for a partition."""
         own = transaction.producers.get((topic.stream_id, named.producer), 0)
         if named.sequence <= own:
             return True

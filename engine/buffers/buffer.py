@@ -1,21 +1,21 @@
 """The in-process buffers of one stream: the tail of its log, as rows that are ready to be sent.
 
-Each partition keeps its newest events: their LSNs, and each event encoded once as the PostgreSQL
-DataRow it will be sent as. A read of hot events is a search in the LSNs and a join of bytes. The
-buffers are a cache of the log and nothing else: what falls out at the byte bound is still there.
-Rows that share an LSN (the two of an update in ENVELOPE CHANGES) are never parted by a limit.
+Each partition keeps its newest events: their LSNs, and each event encoded once as the PostgreSQL DataRow in
+which it is sent. A read of hot events is a search in the LSNs and a join of bytes. The buffers are a cache
+of the log and nothing else: an event that falls out at the byte bound is still in the log. Rows that share
+an LSN (the two of an update in ENVELOPE CHANGES) are never parted by a limit.
 
-All partitions of a stream are appended to at once, under the stream's mutex, so that a reader of
-several partitions never sees one transaction's events in one of them and not in another.
-Positions are dense per partition (0, 1, 2 .. over all events it ever had, but for those that compaction
-has removed), so that lag and loss are exact counts. Source: docs/design/engine.md, "Buffers".
+All partitions of a stream are appended to at once, under the stream's mutex, so that a reader of several
+partitions never sees one transaction's events in one of them and not in another. Positions are dense per
+partition (0, 1, 2 .. over all events it ever had, except those that compaction has removed), so that lag
+and loss are exact counts.
 
-How many bytes of events a stream retains, and up to which LSN they must go to fit a bound.
-
-What is measured is the events as they are sent: each is encoded once when it is published, and its
-length is counted there. What was in the log before the database was opened is estimated from those
-that the open encodes. The sums are kept at some LSNs only (marks), never more than `MARKS_MAX`: so
-a stream may give up a little more than it must (a few thousandths of what it retains), never less.
+`RetainedBytes` counts the bytes of the events that a stream retains, and finds the LSN up to which they
+must go to fit a bound. It measures the events as they are sent: each is encoded once when it is published,
+and its length is counted then. Events that were in the log before the database was opened are estimated
+from those that the opening encodes. The sums are kept at some LSNs only (marks), never more than
+`MARKS_MAX`: so a stream may remove a little more than it must (a few thousandths of what it retains), never
+less. Source: docs/design/engine.md, "Buffers".
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from itertools import repeat
 from operator import itemgetter
 
 from ..catalog.segments import Segment
+from ..counter import ThreadSafeCounter
 from ..errors import DucktailError
 from ..log.deleted_ranges import Edge, Edges
-from ..tally import Tally
 
 # What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
 # places in five lists.
@@ -40,6 +40,8 @@ ROW_OVERHEAD_BYTES = 105
 READ_BYTES_MAX = 4 << 20
 # Rows are dropped from the front in steps, so that the cost of moving the rest is shared.
 DROP_STEP_ROWS = 1024
+# A mark is two numbers; so many tell the bytes to within a few thousandths.
+MARKS_MAX = 4096
 
 
 def bytes_of(rows: Sequence[bytes]) -> int:
@@ -103,7 +105,7 @@ class PartitionBuffer:
         return self.lsns[self.first] if self.first < len(self.lsns) else None
 
     def complete_after(self, lsn: int) -> bool:
-        """Whether every retained event after `lsn` is in the buffer."""
+        """True if every retained event after `lsn` is in the buffer."""
         return lsn >= self.unbuffered_through_lsn
 
     def append(self, added: Addition) -> None:
@@ -270,7 +272,7 @@ class StreamBuffer:
         self.partitions = [PartitionBuffer() for _ in range(partitions)]
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.given = Tally()  # rows that reads took
+        self.given = ThreadSafeCounter()  # rows that reads took
         self.events_at_opening = 0
         self.log_reads = 0  # reads that had to go to the log
         self.edge_lsn = 0  # the stream's pointer into the log
@@ -506,7 +508,7 @@ class StreamBuffer:
             )
 
     def holds(self, after: Mapping[int, int]) -> bool:
-        """Whether every retained event after these LSNs (partition -> LSN) is buffered."""
+        """True if every retained event after these LSNs (partition -> LSN) is buffered."""
         with self.mutex:
             return self._holds(after)
 
@@ -541,7 +543,7 @@ class StreamBuffer:
         return found if len(found.rows) * self.row_bytes_max <= READ_BYTES_MAX else found.bounded()
 
     def _goes_on(self, after: Mapping[int, int], latest: int) -> bool:
-        """Whether everything up to `latest` has been read in every partition."""
+        """True if everything up to `latest` has been read in every partition."""
         return all(
             lsn == latest or self.partitions[number].after(lsn) == self.partitions[number].after(latest)
             for number, lsn in after.items()
@@ -591,10 +593,6 @@ def _slice(
         stop += 1
     picked = numbers[start:stop] if isinstance(numbers, list) else []
     return Hot(lsns[start:stop], picked, rows[start:stop], stop == end)
-
-
-# A mark is two numbers; so many tell the bytes to within a few thousandths.
-MARKS_MAX = 4096
 
 
 class RetainedBytes:

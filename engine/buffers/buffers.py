@@ -1,18 +1,9 @@
-"""The buffers of all streams: made from the logs, filled by the publisher, held within one bound.
+"""The buffers of all streams: made from the logs, filled by the publisher, held within one byte bound.
 
-Where the publishing of a stream fails its buffers are made from its log again; where that fails too,
-they say so to whoever reads, and the other streams go on. Source: docs/design/engine.md, "Publisher".
-
-One byte bound over the buffers of all streams: the oldest events leave first.
-
-Each stream's buffers keep their own bound (`buffer_bytes`); this one holds what they come to together.
-The log has what leaves. Source: docs/design/engine.md, "Memory".
-
-The scans that are under way: what one of them is still to give stays in the log for so long.
-
-A scan ends at an LSN that was fixed when it began. Compaction that went beyond that would take events which
-are superseded by such as this scan does not give: of their keys it would give nothing. A scan is forgotten
-once it is at its end, closed, or held by nobody. Source: docs/design/compaction.md, "What goes".
+Where publishing of a stream fails, its buffers are made from its log again; where that fails too, its
+readers get the error, and the other streams go on. Each stream's buffers have a bound of their own
+(`buffer_bytes`). A second one holds the sum over all streams: the oldest events leave first, and stay in
+the log. Source: docs/design/engine.md, "Publisher", "Memory".
 """
 
 from __future__ import annotations
@@ -23,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Protocol
 from weakref import WeakSet
 
 import duckdb
@@ -53,6 +43,12 @@ logger = logging.getLogger(__name__)
 CHANGES_IDLE_S = 60.0
 # Up to so many long polls a committing thread wakes the readers itself: some 10 us each.
 LIGHT_POLLS_MAX = 16
+# Above the bound more is dropped than must be, a sixty-fourth of it, so that the work of finding the
+# oldest is not done for each commit.
+SLACK = 64
+# Events that one stream drops at a time: where several streams lie on one table, its events
+# alternate between them.
+STEP_EVENTS = 64
 
 
 class Buffers:
@@ -68,7 +64,7 @@ class Buffers:
         queries: of small rounds' events.
 
     Attributes:
-        under_way: the scans that have begun.
+        running_scans: the scans that have begun and are not over.
     """
 
     def __init__(
@@ -97,7 +93,7 @@ class Buffers:
         self._queries = queries
         self._cursor = cursor()  # the publisher's
         self._by_stream: dict[int, StreamBuffer] = {}
-        self.under_way = UnderWay()
+        self.running_scans = RunningScans()
 
     def __getitem__(self, stream_id: int) -> StreamBuffer:
         return self._by_stream[stream_id]
@@ -186,7 +182,7 @@ class Buffers:
             lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
             self._clock,
         )
-        self.under_way.begin(scan)
+        self.running_scans.begin(scan)
         return scan
 
     def check_served(self, stream: Stream) -> None:
@@ -222,13 +218,13 @@ class Buffers:
             raise buffer.failure
 
     def is_unlike(self, stream: Stream) -> bool:
-        """Whether reads of the stream fail until RESYNC has mended it."""
+        """True if reads of the stream fail until RESYNC has mended it."""
         return stream.is_on(self._unlike) or stream.stream_id in self._catalog.behind
 
     # What the publisher runs.
 
     def is_light(self, note: Note) -> bool:
-        """Whether a commit can be published with what comes with it, without a query, and few are to be
+        """True if a commit can be published with what comes with it, without a query, and few are to be
         woken: all of its streams' events are ready."""
         if not note.ready or self._polls.count > LIGHT_POLLS_MAX:
             return False
@@ -343,14 +339,6 @@ class Buffers:
         return min(stream.buffer_bytes, self._bytes_max)
 
 
-# Above the bound more is dropped than must be, a sixty-fourth of it, so that the work of finding the
-# oldest is not done for each commit.
-SLACK = 64
-# Events that one stream drops at a time: where several streams lie on one table, its events
-# alternate between them.
-STEP_EVENTS = 64
-
-
 def hold(buffers: Iterable[StreamBuffer], bytes_max: int) -> None:
     """Drop the oldest events of all these buffers until they fit. Called by one thread at a time."""
     buffers = list(buffers)
@@ -369,34 +357,20 @@ def hold(buffers: Iterable[StreamBuffer], bytes_max: int) -> None:
             heapq.heappush(oldest, (left, place))
 
 
-class Reading(Protocol):
-    """What is to be known of a scan.
+class RunningScans:
+    """The scans that have begun and are not over; compaction keeps the events that they have still to give.
 
-    Attributes:
-        begun_us: when it began, microseconds since 1970.
-        seen_lsn: the stream's end, as whoever reads sees it.
+    A scan ends at an LSN that was fixed when it began. Compaction beyond that LSN would take events that are
+    superseded by events which the scan does not give: of their keys it would give nothing. A scan leaves the
+    set once it is at its end, closed, or held by nobody. Safe to use from several threads. Source:
+    docs/design/compaction.md, "What goes".
     """
-
-    begun_us: int
-    seen_lsn: int
-
-    @property
-    def stream_id(self) -> int:
-        """Whose events it gives."""
-
-    @property
-    def over(self) -> bool:
-        """Whether it gives nothing more."""
-
-
-class UnderWay:
-    """See the head of the file; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._scans: WeakSet[Reading] = WeakSet()
+        self._scans: WeakSet[Scan] = WeakSet()
 
-    def begin(self, scan: Reading) -> None:
+    def begin(self, scan: Scan) -> None:
         """A scan begins."""
         with self._mutex:
             self._scans.add(scan)

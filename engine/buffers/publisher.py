@@ -109,7 +109,7 @@ class Publisher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was handed over is published."""
+        """True if all that was handed over is published."""
         return not (self._busy or self._notes or self._closing)
 
     def _queue(self, note: Note) -> None:
@@ -197,7 +197,7 @@ class Publisher:
                 self._condition.notify_all()
 
     def _is_wanted(self) -> bool:
-        """Whether the round is not to wait for more commits. Under the condition."""
+        """True if the round is not to wait for more commits. Under the condition."""
         if self._waiters or self._closing or self._hurried:
             return True
         return self._notes[-1].last_lsn - self._published_lsn >= LINGER_LSNS

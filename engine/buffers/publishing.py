@@ -237,7 +237,7 @@ def _publish(
 
 
 def _is_small(buffer: StreamBuffer, events: int) -> bool:
-    """Whether a round's events are few, and small together if they are not much larger than those before."""
+    """True if a round's events are few, and small together if they are not much larger than those before."""
     known = buffer.event_bytes
     bound = min(WINDOW_BYTES_MAX, buffer.bytes_max)
     return known > 0 and events <= SMALL_EVENTS_MAX and events * known * LARGER <= bound

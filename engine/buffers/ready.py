@@ -202,7 +202,7 @@ class ReadyMaker:
     def _is_light(
         self, cursor: duckdb.DuckDBPyConnection, query: Events, written: Mapping[int, Written], events: int
     ) -> bool:
-        """Whether a stream's events of the transaction are small together; asked where that may not be."""
+        """True if a stream's events of the transaction are small together; asked where that may not be."""
         if is_light(self.event_bytes(query.stream), events) and self._large.isdisjoint(written):
             return True
         spans = written.values()
@@ -211,10 +211,10 @@ class ReadyMaker:
 
 
 def is_light(event_bytes: int, events: int) -> bool:
-    """Whether so many events are small together, if they are not much larger than those before."""
+    """True if so many events are small together, if they are not much larger than those before."""
     return events * event_bytes * LARGER <= READY_BYTES_MAX
 
 
 def _is_same_anywhere(query: Events) -> bool:
-    """Whether a stream's events do not hang on the settings of the session that asks for them."""
+    """True if a stream's events do not hang on the settings of the session that asks for them."""
     return not isinstance(query, EventQuery) or query.stream.filter is None

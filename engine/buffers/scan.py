@@ -1,19 +1,18 @@
-"""Reading a stream: from the buffers where they reach, from the log where they do not.
+"""Scans: events of a stream from the buffers where they reach, from the log where they do not.
 
 A scan starts in each partition after an LSN of its own, gives events in LSN order over all of its
-partitions, and ends at an LSN fixed when it begins. It never moves anything. What is asked for and
-no longer retained is a gap (72000), told before a later event is given.
+partitions, and ends at an LSN that is fixed when it begins. It never moves anything. Events that were asked
+for and are no longer retained are a gap (72000), an error before a later event is given.
 
-A cold read runs on a cursor of the engine, never on the user's (an old MVCC snapshot would skip
-what the buffer has meanwhile dropped); each batch is one transaction that reads the stream's edge
-and the events in the same MVCC snapshot. Source: docs/design/engine.md, "Reading".
+A cold read runs on a cursor of the engine, never on the user's (an old MVCC snapshot would skip events that
+the buffer has dropped meanwhile). Each batch is one transaction that reads the stream's edge and the events
+in the same MVCC snapshot.
 
-Where the n-th transaction of a scan ends: LIMIT n TRANSACTIONS.
-
-Events of a transaction stand together in the order of LSNs, and their txid rises with it. In the buffers
-the ends are looked for among ready rows, by bisection, so that of a large transaction a few rows a page are
-looked at. In the log they are a grouped query over ranges of whole transactions, which makes no event
-and holds no row. Source: docs/design/engine.md, "Reading".
+LIMIT n TRANSACTIONS ends a scan at the end of its n-th transaction. Events of a transaction stand together
+in the order of LSNs, and their txid rises with it. In the buffers the ends are found among ready rows by
+bisection, so that only a few rows a page of a large transaction are looked at. In the log they are a
+grouped query over ranges of whole transactions, which makes no event and holds no row. Source:
+docs/design/engine.md, "Reading".
 """
 
 from __future__ import annotations
@@ -51,6 +50,11 @@ REACH = 16
 # So many versions of tables do not begin within one query of a cold read: twice as many cost more than two
 # queries.
 VERSIONS_AT_ONCE = 8
+TXID = EVENT_NAMES.index("txid")
+# Ready rows that are looked at together, at first and at most: a page costs a slice in each partition.
+PAGE_ROWS, PAGE_ROWS_MAX = 256, 8192
+# Transactions whose events are looked for together in the log, at least.
+WINDOW_TRANSACTIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +160,12 @@ class Scan:
 
     @property
     def stream_id(self) -> int:
-        """See `under_way.Reading`."""
+        """The stream whose events it gives."""
         return self._query.stream.stream_id
 
     @property
     def over(self) -> bool:
-        """See `under_way.Reading`."""
+        """True once it gives nothing more."""
         return self.exhausted or self._closed
 
     def _within_copy(self) -> Copy | None:
@@ -172,7 +176,7 @@ class Scan:
 
     @property
     def hot(self) -> bool:
-        """Whether the next events are in the buffers, as far as can be told without the log."""
+        """True if the next events are in the buffers, as far as can be told without the log."""
         buffer = self._buffer
         if self._aside is not None or self._within_copy() is not None:
             return False
@@ -539,13 +543,6 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
     # Built from no values, pyarrow makes neither unions nor what is of an extension type further in.
     columns = [pa.nulls(0, type_) for type_ in table.schema.types]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
-
-
-TXID = EVENT_NAMES.index("txid")
-# Ready rows that are looked at together, at first and at most: a page costs a slice in each partition.
-PAGE_ROWS, PAGE_ROWS_MAX = 256, 8192
-# Transactions whose events are looked for together in the log, at least.
-WINDOW_TRANSACTIONS = 1024
 
 
 def end_in_buffer(buffer: StreamBuffer, after: Mapping[int, int], through_lsn: int, count: int) -> int | None:

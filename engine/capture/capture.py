@@ -123,7 +123,7 @@ def plan(
 
 
 def _few_rows(dml: Dml, shape: TableShape) -> bool:
-    """Whether few rows are expected; a wrong guess costs time, nothing else."""
+    """True if few rows are expected; a wrong guess costs time, nothing else."""
     if dml.verb in (Verb.INSERT, Verb.MERGE):
         return dml.row_count is not None and dml.row_count <= FEW_ROWS_MAX
     key = {fold(name) for name in shape.primary_key}
@@ -131,7 +131,7 @@ def _few_rows(dml: Dml, shape: TableShape) -> bool:
 
 
 def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
-    """Whether the statement's values are surely the same when worked out twice (shape B)."""
+    """True if the statement's values are surely the same when worked out twice (shape B)."""
     if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
         return False
     assigned = {fold(name): value for name, value in _assignments(dml)}
@@ -150,7 +150,7 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
 
 
 def _is_repeatable(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
-    """Whether an INSERT's query and the defaults beside it are surely the same twice (shape B)."""
+    """True if an INSERT's query and the defaults beside it are surely the same twice (shape B)."""
     if dml.by_name:
         return False
     return is_deterministic(calls_with(dml.calls, default_texts(dml, shape), shape), macros)

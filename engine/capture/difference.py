@@ -1,27 +1,23 @@
-"""The difference between old and new rows of a table: of one with a primary key, one FULL JOIN on the key.
+"""The difference between old and new rows of a table, by which refreshes are captured.
+
+With a primary key the difference is one FULL JOIN on the key:
 
     only old    a delete
     only new    an insert
     both        an update, where a column differs
 
-What is equal is no difference: NULLs are, NaNs are, 0.0 and -0.0 are, and so are 1 month and 30 days;
-texts are held byte by byte, whatever their collation. Nested values are equal when their parts are. The
-join, and what comes out of it, are DuckDB's own: they spill to disk, and nothing of them is held in Python.
+Equal values are no difference: NULL and NULL, NaN and NaN, 0.0 and -0.0, 1 month and 30 days. Texts are
+compared byte by byte, whatever their collation; nested values are equal when their parts are. The join and
+its result are DuckDB's own: they spill to disk, and none of their rows are held in Python.
 
-Source: docs/checks.md.
+A refresh in one statement gives a table new contents, of which only the difference is written and logged.
+It is shape C: the log is written from the difference, then the table from the log, by row id. An unchanged
+row costs a comparison, and the table keeps its constraints, its indexes and its defaults.
 
-A refresh: new contents of a captured table, of which only what differs is written and logged.
-
-In shape C: the log from the difference (`difference.py`: one FULL JOIN of the table and its new contents on
-the primary key), then the table from the log, by row id. So a row that is as it was costs a look, and the
-table keeps its constraints, its indexes and its defaults. Source: docs/refreshes.md.
-
-Folding: what a transaction has deleted and inserted again of one table becomes the smallest change.
-
-The log's rows behind an LSN, all of one table, are replaced by what differs between the row that the first
-of each key found and the row that the last one left (`difference.py`). It is for a refresh in several
-statements, TRUNCATE and INSERTs: each is captured as it comes, since the transaction must see its own rows,
-and at the end what differs is told. Source: docs/refreshes.md.
+A refresh in several statements, TRUNCATE and INSERTs, is folded at its end. Each statement is captured as
+it comes, since the transaction must see its own rows. Then the log's rows behind an LSN, all of one table,
+are replaced by the difference between the row that the first event of each key found and the row that the
+last one left. Source: docs/checks.md; docs/refreshes.md.
 """
 
 from __future__ import annotations
@@ -271,7 +267,7 @@ class Refresh:
 
     @property
     def may_shrink(self) -> bool:
-        """Whether it has deleted and inserted."""
+        """True if it has deleted and inserted."""
         return self.deleted and self.inserted
 
     def went_on(self, *, deletes: bool, inserts: bool) -> None:

@@ -1,7 +1,11 @@
-"""Texts that shapes B and C have in common: the log by way of a stage, and the table from the log.
+"""SQL of a table's log in captured statements: its columns, its hashes, the log by way of a stage.
 
-A stage is a materialized SELECT of the rows that a statement touches: `rid` (the row id, NULL for a
-row that is not there yet), `o1`.. (the old row) and `n1`.. (the new one). Each row has a sort:
+The images stand in the log by position, o1..on the old row and n1..nn the new one, so that no name of a
+user's column can clash with one of ours.
+
+Shapes B and C write the log from a stage: a materialized SELECT of the rows that a statement touches, as
+`rid` (the row id, NULL for a row that is not there yet), `o1`.. (the old row) and `n1`.. (the new one).
+Each row has a sort:
 
     d  it is deleted
     c  its key changes: a delete of the old row, which has no row id so that nothing is applied, and
@@ -9,11 +13,6 @@ row that is not there yet), `o1`.. (the old row) and `n1`.. (the new one). Each 
        out whether it has the other
     u  it is updated
     i  it is inserted
-
-Pieces of SQL about the rows of a log: column lists, key hashes, the user's RETURNING.
-
-The images stand in the log by position, o1..on the old row and n1..nn the new one, so that no name
-of a user's column can clash with one of ours.
 """
 
 from __future__ import annotations
@@ -29,6 +28,11 @@ from .plan import BASE, HIDDEN, TXID, UPPER, Assignment, CapturedTable
 # The most distinct lists of assigned columns in one MERGE: row ids are below 2 to the 56th, and one
 # of them times this is still a BIGINT.
 GROUPS_MAX = 100
+_NAME = re.compile(r'"(?:[^"]|"")*"|\w+')
+WRITTEN = f"{RESERVED_PREFIX}_w"
+LOGGED = f"{RESERVED_PREFIX}_l"
+TARGET = f"{RESERVED_PREFIX}_t"
+STAGE = f"{RESERVED_PREFIX}_c"
 
 
 def by_position(shape: TableShape, sets: Iterable[Assignment]) -> dict[int, str | None]:
@@ -43,7 +47,7 @@ def assigned(column: Column, value: str | None) -> str:
 
 
 def touches_unique(shape: TableShape, places: Collection[int]) -> bool:
-    """Whether one of these columns is in a unique key."""
+    """True if one of these columns is in a unique key."""
     named = {shape.stored[place].name for place in places}
     return any(named & set(columns) for columns in shape.unique)
 
@@ -170,9 +174,6 @@ def split_deletes(table: CapturedTable) -> str:
     return f"SELECT count(*) FROM {logged(table)} AND op='d' AND rid IS NULL"
 
 
-_NAME = re.compile(r'"(?:[^"]|"")*"|\w+')
-
-
 def images(side: str, shape: TableShape) -> str:
     """`o1, o2, ...` or `n1, n2, ...`, one for each stored column."""
     return ",".join(f"{side}{place}" for place in range(1, len(shape.stored) + 1))
@@ -272,9 +273,3 @@ def _names_in(expression: str) -> set[str]:
 def logged(table: CapturedTable, condition: str = "") -> str:
     """The rows that this statement has logged, as a FROM clause."""
     return f"{table.log} WHERE lsn>{BASE}{condition}"
-
-
-WRITTEN = f"{RESERVED_PREFIX}_w"
-LOGGED = f"{RESERVED_PREFIX}_l"
-TARGET = f"{RESERVED_PREFIX}_t"
-STAGE = f"{RESERVED_PREFIX}_c"

@@ -127,7 +127,7 @@ def _spelled_out(merge: Merge, clause: MergeClause, shape: TableShape) -> MergeC
 
 
 def _may_log_first(dml: Dml, merge: Merge, shape: TableShape, macros: NamesInUse, views: NamesInUse) -> bool:
-    """Whether the statement's values are surely the same when worked out twice (shape B)."""
+    """True if the statement's values are surely the same when worked out twice (shape B)."""
     if dml.with_text or dml.has_subquery or not merge.plain_source:
         return False
     if any(compares_inexactly(shape.stored[i]) for each in merge.clauses for i in _places(each, shape)):
@@ -150,7 +150,7 @@ def _defaults(merge: Merge, shape: TableShape) -> list[str]:
 
 
 def _names_view(merge: Merge, views: NamesInUse) -> bool:
-    """Whether the source may read a view, which may hide what is volatile, or the log itself."""
+    """True if the source may read a view, which may hide what is volatile, or the log itself."""
     if merge.source.startswith("(") and "from" not in merge.source_words and not merge.is_join:
         return False
     if SCHEMA in merge.source_words:

@@ -1,27 +1,25 @@
-"""Shape A: the user's own INSERT or DELETE in one statement with the log.
+"""The three shapes of a captured statement: how one statement writes both its table and the log.
+
+Shape A puts the user's own INSERT or DELETE into one statement with the log:
 
     WITH w(n1, ..) AS (<the user's text> RETURNING "c1", ..)
     INSERT INTO log (..) SELECT base + row_number() OVER (), .. FROM w
 
-What is returned is what was stored: defaults, sequences and random values are evaluated once. Every
-read of the user's text is an ancestor of the write to the log, which is what makes one statement of
-two writes safe; the parts of a CTE have no other order. With RETURNING the log's INSERT becomes a
-CTE too and the user's list is selected from what it returns; the first column is a BIGINT because
-DuckDB's client reads row 0, column 0 of such a statement as a count. The row id that DELETE ...
-RETURNING may name goes by way of the log.
+The rows that are returned are the stored ones: defaults, sequences and random values are evaluated once.
+Every read of the user's text is an ancestor of the write to the log, which makes one statement of two
+writes safe; the parts of a CTE have no other order. With RETURNING the log's INSERT becomes a CTE too, and
+the user's list is selected from the rows that it returns; the first column is a BIGINT because DuckDB's
+client reads row 0, column 0 of such a statement as a count. The row id that DELETE ... RETURNING may name
+goes by way of the log.
 
-Shape B for an INSERT ... SELECT that can run twice: into the log first, then as it is.
+Shapes B and C write the log first, from a SELECT of the old and new rows. In shape B the user's own
+statement then runs as it is, and its row count must be the log's. It is for statements that are surely
+deterministic, so that both see the same values. In shape C the log is the staging table: its rows are
+applied to the table by row id, so that volatile expressions are evaluated once.
 
-In bulk it takes two thirds of the time of shape A, which must return every row of the table's INSERT
-and hash its key on the way. It is for a SELECT over one base table that has nothing volatile in it, so
-that both runs give the same rows; the row counts must agree.
-
-Shapes B and C: the log is written first, from a SELECT that works out the old and new rows.
-
-In shape B the user's own statement then runs as it is, and its row count must be the log's. It is
-for what is surely deterministic, so that both see the same values. In shape C the log is the
-staging table: what it holds is applied to the table by row id, so that what is volatile is
-evaluated once.
+An INSERT ... SELECT that can run twice takes shape B: a SELECT over one base table that has nothing
+volatile in it, so that both runs give the same rows. In bulk this takes two thirds of the time of shape A,
+which must return every row of the table's INSERT and hash its key on the way.
 
 An update that changes a column of `split_on` is logged as a delete and an insert. All deletes of a
 statement come first, then updates, then inserts: no other order folds a swap of two keys.
@@ -71,6 +69,12 @@ from .plan import (
     Verb,
 )
 
+_SOURCE = f"{RESERVED_PREFIX}_q"
+_ROWS = f"{RESERVED_PREFIX}_w"
+_PLACE = f"{RESERVED_PREFIX}_place"
+_TARGET = f"{RESERVED_PREFIX}_target"
+_Stated = tuple[list[str], list[str], str, str]
+
 
 def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
     """Plan an INSERT without DO UPDATE, or a DELETE.
@@ -105,10 +109,6 @@ def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
     return Plan(
         Shape.VERBATIM, text, False, entries, one_row, gives_rows=True, inserts=inserts, deletes=not inserts
     )
-
-
-_SOURCE = f"{RESERVED_PREFIX}_q"
-_ROWS = f"{RESERVED_PREFIX}_w"
 
 
 def given_places(dml: Dml, shape: TableShape) -> tuple[int, ...]:
@@ -148,10 +148,6 @@ def plan_repeatable(dml: Dml, table: CapturedTable) -> Plan:
         verbatim=dml.text,
         inserts=True,
     )
-
-
-_PLACE = f"{RESERVED_PREFIX}_place"
-_TARGET = f"{RESERVED_PREFIX}_target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +258,6 @@ class _Parts:
         places, proposed = [self.shape.place(key) for key in self.keys], self.proposed
         names = self.shape.stored
         return " AND ".join(f"{relation}.{ident(names[i].name)}={proposed[i]}" for i in places)
-
-
-_Stated = tuple[list[str], list[str], str, str]
 
 
 def _renamed(parts: _Parts) -> _Stated:

@@ -177,18 +177,18 @@ class Captured:
 
     @property
     def ours(self) -> bool:
-        """Whether it is a table of ours: what is left of one that was dropped, or the first of a stream over
+        """True if it is a table of ours: what is left of one that was dropped, or the first of a stream over
         all tables of a schema. It never has rows."""
         return self.shape.schema == SCHEMA
 
     @property
     def was_dropped(self) -> bool:
-        """Whether it is what is left of a dropped table: its log."""
+        """True if it is what is left of a dropped table: its log."""
         return self.ours and self.version > 1
 
     @property
     def may_go(self) -> bool:
-        """Whether its streams go on without it: each is over all tables of its schema."""
+        """True if its streams go on without it: each is over all tables of its schema."""
         return all(stream.of_schema is not None for stream in self.streams)
 
     @property

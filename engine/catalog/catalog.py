@@ -74,7 +74,7 @@ class Catalog:
         return tuple(stream for stream in found if key_of(stream.of_schema or "") == key_of(schema))
 
     def is_aside(self, key: tuple[str, ...]) -> bool:
-        """Whether a table without a stream has had to leave the streams over all of its schema to another."""
+        """True if a table without a stream has had to leave the streams over all of its schema to another."""
         return key in self.aside and key not in self.tables and bool(self.over_schema(key[0]))
 
     def refuse_triggered(self, key: tuple[str, ...], captured: Collection[tuple[str, ...]]) -> None:

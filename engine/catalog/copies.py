@@ -102,11 +102,11 @@ class Copy:
         return span[1] - max(lsn, span[0] - 1)
 
     def has(self, lsn: int) -> bool:
-        """Whether an LSN is a place within it: its beginning, or one of those that were reserved."""
+        """True if an LSN is a place within it: its beginning, or one of those that were reserved."""
         return self.base_lsn <= lsn <= self.last_lsn
 
     def withholds(self, partition: int, lsn: int, after: int) -> bool:
-        """Whether an LSN is one of its own that a reader who goes on behind `after` does not come by any
+        """True if an LSN is one of its own that a reader who goes on behind `after` does not come by any
         more: SEEK has taken the partition elsewhere."""
         return self.first_lsn <= lsn <= self.last_lsn and not self.left(partition, after)
 

@@ -167,7 +167,7 @@ def _is_zoned(type_: Any) -> bool:
 
 
 def _has_offset(cursor: duckdb.DuckDBPyConnection, text: str, type_: Any) -> bool:
-    """Whether a text is the same value of this type in every zone."""
+    """True if a text is the same value of this type in every zone."""
     if type_["id"] not in ZONED_TYPES:
         return False
     plain = f"CAST({literal(text)} AS {type_['id']})"

@@ -119,7 +119,7 @@ class Rights:
         return self.grants.get((user, item), frozenset())
 
     def has(self, user: str, privilege: str, item: Item) -> bool:
-        """Whether a user may do this with a relation, schema or the database: as owner, or by a grant."""
+        """True if a user may do this with a relation, schema or the database: as owner, or by a grant."""
         if self.owners.get(item) == user or privilege in self.privileges(user, item):
             return True
         if item.kind != RELATION or privilege not in INHERITED:
@@ -128,7 +128,7 @@ class Rights:
         return any(privilege in self.privileges(user, one) for one in above)
 
     def sees(self, user: str, item: Item) -> bool:
-        """Whether a user may know of a thing: it is his, or he has any right on it."""
+        """True if a user may know of a thing: it is his, or he has any right on it."""
         if self.owners.get(item) == user or self.privileges(user, item):
             return True
         if item.kind == RELATION:
@@ -139,7 +139,7 @@ class Rights:
         return False
 
     def _sees_inside(self, user: str, schema: str) -> bool:
-        """Whether a user has anything in a schema, or a right on all relations."""
+        """True if a user has anything in a schema, or a right on all relations."""
         if self.privileges(user, THE_DATABASE) & INHERITED:
             return True
         owned = any(owner == user and item.schema == schema for item, owner in self.owners.items())

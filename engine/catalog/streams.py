@@ -120,12 +120,12 @@ class Stream:
 
     @property
     def topic(self) -> bool:
-        """Whether it is a topic: fed by PUBLISH, on no table."""
+        """True if it is a topic: fed by PUBLISH, on no table."""
         return self.operations == PUBLISHED
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a stream over several tables as it is on one of them."""
+        """True if it is a stream over several tables as it is on one of them."""
         return self.several is not None and self.table_id != self.stream_id
 
     @property
@@ -134,7 +134,7 @@ class Stream:
         return (self.table_id,) if self.several is None or self.is_part else self.several
 
     def is_on(self, tables: Container[int]) -> bool:
-        """Whether one of these has a log of it."""
+        """True if one of these has a log of it."""
         if self.several is None:
             return self.table_id in tables
         return any(table_id in tables for table_id in self.tables)
@@ -164,7 +164,7 @@ class Stream:
 
     @property
     def shows_all(self) -> bool:
-        """Whether each row of the log is an event of the stream."""
+        """True if each row of the log is an event of the stream."""
         return self.topic or (self.filter is None and self.operations == frozenset(OPERATIONS))
 
 

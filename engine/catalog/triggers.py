@@ -43,7 +43,7 @@ class Target:
     name: str | None
 
     def may_be(self, key: TableKey) -> bool:
-        """Whether it may be this table."""
+        """True if it may be this table."""
         return self.name in (None, key[-1]) and self.schema in (None, key[0])
 
 
@@ -66,7 +66,7 @@ class Triggers:
     all: tuple[Trigger, ...] = ()
 
     def on(self, key: TableKey) -> bool:
-        """Whether writes of a table fire one."""
+        """True if writes of a table fire one."""
         return any(trigger.table == key for trigger in self.all)
 
     def fired_by(self, key: TableKey) -> Iterator[Trigger]:

@@ -1,22 +1,15 @@
-"""What a place where checkpoints are kept can do, and the rules that all of them follow.
+"""Checkpoint backends: the rules that every place for checkpoints follows, and the one in memory.
 
 - The newest `keep` of each stream are kept, by sequence.
-- A sequence that is saved again replaces what was there.
+- A sequence that is saved again replaces the older state.
 - A position never goes back unasked: a new sequence below the newest, and a state whose position or
-  offsets are behind those of the newest (or of what it replaces), are refused. Who asks for it
-  (`rewind=True`) goes back: what has a higher sequence is gone then.
-- What cannot be read is told to `report`, and passed over by `latest` and `all`; `load` of it is an error.
-  It takes a place among the newest `keep` as any other.
+  offsets are behind those of the newest (or of the one that it replaces), are refused. With `rewind=True`
+  they are saved, and states of higher sequences are removed.
+- A state that cannot be read is reported (`report`), and `latest` and `all` pass over it; `load` of it is an
+  error. It counts among the newest `keep` as any other.
 
-Source: docs/design/checkpoints.md, "Backends".
-
-The rules of `Backend` over any place that can list, read, put and remove: all that backends share.
-
-Source: docs/design/checkpoints.md, "Backends".
-
-Checkpoints in memory: for tests, and for jobs that may begin anew with the process.
-
-Source: docs/design/checkpoints.md, "In memory".
+The rules need a place that can list, read, put and remove (`CheckpointStore`); duckdb_backend.py and
+file_backend.py are the durable ones. Source: docs/design/checkpoints.md, "Backends".
 """
 
 from __future__ import annotations
@@ -27,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Protocol
 
 from ..errors import DataCorrupted, InvalidParameterValue, ProgramLimitExceeded, SerializationFailure
 from .state import CheckpointState, check_key
@@ -37,71 +29,22 @@ logger = logging.getLogger(__name__)
 # Several, so that damage to the newest costs one interval and not the job.
 KEEP = 10
 KEEP_MAX = 10_000
+# Streams of a MemoryBackend: with `keep` the bound of its memory. A process has some hundred consumers.
+STREAMS_MAX = 10_000
+# The list of states is read anew so often before savers count as too fast. Each time means that as many
+# states as are kept were saved while one reader listed and read.
+LOOKS_MAX = 1_000
 
 Report = Callable[[DataCorrupted], None]
 
 
-class Backend(Protocol):
-    """See the head of the file. Safe to use from several threads.
-
-    All raise InvalidParameterValue (22023) for a key that `check_key` refuses, and IoError (58030) where
-    the place itself fails.
-    """
-
-    def save(self, state: CheckpointState, *, rewind: bool = False) -> None:
-        """Keep a state; it is durable once this returns, where the backend is.
-
-        Raises:
-            InvalidParameterValue: 22023, it would go back and `rewind` is not said.
-        """
-
-    def load(self, stream: str, sequence: int) -> CheckpointState | None:
-        """One state; None where there is none.
-
-        Raises:
-            DataCorrupted: XX001, it is damaged.
-        """
-
-    def latest(self, stream: str) -> CheckpointState | None:
-        """The newest that is intact; None without any.
-
-        Raises:
-            SerializationFailure: 40001, savers let go of all that is listed, a thousand times over.
-        """
-
-    def list(self, stream: str) -> Sequence[int]:
-        """The sequences that are there, lowest first, damaged ones among them."""
-
-    def all(self, stream: str) -> Sequence[CheckpointState]:
-        """All that are intact, lowest sequence first.
-
-        Raises:
-            SerializationFailure: 40001, as of `latest`.
-        """
-
-    def streams(self) -> Sequence[str]:
-        """The keys of which there are checkpoints, in order."""
-
-    def count(self, stream: str | None = None) -> int:
-        """How many there are, of one stream or of all."""
-
-    def delete(self, stream: str, sequence: int) -> bool:
-        """Take one away; False where it was not there."""
-
-    def delete_before(self, stream: str, sequence: int) -> int:
-        """Take away those with a lower sequence; how many they were."""
-
-    def clear(self, stream: str) -> int:
-        """Take away all of a stream, so that it begins anew; how many they were."""
-
-
 def report_to_log(damage: DataCorrupted) -> None:
-    """Where damage is reported unless somebody else asks for it."""
+    """Log damage: the default of `report`."""
     logger.error("%s: %s", damage.message, damage.detail)
 
 
 def check_keep(keep: int) -> int:
-    """How many a backend keeps of each stream.
+    """The number of states that a backend keeps of each stream, checked.
 
     Raises:
         InvalidParameterValue: 22023.
@@ -143,20 +86,18 @@ def _back(state: CheckpointState, wrong: str) -> InvalidParameterValue:
     )
 
 
-# How often what is listed is looked at before savers are told to be too fast. Each time means that somebody
-# has saved as often as states are kept while one reader listed and read.
-LOOKS_MAX = 1_000
+class CheckpointStore(ABC):
+    """The states of a backend, as one call sees them. Keys are checked before they come here."""
 
-
-class CheckpointStore(Protocol):
-    """Where states are, as one call sees it. Keys are checked before they come here."""
-
+    @abstractmethod
     def streams(self) -> Sequence[str]:
         """The keys, in order."""
 
+    @abstractmethod
     def sequences(self, stream: str) -> Sequence[int]:
-        """What is there of a stream, lowest first; nothing of it is read."""
+        """The sequences of a stream that are there, lowest first; no state is read."""
 
+    @abstractmethod
     def read(self, stream: str, sequence: int) -> CheckpointState | None:
         """One state; None where it is not there.
 
@@ -164,19 +105,25 @@ class CheckpointStore(Protocol):
             DataCorrupted: XX001.
         """
 
+    @abstractmethod
     def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
         """Keep a state in the place of one of the same sequence, as one step; then take others away."""
 
+    @abstractmethod
     def remove(self, stream: str, sequences: Sequence[int]) -> int:
         """Take states away, in this order; how many were there."""
 
 
-class KeptBackend(ABC):
-    """See the head of the file, and `Backend`.
+class Backend(ABC):
+    """A place for checkpoints, by the rules at the head of the file. Safe to use from several threads.
+
+    All calls raise InvalidParameterValue for a key that `check_key` refuses, and IoError where the place
+    itself fails.
 
     Args:
         keep: how many of each stream.
-        report: told of each state that cannot be read, under the backend's lock: it must not call it.
+        report: called with each state that cannot be read, under the backend's lock: it must not call the
+            backend.
     """
 
     def __init__(self, keep: int = KEEP, report: Report = report_to_log) -> None:
@@ -192,15 +139,19 @@ class KeptBackend(ABC):
         """The place for a call that changes it; nobody else does meanwhile."""
 
     def save(self, state: CheckpointState, *, rewind: bool = False) -> None:
-        """Keep a state, and let go of the oldest beyond `keep`. Unasked, a position never goes back.
+        """Keep a state, and remove the oldest beyond `keep`.
 
-        With `rewind`, what has a higher sequence is taken away once the state is there, highest first.
+        The state is durable once this returns, where the backend is. With `rewind`, states of higher
+        sequences are removed once the state is there, highest first.
+
+        Raises:
+            InvalidParameterValue: it would go back, and not with `rewind`.
         """
         with self._writing() as place:
             self._save(place, state, rewind=rewind)
 
     def _save(self, place: CheckpointStore, state: CheckpointState, *, rewind: bool) -> bool:
-        """See `save`; whether it is the newest now."""
+        """See `save`; True if the state is the newest now."""
         stream, sequence = state.stream, state.sequence
         stored = place.sequences(stream)
         if not rewind:
@@ -213,13 +164,21 @@ class KeptBackend(ABC):
         return kept[-1] == sequence
 
     def load(self, stream: str, sequence: int) -> CheckpointState | None:
-        """One state; None where there is none."""
+        """One state; None where there is none.
+
+        Raises:
+            DataCorrupted: it is damaged.
+        """
         check_key(stream)
         with self._reading() as place:
             return place.read(stream, sequence) if sequence in self._kept(place, stream) else None
 
     def latest(self, stream: str) -> CheckpointState | None:
-        """The newest that is intact."""
+        """The newest that is intact; None without any.
+
+        Raises:
+            SerializationFailure: savers have removed all that was listed, a thousand times over.
+        """
         check_key(stream)
         with self._reading() as place:
             return next(iter(self._found(place, stream, lambda: place.sequences(stream), 1)), None)
@@ -231,7 +190,11 @@ class KeptBackend(ABC):
             return self._kept(place, stream)
 
     def all(self, stream: str) -> Sequence[CheckpointState]:
-        """All that are intact, lowest sequence first."""
+        """All that are intact, lowest sequence first.
+
+        Raises:
+            SerializationFailure: as of `latest`.
+        """
         check_key(stream)
         with self._reading() as place:
             return [*reversed(self._found(place, stream, lambda: self._kept(place, stream)))]
@@ -242,7 +205,7 @@ class KeptBackend(ABC):
             return place.streams()
 
     def count(self, stream: str | None = None) -> int:
-        """How many there are, of one stream or of all."""
+        """The number of checkpoints, of one stream or of all."""
         if stream is not None:
             check_key(stream)
         with self._reading() as place:
@@ -250,7 +213,7 @@ class KeptBackend(ABC):
             return sum(len(self._kept(place, one)) for one in streams)
 
     def delete(self, stream: str, sequence: int) -> bool:
-        """Take one away; False where it was not there."""
+        """Remove one; False where it was not there."""
         check_key(stream)
         with self._writing() as place:
             stored = place.sequences(stream)
@@ -261,11 +224,11 @@ class KeptBackend(ABC):
             return True
 
     def delete_before(self, stream: str, sequence: int) -> int:
-        """Take away those with a lower sequence; how many they were."""
+        """Remove those with a lower sequence; their number."""
         return self._remove(stream, sequence)
 
     def clear(self, stream: str) -> int:
-        """Take away all of a stream, so that it begins anew; how many they were."""
+        """Remove all of a stream, so that it begins anew; their number."""
         return self._remove(stream, None)
 
     def _remove(self, stream: str, before: int | None) -> int:
@@ -332,19 +295,15 @@ def check_place(state: CheckpointState, stream: str, sequence: int) -> Checkpoin
 
 
 def damaged_at(stream: str, sequence: int, damage: DataCorrupted) -> DataCorrupted:
-    """What is told of a damaged state, with its place."""
+    """The error of a damaged state, with its place."""
     return DataCorrupted(f'checkpoint {sequence} of "{stream}" is damaged', detail=damage.detail)
 
 
-# With `keep`, what bounds its memory: a process has some hundred consumers.
-STREAMS_MAX = 10_000
+class MemoryBackend(Backend):
+    """Checkpoints in memory, for tests and for jobs that may begin anew with the process; none is durable.
 
-
-class MemoryBackend(KeptBackend):
-    """See the head of the file, and `Backend`. Nothing of it is durable.
-
-    Further errors of `save`:
-        ProgramLimitExceeded: 54000, there are `STREAMS_MAX` streams already.
+    `save` raises ProgramLimitExceeded for one more than `STREAMS_MAX` streams. Source:
+    docs/design/checkpoints.md, "In memory".
     """
 
     def __init__(self, *, keep: int = KEEP, report: Report = report_to_log) -> None:
@@ -360,7 +319,7 @@ class MemoryBackend(KeptBackend):
     _writing = _reading
 
 
-class _States:
+class _States(CheckpointStore):
     """Stream -> sequence -> state."""
 
     def __init__(self, by_stream: dict[str, dict[int, CheckpointState]]) -> None:

@@ -1,23 +1,20 @@
-"""Checkpoints in the database itself: table `ducktail.checkpoint_states`, the default.
+"""Checkpoints in the database itself: table `ducktail.checkpoint_states`, the default backend.
 
-A row has the state's binary form, and beside it what is told to people. Rows belong to a scope: a stream of
-the database, under its number, so that RENAME keeps them, DROP takes them along in its own transaction, and a
-stream that is made again under the same name does not find them; with a group's number they go with the
-group as well. Scope 0 is of nothing in the database: for jobs on other sources.
+A row has the state's binary form, and beside it columns for people to read. Rows belong to a scope: a
+stream of the database, under its number, so that RENAME keeps them, DROP removes them in its own
+transaction, and a stream that is made again under the same name does not find them; with a group's number
+they go with the group as well. Scope 0 is of nothing in the database: for jobs on other sources.
 
-Outside a transaction each call is one of its own on a cursor of the engine's, and durable once it returns.
-`within` binds it to a transaction that is under way: what it saves and takes away is then part of that.
+Outside a transaction each call is a transaction of its own on a cursor of the engine's, and durable once it
+returns. `within` binds the backend to a transaction that is open: its saves and removals are then part of
+that.
 
-Source: docs/design/checkpoints.md, "In DuckDB".
-
-What the newest checkpoint of each key in a database is, as its process knows from having saved it.
-
-A process opens a database alone, and whoever saves in it outside a transaction of his own holds `mutex`. So
-what was saved last need not be read again to see that the next one goes forward, and that one can be a single
-INSERT. What is not certain is not known: a key that a transaction of its own has touched is never known again
-(it may be rolled back, and is not committed under the mutex), and what takes checkpoints away forgets all.
-
-Source: docs/design/checkpoints.md, "In DuckDB".
+`Saved` knows the newest checkpoint of each key that this process has saved. A process opens a database
+alone, and a save outside a user's transaction holds `mutex`. So the last state need not be read again to
+check that the next one goes forward, and that save can be a single INSERT. Uncertain knowledge is dropped:
+a key that a user's transaction has touched is never known again (the transaction may be rolled back, and
+does not commit under the mutex), and a removal of checkpoints forgets all keys. Source:
+docs/design/checkpoints.md, "In DuckDB".
 """
 
 from __future__ import annotations
@@ -38,8 +35,8 @@ from ..quoting import literal
 from ..schema import CHECKPOINT_SLOTS, SCHEMA
 from .backend import (
     KEEP,
+    Backend,
     CheckpointStore,
-    KeptBackend,
     Report,
     check_forward,
     check_place,
@@ -52,6 +49,13 @@ from .state import CheckpointState, check_key
 TABLE = f"{SCHEMA}.checkpoint_states"
 
 Cursors = Callable[[], duckdb.DuckDBPyConnection]
+# Stream's number, group's number, key.
+Key = tuple[int, int, str]
+# So many rows may stand beyond those that are kept until a save takes them all away.
+UNPRUNED_MAX = 16
+# Larger ones are read again, and what is too old goes with each save: neither memory nor the file grows.
+KNOWN_BYTES_MAX = 32 << 10
+KNOWN_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Scope:
         return f"stream_id = {self.stream_id} AND group_id = {self.group_id}"
 
 
-class DuckdbBackend(KeptBackend):
+class DuckdbBackend(Backend):
     """See the head of the file, and `Backend`.
 
     Args:
@@ -218,7 +222,7 @@ def slot_of(key: Key) -> int:
     return zlib.crc32(repr(key).encode()) % CHECKPOINT_SLOTS
 
 
-class _Rows:
+class _Rows(CheckpointStore):
     """A scope's rows, as a cursor sees them."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, scope: Scope) -> None:
@@ -277,15 +281,6 @@ class _Rows:
 
     def _of(self, stream: str) -> str:
         return f"{self._scope.sql} AND key = {literal(stream)}"
-
-
-# Stream's number, group's number, key.
-Key = tuple[int, int, str]
-# So many rows may stand beyond those that are kept until a save takes them all away.
-UNPRUNED_MAX = 16
-# Larger ones are read again, and what is too old goes with each save: neither memory nor the file grows.
-KNOWN_BYTES_MAX = 32 << 10
-KNOWN_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)

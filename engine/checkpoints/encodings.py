@@ -1,4 +1,6 @@
-"""A checkpoint state as bytes: versioned, with a digest over every byte.
+"""The two encodings of a checkpoint state: binary, for a database, and JSON, for files that people read.
+
+The binary form is versioned, with a digest over every byte:
 
     offset  size  field
     0       4     "DTCK"
@@ -8,12 +10,12 @@
     12      16    BLAKE2b-128 of all other bytes
     28            body: the fields of the state one behind the other
 
-Integers are little-endian. docs/design/checkpoints.md has the table of the body. One state has one form:
-names are in order, and a reader refuses any other. The length is held against what is there before anything
-is read, and every count and length of the body against what is left of it, so nothing is allocated that is
-not there.
+Integers are little-endian; docs/design/checkpoints.md has the table of the body. One state has one form:
+names are in order, and a reader refuses any other. The length is checked against the bytes before anything
+is read, and every count and length of the body against the bytes that are left, so nothing is allocated
+that is not there.
 
-A checkpoint state as a file that people can read: JSON whose second line is the checksum of what follows.
+The second line of a JSON file is the checksum of the lines behind it:
 
     {
       "checksum": "32 hexadecimal digits, BLAKE2b-128 of every byte behind this line",
@@ -21,8 +23,8 @@ A checkpoint state as a file that people can read: JSON whose second line is the
       "stream": "orders", ...
     }
 
-Operator states are in base64, times in UTC. A file that was edited by hand is damaged: its checksum says so.
-docs/design/checkpoints.md has the fields.
+Operator states are in base64, times in UTC. A file that was edited by hand is damaged: its checksum says
+so. docs/design/checkpoints.md has the fields.
 """
 
 from __future__ import annotations
@@ -51,6 +53,24 @@ FORM_BYTES_MAX = STATE_BYTES_MAX + (32 << 20)
 
 _U8, _U32, _U64, _I64 = struct.Struct("<B"), struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<q")
 Value = TypeVar("Value")
+FORMAT = 1
+# Base64 has four bytes for three, and JSON up to six for one of a name or a note.
+FILE_BYTES_MAX = 2 * FORM_BYTES_MAX
+_HEAD = re.compile(rb'\{\n  "checksum": "([0-9a-f]{32})",\n')
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELDS = (
+    "format",
+    "stream",
+    "sequence",
+    "created_at",
+    "position",
+    "watermark_ns",
+    "event_count",
+    "source_offsets",
+    "metadata",
+    "operator_states",
+)
+_POSITION_FIELDS = ("source", "type", "text", "at", "transaction_id", "metadata")
 
 
 def to_bytes(state: CheckpointState) -> bytes:
@@ -234,26 +254,6 @@ def _read_checkpoint(reader: _StateReader) -> Checkpoint | None:
     if str(position) != text:
         raise damaged("A position in it is not written as positions are.")
     return Checkpoint(source_type, position, at_us, transaction_id, reader.named(reader.text))
-
-
-FORMAT = 1
-# Base64 has four bytes for three, and JSON up to six for one of a name or a note.
-FILE_BYTES_MAX = 2 * FORM_BYTES_MAX
-_HEAD = re.compile(rb'\{\n  "checksum": "([0-9a-f]{32})",\n')
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIELDS = (
-    "format",
-    "stream",
-    "sequence",
-    "created_at",
-    "position",
-    "watermark_ns",
-    "event_count",
-    "source_offsets",
-    "metadata",
-    "operator_states",
-)
-_POSITION_FIELDS = ("source", "type", "text", "at", "transaction_id", "metadata")
 
 
 def to_json(state: CheckpointState) -> bytes:

@@ -1,18 +1,14 @@
-"""Checkpoints as files: `ROOT/KEY/SEQUENCE.json`, one a state, which people can read.
+"""Checkpoints as files: `ROOT/KEY/SEQUENCE.json`, one for each state, which people can read.
 
 A state is written under a temporary name, synced, renamed, and its directory synced: at any instant, a
-power cut included, a name is of a whole state or is not there. What a killed process has left under a
-temporary name is taken away by the next save of that key. Files are taken away one by one, and the directory
-is synced behind them.
+power failure included, a name is of a whole state or is not there. The next save of a key removes files
+that a killed process has left under temporary names. Files are removed one by one, and then the directory
+is synced.
 
-One writer at a time: `ROOT/.lock` is locked (flock) while a call changes something, so several processes may
-share a directory on one machine. Readers take no lock, and list again what goes while they read.
-
-Source: docs/design/checkpoints.md, "In files".
-
-What is done to files and directories for checkpoints, one system call or so each.
-
-Whoever wants to know what happens where one of them is the last gives another `Disk`.
+One writer at a time: `ROOT/.lock` is locked (flock) during a call that changes something, so several
+processes may share a directory on one machine. Readers take no lock, and list again where files go while
+they read. All operations on files go through `Disk`, so that a test can stop at each of them. Source:
+docs/design/checkpoints.md, "In files".
 """
 
 from __future__ import annotations
@@ -26,10 +22,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 from ..errors import DataCorrupted, DucktailError, IoError
-from .backend import KEEP, CheckpointStore, KeptBackend, Report, check_place, damaged_at, report_to_log
+from .backend import KEEP, Backend, CheckpointStore, Report, check_place, damaged_at, report_to_log
 from .encodings import FILE_BYTES_MAX, damaged, from_json, to_json
 from .state import INT64_MAX, CheckpointState, check_key
 
@@ -43,7 +38,7 @@ _RUN_OUT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _LEFT = re.compile(_NAME.pattern + re.escape(TEMPORARY))
 
 
-class FileBackend(KeptBackend):
+class FileBackend(Backend):
     """See the head of the file, and `Backend`.
 
     Args:
@@ -67,18 +62,18 @@ class FileBackend(KeptBackend):
         super().__init__(keep, report)
         self._root = Path(root).absolute()
         self._mutex = threading.Lock()
-        self._files = _Files(self._root, disk or SystemDisk(), fsync)
-        with _told(self._root):
+        self._files = _Files(self._root, disk or Disk(), fsync)
+        with _translated(self._root):
             self._files.make(self._root)
 
     @contextmanager
     def _reading(self) -> Iterator[CheckpointStore]:
-        with _told(self._root):
+        with _translated(self._root):
             yield self._files
 
     @contextmanager
     def _writing(self) -> Iterator[CheckpointStore]:
-        with _told(self._root), self._mutex:
+        with _translated(self._root), self._mutex:
             descriptor = os.open(self._root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -88,15 +83,15 @@ class FileBackend(KeptBackend):
 
 
 @contextmanager
-def _told(root: Path) -> Iterator[None]:
-    """An I/O error becomes ours."""
+def _translated(root: Path) -> Iterator[None]:
+    """Raise IoError for an error of the operating system."""
     try:
         yield
     except OSError as error:
         raise IoError(f'checkpoints in directory "{root}" cannot be reached', detail=f"{error}.") from error
 
 
-class _Files:
+class _Files(CheckpointStore):
     """The directory, without its lock."""
 
     def __init__(self, root: Path, disk: Disk, fsync: bool) -> None:
@@ -183,36 +178,8 @@ def _is_key(name: str) -> bool:
     return True
 
 
-class Disk(Protocol):
-    """The steps. All raise OSError."""
-
-    def make_directory(self, path: Path) -> None:
-        """Make a directory; nothing where it is there."""
-
-    def names(self, path: Path) -> list[str]:
-        """What is in a directory; nothing where it is not there."""
-
-    def read(self, path: Path, bytes_max: int) -> bytes | None:
-        """A file's bytes, one more than `bytes_max` where it is longer; None where it is not there."""
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Make a new file; it is not synced."""
-
-    def sync(self, path: Path) -> None:
-        """Bring a file's bytes to the disk."""
-
-    def rename(self, path: Path, target: Path) -> None:
-        """Give a file another name, in the place of what has it."""
-
-    def remove(self, path: Path) -> bool:
-        """Take a file away; False where it is not there."""
-
-    def sync_directory(self, path: Path) -> None:
-        """Bring a directory's names to the disk."""
-
-
-class SystemDisk:
-    """The machine's own."""
+class Disk:
+    """The operations on files and directories, about one system call each; a test replaces them."""
 
     def make_directory(self, path: Path) -> None:
         """Make a directory, for this user alone."""

@@ -16,12 +16,11 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ..errors import InvalidParameterValue
-from .positions import UINT32_MAX, UINT64_MAX, Position, Reader, is_whole, order_of
+from .positions import BLANKS, UINT32_MAX, UINT64_MAX, Position, Reader, is_whole, order_of
 
 # MySQL's GNO_END.
 NUMBER_MAX = (1 << 63) - 2
 TAG_CHARS_MAX = 32
-_BLANK = " \t\r\n"
 _TAG_FIRST = string.ascii_letters + "_"
 _TAG = _TAG_FIRST + string.digits
 _UUID_PARTS = (8, 4, 4, 4, 12)
@@ -63,13 +62,13 @@ class MysqlGtids(Position):
         reader = Reader("MySQL GTID set", text)
         found: dict[Source, list[Interval]] = {}
         uuid = tag = ""
-        reader.skip(_BLANK)
+        reader.skip(BLANKS)
         while not reader.ended:
             if uuid and _is_interval(reader):
                 found[uuid, tag].append(_interval(reader))
             else:
                 uuid, tag = _uuid(reader), ""
-                reader.skip(_BLANK)
+                reader.skip(BLANKS)
                 reader.expect(":")
                 tag = _tagged(reader, found, uuid, tag)
             while reader.take(":"):
@@ -89,7 +88,7 @@ class MysqlGtids(Position):
         return hash(tuple(self.intervals.items()))
 
     def __contains__(self, other: object) -> bool:
-        """Whether all of another set are in this one."""
+        """True if all of another set are in this one."""
         if not isinstance(other, MysqlGtids):
             return False
         mine = self.intervals
@@ -101,16 +100,16 @@ class MysqlGtids(Position):
 
 
 def _another(reader: Reader, expected: str) -> bool:
-    """Whether the text goes on with a comma and another member.
+    """True if the text goes on with a comma and another member.
 
     Args:
         expected: what is told where nothing follows the comma.
     """
-    reader.skip(_BLANK)
+    reader.skip(BLANKS)
     if reader.ended:
         return False
     reader.expect(",")
-    reader.skip(_BLANK)
+    reader.skip(BLANKS)
     if reader.ended:
         raise reader.wrong(expected)
     return True
@@ -130,7 +129,7 @@ def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def _within(inner: tuple[Interval, ...], outer: tuple[Interval, ...]) -> bool:
-    """Whether each of some joined intervals lies in one of others, which are in order as well."""
+    """True if each of some joined intervals lies in one of others, which are in order as well."""
     place = 0
     for first, last in inner:
         while place < len(outer) and outer[place][1] < first:
@@ -153,7 +152,7 @@ def _uuid(reader: Reader) -> str:
 
 
 def _is_interval(reader: Reader) -> bool:
-    """Whether digits come that are no uuid: its first part has 8 digits and a dash, then 4 and a dash."""
+    """True if digits come that are no uuid: its first part has 8 digits and a dash, then 4 and a dash."""
     text, at = reader.text, reader.at
     end = at
     while end < len(text) and text[end] in string.digits:
@@ -166,27 +165,27 @@ def _is_interval(reader: Reader) -> bool:
 
 def _tagged(reader: Reader, found: dict[Source, list[Interval]], uuid: str, tag: str) -> str:
     """What stands between two colons: a tag, for what comes behind it, or an interval."""
-    reader.skip(_BLANK)
+    reader.skip(BLANKS)
     if reader.peek() and reader.peek() in _TAG_FIRST:
         begin = reader.at
         tag = reader.run(_TAG).lower()
         if len(tag) > TAG_CHARS_MAX:
             raise reader.wrong(f"a tag has at most {TAG_CHARS_MAX} characters", begin + TAG_CHARS_MAX)
-        reader.skip(_BLANK)
+        reader.skip(BLANKS)
         reader.expect(":")
-        reader.skip(_BLANK)
+        reader.skip(BLANKS)
     found.setdefault((uuid, tag), []).append(_interval(reader))
-    reader.skip(_BLANK)
+    reader.skip(BLANKS)
     return tag
 
 
 def _interval(reader: Reader) -> Interval:
     begin = reader.at
     first = reader.number("a transaction's number", 1, NUMBER_MAX)
-    reader.skip(_BLANK)
+    reader.skip(BLANKS)
     if not reader.take("-"):
         return first, first
-    reader.skip(_BLANK)
+    reader.skip(BLANKS)
     last = reader.number("a transaction's number", 1, NUMBER_MAX)
     if last < first:
         raise reader.wrong(f"the interval ends at {last}, before it begins", begin)
@@ -223,7 +222,7 @@ class MariadbGtids(Position):
         """Read `domain-server-number`, several with commas between them; no text is no domain."""
         reader = Reader("MariaDB GTID list", text)
         domains: dict[int, tuple[int, int]] = {}
-        reader.skip(_BLANK)
+        reader.skip(BLANKS)
         while not reader.ended:
             begin = reader.at
             domain = reader.number("a domain", 0, UINT32_MAX)

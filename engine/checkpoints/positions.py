@@ -1,19 +1,14 @@
-"""A position: how far a source was read, typed, as text, and in an order where its type has one.
+"""Positions: typed places up to which a source was read, as text, and in an order where the type has one.
 
-A position of several counters at once (a set of GTIDs, an LSN for each partition) has a partial order:
-one is before another where nothing in it is behind. Two that are each ahead somewhere have no order:
-`compare` answers None, and <, <=, > and >= are all false, as they are for Python's sets. Positions of two
-types cannot be compared (TypeError).
+A position of several counters at once (a set of GTIDs, an LSN for each partition) has a partial order: one
+is before another where nothing in it is behind. Two that are each ahead somewhere have no order: `compare`
+answers None, and <, <=, > and >= are all false, as they are for Python's sets. Positions of two types
+cannot be compared (TypeError).
 
-Source: docs/design/checkpoints.md, "Positions".
-
-A place in a binary log of MySQL or MariaDB: `mysql-bin.000003:12345`.
-
-Source: MySQL Reference Manual, "The Binary Log".
-
-Positions that are log sequence numbers: PostgreSQL's, and ducktail's own, one for each partition.
-
-Source: PostgreSQL, "pg_lsn Type"; docs/sql.md, "Committing".
+The types here are a place in a binary log of MySQL or MariaDB (`mysql-bin.000003:12345`), PostgreSQL's log
+sequence number, and ducktail's LSN for each partition. gtid.py has sets of GTIDs, kinds.py the types by
+name. Source: docs/design/checkpoints.md, "Positions"; MySQL Reference Manual, "The Binary Log"; PostgreSQL,
+"pg_lsn Type"; docs/sql.md, "Committing".
 """
 
 from __future__ import annotations
@@ -33,6 +28,18 @@ UINT32_MAX = (1 << 32) - 1
 UINT64_MAX = (1 << 64) - 1
 # A set of GTIDs of a server with thousands of gaps; a map of 1,024 partitions has some 30 KB.
 POSITION_CHARS_MAX = 1 << 20
+# The longest name of a file on the systems that these servers run on.
+FILE_CHARS_MAX = 255
+# The server counts up to 2^31 - 1 and stops.
+FILE_NUMBER_MAX = (1 << 31) - 1
+_DIGITS_MIN = 6
+LSN_MAX = (1 << 63) - 1
+# Nine digits are more partitions than any stream has, and never a number that overflows.
+PARTITION_MAX = 10**9 - 1
+BLANKS = " \t\r\n"
+_MEMBER = r'[ \t\r\n]*"([0-9]{1,9})"[ \t\r\n]*:[ \t\r\n]*(0|[1-9][0-9]{0,18})[ \t\r\n]*'
+_MEMBERS = re.compile(_MEMBER)
+_WHOLE = re.compile(rf"[ \t\r\n]*\{{(?:{_MEMBER}(?:,{_MEMBER})*)\}}[ \t\r\n]*")
 
 
 class Position(ABC):
@@ -80,7 +87,7 @@ class Position(ABC):
 
 
 def is_whole(value: object, least: int, most: int) -> bool:
-    """Whether a value is a whole number in a range; True and 1.0 are none, as their texts are others."""
+    """True if a value is a whole number in a range; True and 1.0 are none, as their texts are others."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
@@ -114,7 +121,7 @@ class Reader:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         return self.at >= len(self.text)
 
     def peek(self) -> str:
@@ -128,7 +135,7 @@ class Reader:
         self.at = found.end()
 
     def take(self, character: str) -> bool:
-        """Whether this character comes next; it is passed over then."""
+        """True if this character comes next; it is passed over then."""
         if self.peek() != character:
             return False
         self.at += 1
@@ -185,13 +192,6 @@ class Reader:
             detail=f"At character {place + 1}, {found}: {why}.",
             position=place + 1,
         )
-
-
-# The longest name of a file on the systems that these servers run on.
-FILE_CHARS_MAX = 255
-# The server counts up to 2^31 - 1 and stops.
-FILE_NUMBER_MAX = (1 << 31) - 1
-_DIGITS_MIN = 6
 
 
 @dataclass(frozen=True, slots=True, order=False)
@@ -257,15 +257,6 @@ class BinlogPosition(Position):
 
 def _unfit(text: str) -> bool:
     return any(character in ":/\\" or not character.isprintable() for character in text)
-
-
-LSN_MAX = (1 << 63) - 1
-# Nine digits are more partitions than any stream has, and never a number that overflows.
-PARTITION_MAX = 10**9 - 1
-_BLANK = " \t\r\n"
-_MEMBER = r'[ \t\r\n]*"([0-9]{1,9})"[ \t\r\n]*:[ \t\r\n]*(0|[1-9][0-9]{0,18})[ \t\r\n]*'
-_MEMBERS = re.compile(_MEMBER)
-_WHOLE = re.compile(rf"[ \t\r\n]*\{{(?:{_MEMBER}(?:,{_MEMBER})*)\}}[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True, order=False)
@@ -345,28 +336,28 @@ class PartitionLsns(Position):
             if len(found) == len(pairs) and max(found.values()) <= LSN_MAX:
                 return cls(found)
         lsns: dict[int, int] = {}
-        reader.skip(_BLANK)
+        reader.skip(BLANKS)
         reader.expect("{")
-        reader.skip(_BLANK)
+        reader.skip(BLANKS)
         while not reader.take("}"):
             if lsns:
                 reader.expect(",")
-                reader.skip(_BLANK)
+                reader.skip(BLANKS)
             begin = reader.at
             reader.expect('"')
             partition = reader.number("a partition's number", 0, PARTITION_MAX)
             reader.expect('"')
             if partition in lsns:
                 raise reader.wrong(f"partition {partition} stands there twice", begin)
-            reader.skip(_BLANK)
+            reader.skip(BLANKS)
             reader.expect(":")
-            reader.skip(_BLANK)
+            reader.skip(BLANKS)
             begin = reader.at
             lsns[partition] = reader.number("an LSN", 0, LSN_MAX)
             if reader.at - begin > 1 and text[begin] == "0":
                 raise reader.wrong("a number does not begin with 0", begin)
-            reader.skip(_BLANK)
-        reader.skip(_BLANK)
+            reader.skip(BLANKS)
+        reader.skip(BLANKS)
         reader.end()
         return cls(lsns)
 

@@ -1,14 +1,8 @@
-"""The state of a job on a stream at one moment, from which it goes on.
+"""The state of a job on a stream at one moment, from which it resumes, and its bounds.
 
-Source: docs/design/checkpoints.md.
-
-What a checkpoint may hold at the most, and how its names and texts are checked.
-
+A `Checkpoint` says how far a source was read, when, and in which of its transactions. A `CheckpointState`
+is all that a job resumes from. Both are checked when they are built: names, texts and sizes have bounds.
 Source: docs/design/checkpoints.md, "Bounds".
-
-A checkpoint: how far a source was read, when, and in which of its transactions.
-
-Source: docs/design/checkpoints.md.
 """
 
 from __future__ import annotations
@@ -21,9 +15,38 @@ from typing import TypeVar
 from ..errors import InvalidParameterValue, ProgramLimitExceeded
 from .gtid import MariadbGtids, MysqlGtids
 from .kinds import CustomPosition
-from .positions import POSITION_CHARS_MAX, BinlogPosition, PartitionLsns, Position, PostgresLsn
+from .positions import (
+    POSITION_CHARS_MAX,
+    UINT64_MAX,
+    BinlogPosition,
+    PartitionLsns,
+    Position,
+    PostgresLsn,
+)
 
 Value = TypeVar("Value")
+INT64_MAX = (1 << 63) - 1
+INT64_MIN = -(1 << 63)
+# The end of the year 9999: later times are none to DuckDB and to Python.
+TIME_US_MAX = 253_402_300_799_999_999
+# A key is the name of a directory, which has at most 255 bytes on the systems that we know.
+KEY_BYTES_MAX = 200
+# Names of operators, offsets and metadata are shown to people.
+NAME_BYTES_MAX = 1000
+# A value of metadata is a note, not a place for data: operator states are.
+VALUE_BYTES_MAX = 64 << 10
+# A stream has at most 1,024 partitions; a job of several sources some thousands of offsets.
+NAMES_MAX = 10_000
+# A state is written whole and held in memory twice while it is.
+STATE_BYTES_MAX = 64 << 20
+# Source type -> the types of position that it has.
+SOURCES: dict[str, tuple[type[Position], ...]] = {
+    "ducktail": (PartitionLsns,),
+    "postgresql": (PostgresLsn,),
+    "mysql": (BinlogPosition, MysqlGtids),
+    "mariadb": (BinlogPosition, MariadbGtids),
+    "custom": (CustomPosition,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +130,6 @@ def _ordered(found: Mapping[str, Value]) -> Mapping[str, Value]:
     return MappingProxyType({name: found[name] for name in sorted(found)})
 
 
-INT64_MAX = (1 << 63) - 1
-INT64_MIN = -(1 << 63)
-UINT64_MAX = (1 << 64) - 1
-# The end of the year 9999: later times are none to DuckDB and to Python.
-TIME_US_MAX = 253_402_300_799_999_999
-# A key is the name of a directory, which has at most 255 bytes on the systems that we know.
-KEY_BYTES_MAX = 200
-# Names of operators, offsets and metadata are shown to people.
-NAME_BYTES_MAX = 1000
-# A value of metadata is a note, not a place for data: operator states are.
-VALUE_BYTES_MAX = 64 << 10
-# A stream has at most 1,024 partitions; a job of several sources some thousands of offsets.
-NAMES_MAX = 10_000
-# A state is written whole and held in memory twice while it is.
-STATE_BYTES_MAX = 64 << 20
-
-
 def check_key(key: str) -> str:
     """A stream's or consumer's key, under which checkpoints are kept: it may be a directory's name.
 
@@ -199,16 +205,6 @@ def metadata_of(found: Mapping[str, str]) -> Mapping[str, str]:
     for value in found.values():
         check_text("a value in metadata", value, VALUE_BYTES_MAX)
     return MappingProxyType({name: found[name] for name in sorted(found)})
-
-
-# Source type -> the types of position that it has.
-SOURCES: dict[str, tuple[type[Position], ...]] = {
-    "ducktail": (PartitionLsns,),
-    "postgresql": (PostgresLsn,),
-    "mysql": (BinlogPosition, MysqlGtids),
-    "mariadb": (BinlogPosition, MariadbGtids),
-    "custom": (CustomPosition,),
-}
 
 
 @dataclass(frozen=True, slots=True)

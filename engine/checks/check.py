@@ -1,26 +1,24 @@
-"""CHECK STREAM: a captured table held against what its log says of it.
+"""CHECK STREAM: a captured table compared with its log; and the check of tables at an opening.
 
-Three looks, all in one MVCC snapshot, so that writers go on meanwhile:
+CHECK STREAM makes three comparisons, all in one MVCC snapshot, so that writers go on meanwhile:
 
-1. Each key that has retained events of the stream: the row that its last event left against the table's.
-2. The table's row-hash sum and number of rows against those of the last commit (`row_sums.py`). What the
-   first look has found explains a part of a difference.
-3. Where a part is left: each event's old row against the row that the event of the key before it left. An
-   edit that a captured write has gone over since is found so, unless the log has been compacted there.
+1. Each key that has retained events of the stream: the row that its last event left with the table's.
+2. The table's row-hash sum and number of rows with those of the last commit (`row_sums.py`). The
+   differences of the first comparison explain a part of a difference here.
+3. Where a part is left unexplained: each event's old row with the row that the event of the key before it
+   left. This finds an edit that a captured write has overwritten since, unless the log has been compacted
+   there.
 
-What is left then is of rows without retained events: that some of them differ is known, and not which.
-Nothing of it tells a value from one that compares equal, nor an edit that was undone.
+A difference that is then left is of rows without retained events: some of them differ, and which is not
+known. No comparison tells a value from one that compares equal, nor an edit that was undone. Differences
+are kept with the sum, and every read of the table's streams fails with them until RESYNC has mended the
+table.
 
-What is found is kept with the sum, and every read of the table's streams says so until RESYNC has mended it.
-Source: docs/checks.md.
-
-What an opening sees of tables that were written past ducktail.
-
-It looks only where somebody may have written the file since ducktail closed it (`storage/opening.py`): at
-columns and key, the number of rows, and the row-hash sum. To count rows costs next to nothing; to sum them
-is to read them, and is done of so many as an opening has time for. A table that was dropped and made again
-is found by what it has, as any other edit is. Which rows differ is CHECK STREAM's to say.
-Source: docs/checks.md.
+An opening looks for tables that were written past ducktail, only where somebody may have written the file
+since ducktail closed it (`storage/opening.py`). It compares columns and key, the number of rows, and the
+row-hash sum. Counting rows costs next to nothing; summing reads them, and is done for as many as an opening
+has time for. A table that was dropped and made again is found by its contents, as any other edit is. Which
+rows differ is CHECK STREAM's to say. Source: docs/checks.md.
 """
 
 from __future__ import annotations
@@ -58,6 +56,13 @@ LAST = f"{RESERVED_PREFIX}_last"
 # A difference as a row of an answer.
 # Sort of a differing row -> what it is called.
 WORDS = {"u": "changed", "d": "missing", "i": "unexpected"}
+logger = logging.getLogger(__name__)
+# What one opening sums of tables and their logs, the smallest first: half a second or so where rows are
+# narrow, and one or two where they are wide.
+SUMMED_ROWS_MAX = 10_000_000
+SUMMED_BYTES_MAX = 2 << 30
+# What a value takes beside its text.
+_VALUE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class Look:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not self.counts
 
     @property
@@ -371,16 +376,6 @@ def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState
         detail=f"The table was written past ducktail: {differs}.",
         hint=hint,
     )
-
-
-logger = logging.getLogger(__name__)
-
-# What one opening sums of tables and their logs, the smallest first: half a second or so where rows are
-# narrow, and one or two where they are wide.
-SUMMED_ROWS_MAX = 10_000_000
-SUMMED_BYTES_MAX = 2 << 30
-# What a value takes beside its text.
-_VALUE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""The rows of a stream, a topic and their tables in our catalog, as SQL; numbers for them.
+"""SQL of the catalog's rows of streams, topics and their tables, and the transactions that write them.
 
-A definition is a numbered transaction without events, so that an opening notices when the log lacks it.
+Streams, tables, groups and bookmarks get numbers that are never used again. A definition is a numbered
+transaction without events, so that an opening notices where the log lacks it.
 """
 
 from __future__ import annotations

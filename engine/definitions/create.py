@@ -1,13 +1,11 @@
-"""Making a stream: DuckDB's rows first, then the catalog in memory.
+"""CREATE STREAM and CREATE TOPIC: DuckDB's rows first, then the catalog in memory.
 
-CREATE STREAM on a table without one must not lose what open transactions are writing there: it
-marks the table (new writers wait), waits for the writers it finds, takes the writer lock, and only
-then begins the transaction whose snapshot divides what is before the stream from what is in it.
-Source: docs/design/engine.md, "CREATE STREAM".
+CREATE STREAM on a table without one must not lose the rows that open transactions are writing there. It
+marks the table (new writers wait), waits for the writers it finds, takes the writer lock, and only then
+begins the transaction whose snapshot divides the rows before the stream from those in it.
 
-CREATE TOPIC: a log of its own, and the stream over it; its further life is a stream's (`definitions.py`).
-
-Nobody has written a topic that is not there, so nothing is waited for but the writer lock.
+CREATE TOPIC makes a log of its own and the stream over it. Nobody can have written to a topic that is not
+there, so it waits for the writer lock alone. Source: docs/design/engine.md, "CREATE STREAM".
 """
 
 from __future__ import annotations

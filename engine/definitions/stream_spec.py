@@ -1,13 +1,13 @@
-"""What CREATE STREAM asks for, and the stream that it describes on tables of given shapes.
+"""The options of CREATE STREAM, the stream that they describe on tables of given shapes, and free names.
 
-Names that a stream could have: tables, views, streams and topics of a schema share theirs.
+Tables, views, streams and topics of a schema share their names, and a stream takes those of its views as
+well.
 
-What streams over all tables of a schema need beside those on a list.
-
-Such a stream is one over several tables. The first of them is ours: it has no rows, and the columns that all
-others are partitioned by, so that the stream is over one where the schema has none. Which tables there are
-is seen under the writer lock; who makes, renames or drops one says so at the gate under `all_of` the schema,
-so that CREATE STREAM can wait for him. What comes later is in `schema_tables.py`.
+A stream over all tables of a schema is one over several tables. The first of them is ours: it has no rows,
+and the columns by which all others are partitioned, so that the stream has a table where the schema has
+none. The list of tables is read under the writer lock; transactions that make, rename or drop one are
+registered at the gate under `all_of` the schema, so that CREATE STREAM can wait for them. Tables that come
+later are the subject of table_changes/schema_tables.py.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ from ..partitioning import check_type
 from ..quoting import fold, folded_sql, ident, literal
 from ..schema import SCHEMA
 from ..transactions.transaction import TableKey
+
+# In place of a table's name, which is never empty: all tables of a schema.
+ALL = ""
+# The only column of the first table of a stream that is partitioned by each table's own key.
+NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +332,6 @@ def check_names(
             if name == stream.name
             else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
         )
-
-
-# In place of a table's name, which is never empty: all tables of a schema.
-ALL = ""
-# The only column of the first table of a stream that is partitioned by each table's own key.
-NOTHING = "nothing"
 
 
 def all_of(schema: str) -> TableKey:

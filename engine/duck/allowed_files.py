@@ -41,12 +41,12 @@ def file_functions() -> frozenset[str]:
 
 
 def is_allowed(path: str, directories: Sequence[str]) -> bool:
-    """Whether a file's name, its links and `..` resolved as the system does, leads under a directory."""
+    """True if a file's name, its links and `..` resolved as the system does, leads under a directory."""
     return any(Path(os.path.realpath(path)).is_relative_to(directory) for directory in directories)
 
 
 def is_reachable(name: str, directories: Sequence[str], database: str) -> bool:
-    """Whether SQL may name this file or pattern: all of it is allowed, and none of it is the database's.
+    """True if SQL may name this file or pattern: all of it is allowed, and none of it is the database's.
 
     Args:
         name: a file's name or DuckDB's pattern of names, as a statement gives it.
@@ -57,12 +57,12 @@ def is_reachable(name: str, directories: Sequence[str], database: str) -> bool:
 
 
 def looks_like_data(name: str) -> bool:
-    """Whether DuckDB would read a table of this name from a file."""
+    """True if DuckDB would read a table of this name from a file."""
     return _DATA.search(name) is not None
 
 
 def leads_to_own(name: str, database: str) -> bool:
-    """Whether a file's name, or a pattern of names, may lead to a file of the database.
+    """True if a file's name, or a pattern of names, may lead to a file of the database.
 
     By whatever way: `..`, a link to it, another name of the same file. A pattern may where such a file is
     anywhere below its first directory, or where it goes up again.

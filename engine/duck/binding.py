@@ -1,16 +1,14 @@
-"""What DuckDB's binder says of a text without running it: columns, parameters, whether it writes.
+"""Texts bound and parsed by DuckDB without running them: columns, parameters, whether a text writes.
 
-`_bind` of the DuckDB client answers all of it in a tenth of a millisecond, but is not public; where
-a client lacks it, PREPARE's public neighbours answer, slower. This file is the only place that
-knows. Binding fixes a transaction's MVCC snapshot, so it is done on a cursor of its own.
+`_bind` of the DuckDB client answers all of it in a tenth of a millisecond, but is not public; where a
+client lacks it, PREPARE's public neighbours answer, slower. This file is the only place that knows. Binding
+fixes a transaction's MVCC snapshot, so it is done on a cursor of its own.
 
-Texts that DuckDB parses once.
-
-Parsing takes a third of what a statement of one row takes (docs/design/engine.md, "Parsed once"). What is
-kept is the tree: names are bound and the plan is made at each run, with that run's parameters. A text
-that runs once is not kept, as many are told only once. A long text is not parsed apart from its run at all:
-the client's parser holds Python's lock, for 20,000 rows of VALUES for half a second, in which nothing else of
-the process goes on.
+`Parsed` keeps the trees of texts that run repeatedly: parsing takes a third of the time of a statement of
+one row (docs/design/engine.md, "Parsed once"). Names are bound and the plan is made at each run, with that
+run's parameters. A text that runs once is not kept, as many texts come only once. A long text is never
+parsed apart from its run: the client's parser holds Python's lock, for 20,000 rows of VALUES half a second,
+in which nothing else of the process goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
+
+# What the client calls a text that is run as several statements.
+SEVERAL = "multi"
+# Trees take up to 14 bytes a character.
+KEPT_CHARS_MAX = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,10 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
     )
 
 
-# What the client calls a text that is run as several statements.
-SEVERAL = "multi"
-
-
 def type_text(type_: object) -> str:
     """A DuckDB type's text; the type of a bare NULL or an untold parameter is VARCHAR."""
     text = str(type_)
     return "VARCHAR" if text in ('"NULL"', "NULL", "UNKNOWN", '"UNKNOWN"', "SQLNULL") else text
-
-
-# Trees take up to 14 bytes a character.
-KEPT_CHARS_MAX = 32 * 1024
 
 
 class Parsed:

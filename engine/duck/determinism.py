@@ -77,7 +77,7 @@ def built_in_functions() -> frozenset[str]:
 
 
 def is_constant(default: str) -> bool:
-    """Whether a column's default, in DuckDB's own words, is the same value wherever it is evaluated."""
+    """True if a column's default, in DuckDB's own words, is the same value wherever it is evaluated."""
     words = _STRING.sub("''", default)
     if _MOMENT.search(words) is not None:
         return False
@@ -93,7 +93,7 @@ def _constant_functions() -> frozenset[str]:
 
 
 def is_settled(calls: Collection[str], macros: NamesInUse) -> bool:
-    """Whether these give the same twice in one statement: aggregates over one snapshot do too."""
+    """True if these give the same twice in one statement: aggregates over one snapshot do too."""
     return is_deterministic(set(calls) - _aggregates(), macros)
 
 
@@ -115,14 +115,14 @@ def read_views(cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 def is_deterministic(calls: Collection[str], macros: NamesInUse) -> bool:
-    """Whether functions of these lower-case names give the same twice in a transaction."""
+    """True if functions of these lower-case names give the same twice in a transaction."""
     if not calls or not consistent_functions().issuperset(calls):
         return not calls
     return set(calls).isdisjoint(macros() if callable(macros) else macros)
 
 
 def goes_by_names(calls: Collection[str]) -> bool:
-    """Whether what calls these, of lower-case names, may depend on how its parts are called.
+    """True if what calls these, of lower-case names, may depend on how its parts are called.
 
     Whatever is not DuckDB's own may be a macro over what does.
     """
@@ -157,5 +157,5 @@ def calls_with(calls: Iterable[str], texts: Iterable[str], shape: TableShape) ->
 
 
 def compares_inexactly(column: Column) -> bool:
-    """Whether two values of the column can be equal without being the same."""
+    """True if two values of the column can be equal without being the same."""
     return _UNEQUAL_EQUALS.search(column.type) is not None

@@ -76,7 +76,7 @@ class Object:
 
     @property
     def temporary(self) -> bool:
-        """Whether it is its session's alone."""
+        """True if it is its session's alone."""
         return self.catalog == TEMPORARY
 
     @property
@@ -121,7 +121,7 @@ class Objects:
         return None if found is None else found.oid
 
     def has_schema(self, name: str) -> bool:
-        """Whether there is a schema of this name."""
+        """True if there is a schema of this name."""
         return fold(name) in self.schemas
 
     def relations_of(self, schema: str) -> Mapping[str, Object]:

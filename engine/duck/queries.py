@@ -1,16 +1,15 @@
-"""One row of one query, with nothing left open; the engine's small work while memory is short.
+"""Queries of the engine on DuckDB cursors: one row, one transaction, a result as Arrow.
 
-A DuckDB cursor with an unfinished result refuses other work, and in autocommit its transaction stays
-open: `fetchone` alone leaves it so. Everything that wants one row asks here.
+A DuckDB cursor with an unfinished result refuses other work, and in autocommit its transaction stays open:
+`fetchone` alone leaves it so. Queries for one row go through `ask`, which leaves nothing open.
+`in_one_transaction` runs several statements, all of them or none; `with_memory` repeats small work of the
+engine while memory is short.
 
-Several statements of the engine's own on one cursor, in one DuckDB transaction: all of them or none.
-
-The result of a statement as Arrow, without binding its text twice.
-
+`arrow_table` and `arrow_batches` give the result of a statement as Arrow without binding its text twice.
 DuckDB's public way, `cursor.sql(text)`, parses and binds the text once for the relation and once more to
-run it: 1.6 ms of a one-row INSERT ... RETURNING, and as much of a publisher's query. What `execute` has
-run gives its Arrow by a call that the public `to_arrow_table` of a cursor makes behind a warning; where a
-later DuckDB has it no longer, the public way is taken.
+run it: 1.6 ms of a one-row INSERT ... RETURNING, and as much of a publisher's query. The result of
+`execute` gives its Arrow by a call that the public `to_arrow_table` of a cursor makes behind a warning;
+where a later DuckDB no longer has that call, the public way is taken.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ T = TypeVar("T")
 # How often the engine asks for a little memory where others have all of it, and how long it waits between.
 MEMORY_TRIES = 40
 MEMORY_AGAIN_S = 0.05
+# Rows of an Arrow batch: DuckDB's own row group.
+ARROW_BATCH_ROWS = 122_880
 
 
 def ask(
@@ -92,10 +93,6 @@ def rolled_back_on_error(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
         with suppress(duckdb.Error):  # DuckDB may have ended it with the error that is told.
             cursor.execute("ROLLBACK")
         raise
-
-
-# Rows of an Arrow batch: DuckDB's own row group.
-ARROW_BATCH_ROWS = 122_880
 
 
 def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:

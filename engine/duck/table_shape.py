@@ -204,7 +204,7 @@ def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> di
 
 
 def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:
-    """Whether the name is a base table of the current database, with stored columns alone."""
+    """True if the name is a base table of the current database, with stored columns alone."""
     return ask_maybe(cursor, _PLAIN, [fold(schema), fold(name)]) is not None
 
 

@@ -22,8 +22,8 @@ from typing import TypeVar
 
 from ..catalog.streams import Group, Stream
 from ..clock import Clock
+from ..counter import ThreadSafeCounter
 from ..errors import AdminShutdown, DucktailError, ProgramLimitExceeded, UndefinedObject
-from ..tally import Tally
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -88,7 +88,7 @@ class Polls:
         self._left_s: dict[int, float] = {}  # table -> when the last of its polls left
         self._closed: DucktailError | None = None
         self.hurry: Callable[[int], None] = lambda table_id: None
-        self.woken = Tally()
+        self.woken = ThreadSafeCounter()
 
     @property
     def count(self) -> int:

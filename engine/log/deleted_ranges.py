@@ -1,20 +1,19 @@
-"""Where a stream's retained events begin: the edge of the stream, and of each of its partitions.
+"""The parts of logs that are gone: edges of streams and partitions, and compacted ranges of tables.
 
-The stream's edge is a pointer into its table's log: what is at or before it is not the stream's any
-more, whether the log still has it (for another stream) or not. A partition's edge is its own last
-trimmed event, with the count of all that it has lost, so that loss is an exact number. Both are rows
-of `stream_edges`; the stream's own has partition -1. Source: docs/design/engine.md, "Retention".
+A stream's edge is a pointer into its table's log: events at or before it are not the stream's any more,
+whether the log still has them (for another stream) or not. A partition's edge is its own last removed
+event, with the count of all that it has lost, so that loss is an exact number. Both are rows of
+`stream_edges`; the stream's own has partition -1.
 
-Which ranges of a table's log have been compacted, and how many rows that has taken from each.
+A table's compacted ranges lie side by side from LSN 1 on, each with the number of rows that compaction has
+taken from it; a pass goes over all of them. They tell
 
-A table's ranges lie side by side from LSN 1 on; all of them were looked at when the last one was. They say
+- an opening, how many of the LSNs in `commits` no log has (`storage/audit.py`);
+- compaction, since when the rows that a delete deletes have gone, and so when the delete may go too;
+- CHECK STREAM, up to where an event's old row may be another than the event before it left.
 
-- to an opening, how many of the LSNs that `commits` has given out no log has (`storage/audit.py`);
-- to compaction, since when what a delete deletes has gone, and so when the delete may go too;
-- to CHECK STREAM, up to where an event's old row may be another than the event before it left.
-
-A range is written before the first row of it goes, and each step that deletes rows counts them in it.
-Source: docs/design/compaction.md.
+A range is written before its first row goes, and each step that deletes rows counts them in it. Source:
+docs/design/engine.md, "Retention"; docs/design/compaction.md.
 """
 
 from __future__ import annotations
@@ -33,6 +32,9 @@ WHOLE = -1
 
 # Why events are gone: retention, or that the file of the node that had them is lost, which nobody can count.
 BY_TIME, BY_BYTES, BY_LOSS = "time", "bytes", "loss"
+# Ranges in a `tombstone_retention`: deletes are kept for up to that share of it longer, and so many rows are
+# kept for a table.
+SHARES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,6 @@ def read_edges(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> Edges:
     return Edges(next((row[1] for row in rows if row[0] == WHOLE), 0), partitions)
 
 
-# Ranges in a `tombstone_retention`: deletes are kept for up to that share of it longer, and so many rows are
-# kept for a table.
-SHARES = 32
-
-
 @dataclass(frozen=True, slots=True)
 class Range:
     """One range of LSNs, both ends included.
@@ -97,7 +94,7 @@ class Range:
     compacted_us: int | None = None
 
     def has(self, lsn: int) -> bool:
-        """Whether an LSN lies in it."""
+        """True if an LSN lies in it."""
         return self.first_lsn <= lsn <= self.last_lsn
 
 

@@ -1,12 +1,9 @@
-"""Events as Python values, made of ready rows.
+"""Events in other forms than ready rows: Python values, fewer columns, binary, Arrow.
 
-An `Event` is a tuple with names: what a cursor of the DB-API gives for `SELECT * FROM STREAM s`, value for
-value (JSON stays text). Many rows are taken apart column by column, which costs a third of a row at a time.
-
-Ready event rows (text DataRows in UTC) in other forms: fewer columns, binary, Arrow values.
-
-The buffers hold each event once, as PostgreSQL sends it in text. What a client asks for otherwise is
-made from that here, field by field. Source: PostgreSQL's protocol, "Message Formats", DataRow.
+The buffers hold each event once, as a DataRow in text and in UTC; the other forms are made from that here,
+field by field. An `Event` is a tuple with names: the row that a cursor of the DB-API gives for `SELECT *
+FROM STREAM s`, value for value (JSON stays text). Many rows are taken apart column by column, at a third of
+the cost of a row at a time. Source: PostgreSQL's protocol, "Message Formats", DataRow.
 """
 
 from __future__ import annotations
@@ -26,6 +23,24 @@ from ..values.datarow import columns as columns_of
 from ..values.datarow import field as field_of
 from ..values.encoding import BINARY, TEXT, Recoder, recoder
 from .log import EVENT_COLUMNS, EVENT_TYPES
+
+_REPEATED = frozenset({"INTEGER", "BOOLEAN", "TIMESTAMP WITH TIME ZONE", "VARCHAR"})
+NULL = b"\xff\xff\xff\xff"
+# From so many rows on they are taken apart column by column, unless Arrow could not count their bytes.
+COLUMNS_ROWS_MIN, COLUMNS_BYTES_MAX = 256, 2**28
+# Up to so many rows a column is read row by row: a call of numpy or Arrow costs what some values do.
+FEW_ROWS = 32
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "VARCHAR": pa.string(),
+    "JSON": pa.string(),
+}
+_NAMES = [name for name, _ in EVENT_COLUMNS]
+_COMMIT_TIME, _TXID = _NAMES.index("commit_time"), _NAMES.index("txid")
+EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_COLUMNS])
 
 
 class Event(NamedTuple):
@@ -66,7 +81,6 @@ _VALUES: dict[str, Callable[[bytes], Any]] = {
     "VARCHAR": bytes.decode,
     "JSON": bytes.decode,
 }
-_REPEATED = frozenset({"INTEGER", "BOOLEAN", "TIMESTAMP WITH TIME ZONE", "VARCHAR"})
 
 
 def events_of(rows: Sequence[bytes]) -> list[Event]:
@@ -99,13 +113,6 @@ def arrow_of(events: Sequence[Event]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
 
 
-NULL = b"\xff\xff\xff\xff"
-# From so many rows on they are taken apart column by column, unless Arrow could not count their bytes.
-COLUMNS_ROWS_MIN, COLUMNS_BYTES_MAX = 256, 2**28
-# Up to so many rows a column is read row by row: a call of numpy or Arrow costs what some values do.
-FEW_ROWS = 32
-
-
 @lru_cache(maxsize=4096)
 def time_us(text: bytes) -> int:
     """Microseconds since 1970 of a timestamptz in PostgreSQL's text form, in UTC."""
@@ -121,17 +128,6 @@ FROM_TEXT: dict[str, Callable[[bytes], object]] = {
     "VARCHAR": bytes.decode,
     "JSON": bytes.decode,
 }
-ARROW_TYPES: dict[str, pa.DataType] = {
-    "BIGINT": pa.int64(),
-    "INTEGER": pa.int32(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
-    "VARCHAR": pa.string(),
-    "JSON": pa.string(),
-}
-_NAMES = [name for name, _ in EVENT_COLUMNS]
-_COMMIT_TIME, _TXID = _NAMES.index("commit_time"), _NAMES.index("txid")
-EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_COLUMNS])
 
 
 def datarow_of(values: Sequence[bytes | None], kind: bytes = DATA_ROW) -> bytes:

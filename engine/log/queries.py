@@ -1,10 +1,7 @@
-"""SELECTs of events from logs: what all of them have in common.
+"""SELECTs of events from logs: of one version of a table, of a topic, of all logs of a stream.
 
-The events of one version of a table, as one stream of it has them.
-
-The events of a topic.
-
-The events of a stream over all its logs: versions of a table, and several tables.
+A stream has several logs where its table has had several versions, or where it is on several tables. All
+queries of events have the same columns; `event_query` and `newest_query` give the one of a stream.
 """
 
 from __future__ import annotations
@@ -305,7 +302,7 @@ class EventQuery(LogEvents):
 
     @property
     def has_schema_events(self) -> bool:
-        """Whether the log begins with the events that say how the table became so."""
+        """True if the log begins with the events that say how the table became so."""
         return self.captured.version > 1
 
     def _values(self, annotation: str | None) -> Mapping[str, str]:
@@ -399,7 +396,7 @@ class EventQuery(LogEvents):
 
     @property
     def _has_pairs(self) -> bool:
-        """Whether the stream carries both events of a changed key."""
+        """True if the stream carries both events of a changed key."""
         return {"insert", "delete"} <= self.stream.operations
 
     def _filtered(self, base: str) -> str:

@@ -1,4 +1,4 @@
-"""What is published, as SQL: rows of a query become rows of a topic's log.
+"""Published events as rows of a topic's log: of a query, in SQL, and of single Python values.
 
     lsn, txid, partition, key JSON, payload JSON, headers JSON, producer, sequence
 
@@ -14,13 +14,12 @@ the event's headers, and is there only where the payload's JSON does not tell by
 
 A key's partition is that of its value (`partitioning.py`); a JSON key that is a string, a whole number or a
 boolean counts as that value, so that events with equal keys are always in one partition. Events without a
-key go round. Source: docs/topics.md.
+key go round.
 
-Single events without a query: payload, key and headers from Python values, as `topic_rows` makes them.
-
-Planning the INSERT that does it in SQL takes ten times as long as running it. Texts, bytes, whole numbers and
-NULL, of ordinary size, come out the same here; anything else is left to SQL (None). What may not differ is
-held against each other in tests/property/test_topic_values.py.
+`single` makes the row of one event from Python values, since planning the INSERT in SQL takes ten times as
+long as running it. Texts, bytes, whole numbers and NULL, of ordinary size, give the same row as SQL; any
+other value is left to SQL (None). tests/property/test_topic_values.py compares the two. Source:
+docs/topics.md.
 """
 
 from __future__ import annotations
@@ -71,6 +70,10 @@ _CHECKS: tuple[DucktailError, ...] = (
 )
 _PAYLOAD_BYTES, _KEY_BYTES, _HEADERS_BYTES, _HEADERS_JSON, _HEADERS_OBJECT = range(len(_CHECKS))
 _BLANKS = "e' \\t\\n\\r'"
+# Longer texts are left to SQL, which also tells what is too long.
+CHARS_MAX = 32_768
+_JSON_BLANKS = " \t\n\r"
+_NO_JSON = object()
 
 
 def create_topic_log_sql(topic: Stream) -> str:
@@ -265,12 +268,6 @@ def with_members(members: Mapping[str, str], headers: str = "headers") -> str:
         f"'{{' || {ours} || CASE WHEN {headers} IS NULL THEN '}}' WHEN {rest}[1] = '}}' THEN '}}' "
         f"ELSE ',' || {rest} END"
     )
-
-
-# Longer texts are left to SQL, which also tells what is too long.
-CHARS_MAX = 32_768
-_JSON_BLANKS = " \t\n\r"
-_NO_JSON = object()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""cluster.toml: the nodes of a cluster and which of them owns what, and the placement that it says.
+"""cluster.toml: the nodes of a cluster and the partitions that each owns; a node reads its own copy.
 
     cluster = "shop"
     epoch = 3
@@ -16,12 +16,8 @@
     name = "main.orders"
     partitions = { n1 = "0-3", n2 = "4-7" }
 
-Files that it names are relative to its own folder. It is read strictly: what is not known is refused, with
-the line. Source: docs/cluster.md, "The file".
-
-Where a node's placement comes from: its own copy of cluster.toml.
-
-Source: docs/cluster.md.
+Files that it names are relative to its own folder. It is read strictly: an unknown key or value is refused,
+with the line. Source: docs/cluster.md, "The file".
 """
 
 from __future__ import annotations
@@ -57,6 +53,8 @@ _TOP = {
 }  # fmt: skip
 _TOPIC = {"name": str, "partitions": dict}
 _KINDS = {str: "a string", int: "a whole number", dict: "a table", list: "an array"}
+# Beside the file, until it is whole.
+NEW_SUFFIX = ".new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,10 +397,6 @@ def _text(value: str) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else _text(name)
-
-
-# Beside the file, until it is whole.
-NEW_SUFFIX = ".new"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,24 @@
-"""Which partitions of topics this node has the log of: one node at a time has it, whoever owns them.
+"""The partitions of topics whose logs this node has, and the identities of topics and groups in a cluster.
 
-A placement says who is to serve a partition; the log, the groups' committed LSNs and the producers'
-sequences are where they were until the new owner has taken them (`receive_partition.py`). Of each partition a
-node has a row of `partition_holds`:
+One node at a time has the log of a partition, whoever owns it. A placement says who is to serve a
+partition; the log, the groups' committed LSNs and the producers' sequences stay where they were until the
+new owner has received them (`cluster/receive_partition.py`). Of each partition a node has a row of
+`partition_holds`:
 
 - `none`: it never had it;
 - `held`: it has it, since an epoch;
-- `kept`: it has it, and a placement has been in force that gave it to another node, who has not taken it;
+- `kept`: it has it, and a placement has been in force that gave it to another node, which has not received
+  it;
 - `given`: it has given it to a node, at an epoch, and does nothing with it any more.
 
-Of all nodes' rows for one partition the one with the highest epoch counts, `given` last: what was
-given and not yet taken is still at the giver. A topic that was made before its database was of a cluster has
-no rows: its node has all of it. Source: docs/design/cluster.md, "Moving".
+Of all nodes' rows for one partition the one with the highest epoch counts, `given` last: a partition that
+was given and not yet received is still at the giver. A topic that was made before its database was of a
+cluster has no rows: its node has all of it.
 
-Which definition of the cluster a topic or a group of this database is.
-
-A topic and its groups are defined on every node. Where a definition was made first, its identity is that of
-the database with the object's number there; the other nodes keep what they were told with the definition.
-Two of one name whose identities differ are two things, and are told as such. Source: docs/design/cluster.md.
+A topic and its groups are defined on every node. The identity of a definition is that of the database in
+which it was made first, with the object's number there; the other nodes keep the identity that came with
+the definition. Two objects of one name whose identities differ are two things, and are reported as such.
+Source: docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .placement import Placement
 
 TABLE = "ducktail.partition_holds"
 NONE, HELD, KEPT, GIVEN = "none", "held", "kept", "given"
+IDENTITIES = "ducktail.cluster_identities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Hold:
 
     @property
     def here(self) -> bool:
-        """Whether the node has the log."""
+        """True if the node has the log."""
         return self.state in (HELD, KEPT)
 
 
@@ -147,9 +149,6 @@ def all_partitions(stream: Stream, hold: Hold) -> dict[int, Hold]:
 def listed(numbers: Iterable[int]) -> str:
     """Numbers as SQL lists them."""
     return ", ".join(map(str, sorted(numbers)))
-
-
-IDENTITIES = "ducktail.cluster_identities"
 
 
 class Identities:

@@ -1,12 +1,10 @@
-"""The node's part in its cluster: the placement in force, the newest seen, and what it counts.
+"""The node's part in its cluster: the placement in force, the newest seen, and partitions on their way.
 
 The highest epoch that was ever in force stands in `ducktail.meta` with the cluster's name and the
 placement's digest, written before the placement takes effect: a node that starts again with an older file
-is refused, as a stale owner would answer for partitions that are another's. Source: docs/design/cluster.md.
-
-Partitions that are on their way to this node: who waits for them, and why they have not come.
-
-Source: docs/design/cluster.md, "Moving".
+is refused, as a stale owner would answer for partitions that are another's. `Arrivals` has the waiters for
+partitions that are on their way to this node, and the reasons why they have not come. Source:
+docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -111,7 +109,7 @@ class Membership:
 
     @property
     def stale(self) -> bool:
-        """Whether a peer has a newer placement than this node."""
+        """True if a peer has a newer placement than this node."""
         return self._heard_epoch() > self._placement.epoch
 
     def heard(self, epoch: int, peer: str = "") -> None:
@@ -130,13 +128,13 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """Whether the placement in force no longer names this node."""
+        """True if the placement in force no longer names this node."""
         placement = self._placement
         return bool(placement.epoch) and all(node.name != placement.local.name for node in placement.nodes)
 
     @property
     def lacks(self) -> bool:
-        """Whether other nodes may have definitions that this one has not: not all have been asked yet."""
+        """True if other nodes may have definitions that this one has not: not all have been asked yet."""
         if not self._placement.epoch or self.has_left:
             return False
         return self._learnt != self._placement.epoch or bool(self._lacking)
@@ -163,7 +161,7 @@ class Membership:
         self._owed.update(nodes)
 
     def owes(self, node: str) -> bool:
-        """Whether a node is to be told; who asks tells it."""
+        """True if a node is to be told; who asks tells it."""
         if node not in self._owed:
             return False
         self._owed.discard(node)
@@ -183,7 +181,7 @@ class Membership:
                     del self._making[key]
 
     def is_making(self, key: tuple[str, ...]) -> bool:
-        """Whether one does."""
+        """True if one does."""
         return key in self._making
 
     # Peers.
@@ -210,7 +208,7 @@ class Membership:
             raise ConnectionRefused(f'cluster "{ours.cluster}" has no node "{peer.node}"')
 
     def knows(self, node: str, identity: str) -> bool:
-        """Whether that is known to be a node's database; "" says nothing."""
+        """True if that is known to be a node's database; "" says nothing."""
         return not identity or self._identities.get(node) == identity
 
     def meet(self, node: str, identity: str) -> None:
@@ -276,7 +274,7 @@ class Membership:
 
     @property
     def joined(self) -> bool:
-        """Whether this is a node of a cluster."""
+        """True if this is a node of a cluster."""
         return self._source is not None
 
     def join(self, source: ClusterSource) -> None:
@@ -449,7 +447,7 @@ class Arrivals:
         return self._reasons.get(stream_id)
 
     def stuck(self, stream_id: int) -> bool:
-        """Whether it is not worth while to wait for what is to come of a topic."""
+        """True if it is not worth while to wait for what is to come of a topic."""
         return stream_id in self._stuck
 
     def error(self, stream: Stream, partition: int, node: str) -> SerializationFailure:

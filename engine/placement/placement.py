@@ -1,18 +1,14 @@
-"""Who owns what: the small protocol that everything else asks, and the answer of a single node.
+"""Placements: the nodes of a cluster, the rules of who owns which partition, and a single node's answer.
 
-A topic's partitions lie where the placement says; a stream on a table has its partitions where the table
-is, so nobody asks for them here. `file.py` has the placement that a cluster.toml says.
-Source: docs/cluster.md.
+A topic's partitions lie where the placement says. A stream on a table has its partitions where the table
+is, so the placement is not asked for them.
 
-A rule of a placement: which node owns which partitions of the topics whose names it fits.
-
-The first rule of the file that fits a topic's name counts. A rule for one topic says where each of its
-partitions is, and no other partition has an owner. A rule with `*` is for topics of any size: it deals its
-places round, so that partition p lies where its place p % places does. Source: docs/cluster.md, "The file".
-
-A node of a cluster: one server with its own database file, as the others reach it.
-
-Source: docs/cluster.md, "The file".
+A rule says which node owns which partitions of the topics whose names it fits; the first rule of the file
+that fits a topic's name counts. A rule for one topic says where each of its partitions is, and no other
+partition has an owner. A rule with `*` is for topics of any size: it deals its places round, so that
+partition p lies where its place p % places does. A node is one server with its own database file, at the
+address where the others reach it. `cluster_file.py` has the placement of a cluster.toml. Source:
+docs/cluster.md, "The file".
 """
 
 from __future__ import annotations
@@ -29,6 +25,14 @@ from ..errors import InvalidParameterValue, IoError
 from ..quoting import fold
 
 _RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
+OFF, REQUIRE, VERIFY_FULL = "off", "require", "verify-full"
+TLS = (OFF, REQUIRE, VERIFY_FULL)
+_SSLMODES = {OFF: "disable", REQUIRE: "require", VERIFY_FULL: "verify-full"}
+# Every server's database has this name besides its own.
+DATABASE = "ducktail"
+LOCAL_NAME = "local"
+# Nobody's password is as long; what is larger is some other file.
+PASSWORD_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,11 @@ class Rule:
 
     @property
     def deals(self) -> bool:
-        """Whether it is for topics of any size."""
+        """True if it is for topics of any size."""
         return "*" in self.name
 
     def fits(self, key: str) -> bool:
-        """Whether it is for a topic, `schema.topic` in small letters, or for all of a name with `*`."""
+        """True if it is for a topic, `schema.topic` in small letters, or for all of a name with `*`."""
         pattern = ".*".join(map(re.escape, fold(self.name).split("*")))
         return re.fullmatch(pattern, key, re.DOTALL) is not None
 
@@ -105,16 +109,6 @@ def ranges_text(numbers: Iterable[int]) -> str:
         else:
             parts.append((number, number))
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
-
-
-OFF, REQUIRE, VERIFY_FULL = "off", "require", "verify-full"
-TLS = (OFF, REQUIRE, VERIFY_FULL)
-_SSLMODES = {OFF: "disable", REQUIRE: "require", VERIFY_FULL: "verify-full"}
-# Every server's database has this name besides its own.
-DATABASE = "ducktail"
-LOCAL_NAME = "local"
-# Nobody's password is as long; what is larger is some other file.
-PASSWORD_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class PlacementPlan:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not (self.moves or self.added or self.removed or self.lost)
 
 

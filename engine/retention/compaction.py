@@ -1,30 +1,26 @@
-"""Compaction: of what is older than `compaction_lag`, a stream keeps the last event of each key.
+"""Compaction: of the events older than `compaction_lag`, a stream keeps the last one of each key.
 
-It works on the log of a table or a topic, as retention does, and takes the rows that no stream over it needs
-(`compaction.py` has what they need). Up to where it goes, its horizon, is the least of what the
-streams allow: of a compacted stream what was committed `compaction_lag` ago, of another one its edge, as that
-shows all that it retains; and of what all open transactions and reads see, which end there.
+It works on the log of a table or a topic, as retention does, and removes the rows that no stream over it
+needs. Its horizon, the LSN up to which it goes, is the least of the bounds of the streams (of a compacted
+stream the events committed `compaction_lag` ago, of another one its edge, as that shows all that it
+retains) and of all open transactions and reads, which end there.
 
-A pass first works out what goes, without any lock. Then, each in a transaction under the writer lock: the
-row-hash sum is carried over the range; the range is recorded; rows go, `STEP_ROWS` at a time, the oldest
-first, so that no delete goes before what it deletes; the range is finished. Killed between any two, the next
-pass takes away what is left, and the counts of what is gone are right. Nothing that was compacted stays in
-the buffers.
-Source: docs/design/compaction.md.
-
-What of a table's log has been superseded, and may go: the queries of a compaction pass.
-
-What a stream needs is worked out from its own events, those that its operations and its filter let through:
+A stream's needs are found from its own events, those that its operations and its filter let through:
 
 - Of each key (in each partition) the last one at or before the pass's horizon; a delete only until
   `tombstone_retention` has passed since all that it deletes had gone.
 - The last event of each partition, so that a stream's end never goes back.
-- What a group has parked or released, and what stands behind a parked key.
+- The events that a group has parked or released, and those behind a parked key.
 - A schema event, always; of a topic an event without a key, and the last one of each producer.
 
-And of the log's rows, whatever the streams make of them, the last of each key stays while any row of the
-key does: CHECK STREAM holds it against the table. What is left goes. All of it is in temporary tables of
-the pass's cursor. Source: docs/design/compaction.md.
+Whatever the streams need, the last row of each key stays in the log while any row of the key does: CHECK
+STREAM compares it with the table. All other rows go.
+
+A pass first finds the rows that go, without any lock, in temporary tables of its cursor. Then, each in a
+transaction under the writer lock: the row-hash sum is carried over the range; the range is recorded; rows
+go, `STEP_ROWS` at a time, the oldest first, so that no delete goes before the rows that it deletes; the
+range is finished. After a kill between any two, the next pass removes the rest, and the counts of removed
+rows are right. No compacted event stays in the buffers. Source: docs/design/compaction.md.
 """
 
 from __future__ import annotations
@@ -43,6 +39,7 @@ from ..catalog.catalog import Catalog
 from ..catalog.streams import Bookmark, Stream
 from ..checks.check import keys_sql
 from ..checks.row_sums import fold_statement
+from ..counter import ThreadSafeCounter
 from ..duck.queries import ask, ask_maybe, in_one_transaction
 from ..duck.table_shape import RESERVED_PREFIX, TableShape
 from ..errors import DataCorrupted
@@ -54,7 +51,6 @@ from ..parts import Parts
 from ..quoting import literal
 from ..schema import SCHEMA
 from ..server_log import facts
-from ..tally import Tally
 from ..waiting import drive
 from .steps import Steps
 
@@ -72,6 +68,13 @@ DIRTY_SHARE = 4
 # Nor than so many times as long as the last one took: a log of many keys, of which few are new, costs a pass
 # as many looks as any, and a `compaction_lag` may be a second.
 REST = 50
+# Values of one INSERT: its text is parsed as a whole.
+LSNS_AT_ONCE = 1000
+# The temporary tables of a pass: LSNs of rows that stay and of rows that go, whose events the latter are, and
+# the last rows of each view.
+PREFIX = f"{RESERVED_PREFIX}_pass"
+KEPT, GOING = f"temp.main.{PREFIX}_kept", f"temp.main.{PREFIX}_going"
+GONE, LASTS = f"temp.main.{PREFIX}_gone", f"temp.main.{PREFIX}_lasts"
 
 
 class Compaction:
@@ -87,7 +90,7 @@ class Compaction:
         self._find_first = find_first
         self._done: dict[int, dict[int, int]] = {}  # table id -> `Pass.expired` of the last whole pass
         self._rests: dict[int, float] = {}  # table id -> up to when little that is new is no reason for one
-        self.removed = Tally()  # rows of logs
+        self.removed = ThreadSafeCounter()  # rows of logs
 
     def look(self, source: Source) -> None:
         """Compact the log of a table, or of a topic, where that is due.
@@ -147,7 +150,7 @@ class Compaction:
         before_us = min([times.expired_before_us(lag_us), *snapshots_us])
         # So does a read of a stream. Who is further behind may miss deletes as well.
         since_us = {s.stream_id: now_us - s.tombstone_retention_us - s.compaction_lag_us for s in streams}
-        end_lsn = database.buffers.under_way.least_end(since_us)
+        end_lsn = database.buffers.running_scans.least_end(since_us)
         (through_lsn,) = ask(
             cursor,
             f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits WHERE last_lsn > {done} "
@@ -358,15 +361,6 @@ def _put_sql(bookmarks: Sequence[Bookmark]) -> list[str]:
         "WHERE bookmark_id = found.id"
         for first in range(0, len(rows), BOOKMARKS_AT_ONCE)
     ]
-
-
-# Values of one INSERT: its text is parsed as a whole.
-LSNS_AT_ONCE = 1000
-# The temporary tables of a pass: LSNs of rows that stay and of rows that go, whose events the latter are, and
-# the last rows of each view.
-PREFIX = f"{RESERVED_PREFIX}_pass"
-KEPT, GOING = f"temp.main.{PREFIX}_kept", f"temp.main.{PREFIX}_going"
-GONE, LASTS = f"temp.main.{PREFIX}_gone", f"temp.main.{PREFIX}_lasts"
 
 
 @dataclass(frozen=True, slots=True)

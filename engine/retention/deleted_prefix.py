@@ -89,7 +89,7 @@ class RowsBehind:
                 self._drop_version(present, emptied)
 
     def _is_empty(self, version: TableVersion) -> bool:
-        """Whether an earlier version's log has no rows, nor copies of parked ones."""
+        """True if an earlier version's log has no rows, nor copies of parked ones."""
         log = version.table.log
         side = side_log(log)
         there = ask(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ..buffers.buffer import StreamBuffer
 from ..catalog import segments
 from ..catalog.streams import Stream
+from ..counter import ThreadSafeCounter
 from ..duck.queries import ask
 from ..groups.parked import kept_behind_sql
 from ..log.deleted_ranges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
@@ -22,7 +23,6 @@ from ..parts import Parts
 from ..placement.holds import GIVEN
 from ..schema import SCHEMA
 from ..server_log import facts
-from ..tally import Tally
 from ..waiting import drive
 from .steps import Steps
 
@@ -72,7 +72,7 @@ class Cuts:
     def __init__(self, database: Parts, steps: Steps) -> None:
         self._database = database
         self._steps = steps
-        self.released = Tally()  # events, of each stream that let go of them
+        self.released = ThreadSafeCounter()  # events, of each stream that let go of them
 
     def move(self, table_id: int, goals: Mapping[int, Goal | None]) -> None:
         """Move the edges of one table's streams, all in one transaction."""
@@ -237,7 +237,7 @@ class Cuts:
                 buffer.partitions[number].first_lsn = first
 
     def _keeps_segment(self, stream: Stream, number: int) -> bool:
-        """Whether what a partition has brought is only ever let go of: it is here, or was given on. What is
+        """True if what a partition has brought is only ever let go of: it is here, or was given on. What is
         on its way here is not touched, as it is counted when all of it has come."""
         database = self._database
         hold = database.holds.of(stream.stream_id, number)

@@ -1,25 +1,24 @@
-"""Retention: letting go of the oldest events, so that the log stays bounded.
+"""Retention: removes the oldest events and copies that nobody needs, so that the log stays bounded.
 
-One thread looks every `retention_interval_ms`. For each stream it works out up to which LSN its events
-must go (by time, by bytes), always to the end of a transaction, and then does three things, each in
+One thread runs a pass every `retention_interval_ms`. For each stream the pass finds the LSN up to which
+events must go (by time, by bytes), always the end of a transaction, and then does three things, each in
 transactions of its own:
 
-1. The edges move (`edges.py`). What goes is counted first, without any lock; under the writer lock only
-   the few rows that say so are written, and the buffers follow.
-2. The log loses what is behind the edges of all of its table's streams (`deleted_prefix.py`), a step at a
-   time, and what compaction takes (`compaction.py`). The log of an earlier version of the table that has
-   lost all goes.
-3. `commits` loses the rows that no log needs any more, but for the last one (counters come from it).
+1. The edges move (`edges.py`). Events are counted first, without any lock; under the writer lock only the
+   few rows of the edges are written, and the buffers follow.
+2. The log loses the rows behind the edges of all of its table's streams (`deleted_prefix.py`), a step at a
+   time, and those that compaction removes (`compaction.py`). The log of an earlier version of the table
+   that has lost all its rows goes.
+3. `commits` loses the rows that no log needs any more, except the last one (counters come from it).
 
-A pass that is killed anywhere leaves edges that are true and rows behind them that nobody reads; the
-next pass takes them away. The log is only cut behind edges that are durable. The writer lock is let go
-of after each step, so a writer waits for one step at most. Source: docs/design/engine.md, "Retention".
+A pass that is killed anywhere leaves true edges, and rows behind them that nobody reads; the next pass
+removes them. The log is only cut behind durable edges. The writer lock is released after each step, so a
+writer waits for one step at most.
 
-Letting go of whole copies: a step of each pass of retention.
-
-A copy's table is dropped once its group has committed all of it in each partition, or has left it, or is
-gone; so is one that a crash has left to nobody. What `group_copies` says of LSNs that no log has stays until
-`commits` has lost their lines. Source: docs/design/copies.md.
+A pass also removes whole copies: a copy's table is dropped once its group has committed all of it in each
+partition, has left it, or is gone; so is a table that a crash has left to no copy. The LSNs in
+`group_copies` that no log has stay until `commits` has lost their lines. Source: docs/design/engine.md,
+"Retention"; docs/design/copies.md.
 """
 
 from __future__ import annotations
@@ -48,6 +47,11 @@ from .edges import Cuts, Goal
 from .steps import Steps
 
 logger = logging.getLogger(__name__)
+# Rows of the catalog whose LSNs `commits` does not have any more.
+_FORGOTTEN = (
+    f"FROM {TABLE} WHERE group_id = {NOBODY} "
+    f"AND last_lsn < (SELECT coalesce(min(first_lsn), 0) FROM {SCHEMA}.commits)"
+)
 
 
 class Retention:
@@ -177,13 +181,6 @@ class Retention:
         return max(goals, key=lambda goal: goal.through_lsn, default=None)
 
 
-# Rows of the catalog whose LSNs `commits` does not have any more.
-_FORGOTTEN = (
-    f"FROM {TABLE} WHERE group_id = {NOBODY} "
-    f"AND last_lsn < (SELECT coalesce(min(first_lsn), 0) FROM {SCHEMA}.commits)"
-)
-
-
 class CopiesOver:
     """See the head of the file."""
 
@@ -223,7 +220,7 @@ class CopiesOver:
             self._offsets.unlock([copy.group_id], self._steps.owner)
 
     def _is_read(self, copy: Copy) -> bool:
-        """Whether its group has committed all of its rows."""
+        """True if its group has committed all of its rows."""
         positions = self._offsets.positions(copy.group_id)
         return not any(copy.left(number, at.lsn) for number, at in positions.items())
 

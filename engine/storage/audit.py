@@ -293,7 +293,7 @@ def _strange_rows(cursor: duckdb.DuckDBPyConnection, rows: str, after: int) -> l
 
 
 def _is_set(cursor: duckdb.DuckDBPyConnection, numbers: str) -> bool:
-    """Whether no number comes twice.
+    """True if no number comes twice.
 
     Args:
         numbers: a query of a column `n`.

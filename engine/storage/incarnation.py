@@ -27,7 +27,7 @@ class Hole:
     through: int
 
     def has(self, lsn: int) -> bool:
-        """Whether a position is of a time that is gone; the hole's two ends are fine."""
+        """True if a position is of a time that is gone; the hole's two ends are fine."""
         return self.after < lsn < self.through
 
 

@@ -1,22 +1,22 @@
 """Opening a database so that nothing acknowledged is silently missing.
 
-In this order, and nothing is written before the last step:
+The steps, in this order; nothing is written before the last one:
 
-1. nobody else has the file; this process neither;
+1. nobody else has the file, and this process does not either;
 2. the frame chain of DuckDB's log: a torn tail is cut, damage is refused (`wal_chain.py`);
 3. DuckDB opens the file;
-4. what the file says against what was acknowledged (`side_file.py`): behind is refused;
+4. the contents of the file against the commits that were acknowledged (`side_file.py`): a file behind them
+   is refused;
 5. the schema is installed or migrated, and the side file written anew where it must be.
 
-What is refused is opened with `accept_loss` all the same: it says what is lost and raises the incarnation,
-so that the LSNs of lost events are never given to others. Source: docs/design/engine.md, "Opening".
+`accept_loss` opens a refused file all the same: it reports the loss and raises the incarnation, so that the
+LSNs of lost events are never given to others.
 
-Whether somebody has written a database file since ducktail closed it: its stamp, then and now.
-
-DuckDB gives each checkpoint a number, which stands in one of the two headers of the file with where the
-checkpoint's catalog is; what was committed since is in the log beside the file. So headers and the log's
-length are others once anybody has committed anything, and the same in a copy. Read while DuckDB has not got
-the file open: closing a descriptor would let go of its lock.
+The file's stamp tells whether somebody has written it since ducktail closed it. DuckDB gives each
+checkpoint a number, which stands in one of the two headers of the file with the place of the checkpoint's
+catalog; commits since are in the log beside the file. So the headers and the log's length change with any
+commit, and are the same in a copy. The stamp is read while DuckDB has not got the file open: closing a
+descriptor would release its lock. Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ ON_TABLES = {"stream_catalog", "stream_tables", "table_catalog"}
 
 _open_lock = threading.Lock()
 _open_files: set[tuple[int, int]] = set()  # device and inode of what this process has open
+# The main header and the two of checkpoints, 4,096 bytes each.
+HEADER_BYTES = 3 * 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def release(key: tuple[int, int] | None) -> None:
 
 
 def lock_is_free(path: str) -> bool:
-    """Whether no other process has a database file open; only where this one has not."""
+    """True if no other process has a database file open; only where this one has not."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -400,10 +402,6 @@ def _stored_mark(cursor: duckdb.DuckDBPyConnection, incarnation: int) -> Mark:
     counters = read_counters(cursor)
     (seq,) = ask(cursor, f"SELECT coalesce(max(seq), 0) FROM {schema.SCHEMA}.offset_log")
     return Mark(counters.txid, max(counters.lsn, incarnation_base(incarnation)), seq)
-
-
-# The main header and the two of checkpoints, 4,096 bytes each.
-HEADER_BYTES = 3 * 4096
 
 
 def read_stamp(path: str) -> bytes | None:

@@ -40,8 +40,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..counter import ThreadSafeCounter
 from ..errors import IoError
-from ..tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class SideFile:
         self.mark = mark
         self.objects = objects
         self.failure: str | None = None
-        self.errors = Tally()
+        self.errors = ThreadSafeCounter()
         self._superseded: str | None = None
 
     @classmethod

@@ -72,7 +72,7 @@ class WalChain:
 
     @property
     def damaged(self) -> bool:
-        """Whether commits stand behind a break: no crash does that."""
+        """True if commits stand behind a break: no crash does that."""
         return self.resumes_at is not None
 
 

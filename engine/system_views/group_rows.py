@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 import duckdb
 
@@ -18,14 +19,29 @@ from ..duck.queries import ask, ask_maybe
 from ..errors import UndefinedObject
 from ..groups.offsets import GroupPosition
 from ..groups.parked import BEHIND, NOTHING, PARKED, RELEASED, ParkedEvent, same_key, same_key_sql
+from ..log.log import EVENT_NAMES
 from ..log.queries import event_query
 from ..parts import Parts
 from ..values import datarow
 from ..values.dates_times import SECOND_US, duration_text
-from .source import COMMIT_TIME, Row, buffered_streams, time_text
 
 # A stream that is dropped while a view is read is no error of who reads it.
 WHERE_DROPPED = suppress(UndefinedObject)
+COMMIT_TIME = EVENT_NAMES.index("commit_time")
+
+Row = dict[str, Any]
+
+
+def time_text(us: int | None) -> str | None:
+    """A time in microseconds since 1970 as ISO 8601, None for 0 or none."""
+    return None if not us else datetime.fromtimestamp(us / 1_000_000, UTC).isoformat()
+
+
+def buffered_streams(database: Parts) -> list[tuple[Stream, StreamBuffer]]:
+    """All streams with their buffers, in the order of their names."""
+    with database.catalog.mutex:
+        streams = sorted(database.catalog.streams.values(), key=lambda s: s.key)
+        return [(s, database.buffers[s.stream_id]) for s in streams]
 
 
 def groups_of_streams(database: Parts) -> Iterator[tuple[Stream, StreamBuffer, Group]]:

@@ -140,7 +140,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def _is_plain(type_: str, text: str | None) -> bool:
-    """Whether a text is the value of its type as `hash_of` takes it."""
+    """True if a text is the value of its type as `hash_of` takes it."""
     if text is None or type_ == "VARCHAR":
         return True
     return type_ in INTEGERS and _INTEGER.fullmatch(text) is not None

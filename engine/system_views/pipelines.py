@@ -177,7 +177,7 @@ def silent(cursor: duckdb.DuckDBPyConnection, now_us: int) -> list[str]:
 
 
 def there_is(cursor: duckdb.DuckDBPyConnection, key: str) -> bool:
-    """Whether a pipeline has reported before."""
+    """True if a pipeline has reported before."""
     return ask_maybe(cursor, f"SELECT 1 FROM {TABLE} WHERE key = {literal(key)} LIMIT 1") is not None
 
 

@@ -1,15 +1,12 @@
-"""The rows of the system views that live in memory, as JSON for `ducktail_live(kind)`.
+"""The rows of the system views whose contents live in memory, as JSON for `ducktail_live(kind)`.
 
-They show the present state, not a transaction's snapshot (as PostgreSQL's pg_stat views do). They
-run on a DuckDB thread inside somebody's query, so they take only short locks; where a count is
-only in the log they ask it on a cursor of their own.
+They show the present state, not a transaction's snapshot (as PostgreSQL's pg_stat views do). They run on a
+DuckDB thread inside a user's query, so they take only short locks; counts that only the log has are read on
+a cursor of their own. group_rows.py has the views about consumer groups.
 
-The rows of ducktail.nodes and ducktail.placement.
-
-ducktail.schema_versions: which columns the events of a stream have, by their schema_version.
-
-A captured table has a version for each change of its columns, from the oldest one that its log still has.
-Source: docs/schema_changes.md.
+ducktail.schema_versions has the columns of a stream's events by their schema_version: a captured table has
+a version for each change of its columns, from the oldest one that its log still has. Source:
+docs/schema_changes.md.
 """
 
 from __future__ import annotations
@@ -32,8 +29,17 @@ from ..settings import ShownSetting, told_everybody
 from ..values.dates_times import SECOND_US, duration_text
 from . import pipelines as reported
 from .checkpoint_rows import PIPELINE, checkpoints
-from .group_rows import bookmarks, consumer_groups, copies, members, offsets, parked
-from .source import Row, buffered_streams, names_text, time_text
+from .group_rows import (
+    Row,
+    bookmarks,
+    buffered_streams,
+    consumer_groups,
+    copies,
+    members,
+    offsets,
+    parked,
+    time_text,
+)
 
 
 def live_rows(database: Parts, kind: str, account: str | None) -> str:
@@ -57,7 +63,7 @@ def live_rows(database: Parts, kind: str, account: str | None) -> str:
 
 
 def _is_told(rights: Rights, user: str, row: Row) -> bool:
-    """Whether a user who is no superuser may know of what a row is about."""
+    """True if a user who is no superuser may know of what a row is about."""
     if row.get("position_type") == PIPELINE and row["stream_name"] is None:
         return rights.owners.get(pipeline_item(row["consumer_name"])) == user
     if "consumer_name" in row and row["stream_name"] is None:
@@ -79,6 +85,10 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
         return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
     # Where nodes are is the superusers' business.
     return "user_name" in row and str(row["user_name"]).lower() == user
+
+
+def _names_text(names: tuple[str, ...]) -> str:
+    return ", ".join(map(shown_name, names))
 
 
 def streams(database: Parts) -> Iterator[Row]:
@@ -103,10 +113,10 @@ def streams(database: Parts) -> Iterator[Row]:
             "stream_name": stream.name,
             "table_name": None if stream.topic else ", ".join(tables),
             "operations": ", ".join(op for op in (*OPERATIONS, "publish") if op in stream.operations),
-            "columns": names_text(stream.columns) or None,
+            "columns": _names_text(stream.columns) or None,
             "filter": stream.filter,
             "partitions": stream.partitions,
-            "partition_by": names_text(stream.partition_by) or None,
+            "partition_by": _names_text(stream.partition_by) or None,
             "snapshot": None if stream.topic else stream.snapshot,
             "before": None if stream.topic else stream.before,
             "minimal_changes": None if stream.topic else stream.minimal_changes,

@@ -140,7 +140,7 @@ def _alter(
 
 
 def _has_values_of_its_own(before: Captured, now: TableShape) -> bool:
-    """Whether a column was added whose values who keeps a copy cannot make himself, by its default."""
+    """True if a column was added whose values who keeps a copy cannot make himself, by its default."""
     there = {column.name for column in before.shape.stored}
     added = [column for column in now.stored if column.name not in there]
     if len(now.stored) == len(before.shape.stored):

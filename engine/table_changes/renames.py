@@ -262,7 +262,7 @@ def _tell_holder(
 
 
 def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
-    """Whether a table has the name that a captured one had before.
+    """True if a table has the name that a captured one had before.
 
     That may be another captured one, if its own streams have a table to follow as well: one of its name.
 

@@ -133,7 +133,7 @@ def ids_by_name(old: Captured, shape: TableShape) -> tuple[int, ...]:
 
 
 def follows(old: Captured, shape: TableShape) -> bool:
-    """Whether a table's events can go on as those of another one in its place.
+    """True if a table's events can go on as those of another one in its place.
 
     Its key and what it is partitioned by are there, of their types, and it has a column in common at all.
     """

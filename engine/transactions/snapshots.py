@@ -1,20 +1,14 @@
-"""Commits by number, and what an open MVCC snapshot could meet of them.
+"""Commits by number, and the conflicts of open MVCC snapshots with them: the first committer wins.
 
 The number counts the commits that a conflict could be with. A transaction notes it before the first
-statement that lets DuckDB take its snapshot: what commits later has a larger number. What each such
-commit wrote is kept until no open snapshot could meet it (`transactions/snapshots.py`).
+statement that lets DuckDB take its snapshot: a later commit has a larger number.
 
-The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts".
-
-First committer wins, for what DuckDB itself does not notice.
-
-A transaction that has read before it wrote works on an older MVCC snapshot than the writer lock
-would allow. So each captured commit leaves the keys that it wrote here, and a later write of an
-older snapshot is held against them. A key is DuckDB's 64-bit hash of the primary key (without
-one, of the whole old row): two keys of one hash cost a needless 40001, never a lost update.
-
-Nothing is kept that no open transaction could meet: `forget_through` drops every commit that the
-oldest open snapshot contains. Source: docs/design/engine.md, "Conflicts".
+DuckDB itself does not notice these conflicts: a transaction that has read before it wrote works on an older
+MVCC snapshot than the writer lock would allow. So each captured commit leaves the keys that it wrote here,
+and a later write of an older snapshot is compared with them. A key is DuckDB's 64-bit hash of the primary
+key (without one, of the whole old row): two keys of one hash cost a needless 40001, never a lost update.
+Keys that no open transaction could meet are not kept: `forget_through` drops every commit that the oldest
+open snapshot contains. The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts".
 """
 
 from __future__ import annotations
@@ -26,6 +20,12 @@ from ..catalog.captured_tables import Captured
 from ..catalog.catalog import Catalog
 from .locks import TableWriters
 from .transaction import Transaction
+
+# One commit's keys beyond this count as "every key": 100,000 hashes are some 8 MB.
+COMMIT_KEYS_MAX = 100_000
+# Keys kept over all commits of a table, in case one snapshot stays open for long; beyond it the
+# oldest commits fold into "every key".
+TABLE_KEYS_MAX = 1_000_000
 
 
 class Snapshots:
@@ -95,13 +95,6 @@ class Snapshots:
             self._counter += 1
             if last:
                 self._conflicts.pop(table_id, None)
-
-
-# One commit's keys beyond this count as "every key": 100,000 hashes are some 8 MB.
-COMMIT_KEYS_MAX = 100_000
-# Keys kept over all commits of a table, in case one snapshot stays open for long; beyond it the
-# oldest commits fold into "every key".
-TABLE_KEYS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
 
 
 def _is_flat(text: str) -> bool:
-    """Whether all that stands in an array are commas, and elements without quotes and escapes."""
+    """True if all that stands in an array are commas, and elements without quotes and escapes."""
     inside = text[:1] == "{" and text[-1:] == "}" and text.count("{") == 1 and text.count("}") == 1
     return inside and '"' not in text and "\\" not in text
 

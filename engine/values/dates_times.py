@@ -367,7 +367,7 @@ def _moment_cells(us: av.Ints, offsets: Cells | None = None) -> Cells | None:
 
 
 def _in_cells_range(us: av.Ints) -> bool:
-    """Whether timestamps are looked up, in whatever zone."""
+    """True if timestamps are looked up, in whatever zone."""
     return bool(us.min() >= (CELLS_FIRST_DAY + 1) * DAY_US and us.max() < CELLS_LAST_DAY * DAY_US)
 
 

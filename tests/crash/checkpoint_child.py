@@ -13,10 +13,10 @@ from pathlib import Path
 
 from checkpoint_jobs import JOBS, KEEP, Job, Steps, state
 
-from ducktail.engine.checkpoints.file_backend import FileBackend, SystemDisk
+from ducktail.engine.checkpoints.file_backend import Disk, FileBackend
 
 
-class Killer(SystemDisk):
+class Killer(Disk):
     """The machine's disk, whose process is killed before the nth step, or in the midst of a write."""
 
     def __init__(self, left: int, *, midst: bool) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from checkpoint_jobs import JOBS, KEEP, Job, Newest, Steps, state
 
-from ducktail.engine.checkpoints.file_backend import TEMPORARY, FileBackend, SystemDisk
+from ducktail.engine.checkpoints.file_backend import TEMPORARY, Disk, FileBackend
 
 HERE = Path(__file__).resolve().parent
 
@@ -61,7 +61,7 @@ class Cut(Exception):
     """The power is gone."""
 
 
-class Lossy(SystemDisk):
+class Lossy(Disk):
     """The machine's disk, of which a book is kept: what is on it for certain, and what perhaps.
 
     A name is on the disk when its directory was synced since it changed, bytes when their file was. A file

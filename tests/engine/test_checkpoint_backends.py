@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from local_client import raises
 
-from ducktail.engine.checkpoints.backend import KEEP, Backend, KeptBackend, MemoryBackend
+from ducktail.engine.checkpoints.backend import KEEP, Backend, MemoryBackend
 from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.file_backend import FileBackend
 from ducktail.engine.checkpoints.kinds import CustomPosition
@@ -269,14 +269,12 @@ def test_several_threads_share_one(make: Make) -> None:
 def test_what_is_listed_goes_before_it_is_read(
     make: Make, read: Callable[[Any], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend, saver, intact = cast(KeptBackend, make(keep=2)), make(keep=2), KeptBackend._intact
+    backend, saver, intact = make(keep=2), make(keep=2), Backend._intact
     for sequence in range(2):
         saver.save(state(sequence))
     left = [*range(2, 8)]
 
-    def late(
-        self: KeptBackend, place: Any, stream: str, sequences: Iterable[int]
-    ) -> Iterator[CheckpointState]:
+    def late(self: Backend, place: Any, stream: str, sequences: Iterable[int]) -> Iterator[CheckpointState]:
         listed = list(sequences)
         if self is backend:
             # As many as are kept: all that was listed has gone (in DuckDB only a rewind lets go at once).
@@ -285,7 +283,7 @@ def test_what_is_listed_goes_before_it_is_read(
             del left[:2]
         yield from intact(self, place, stream, listed)
 
-    monkeypatch.setattr(KeptBackend, "_intact", late)
+    monkeypatch.setattr(Backend, "_intact", late)
     assert read(backend)[-1] == state(7)
     monkeypatch.setattr("ducktail.engine.checkpoints.backend.LOOKS_MAX", 2)
     left += range(8, 14)

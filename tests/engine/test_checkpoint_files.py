@@ -15,7 +15,7 @@ import pytest
 from local_client import raises
 
 from ducktail.engine.checkpoints.encodings import FILE_BYTES_MAX
-from ducktail.engine.checkpoints.file_backend import LOCK, TEMPORARY, FileBackend, SystemDisk
+from ducktail.engine.checkpoints.file_backend import LOCK, TEMPORARY, Disk, FileBackend
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.errors import DataCorrupted
 
@@ -149,7 +149,7 @@ def test_what_a_killed_process_has_left_goes(backend: FileBackend, tmp_path: Pat
     assert not left.exists() and backend.latest("s") == state(5)
 
 
-class Full(SystemDisk):
+class Full(Disk):
     """A disk that fails at one step."""
 
     def __init__(self, step: str) -> None:
@@ -186,7 +186,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, backend: FileBac
 
 
 def test_running_out_of_descriptors_is_no_damage(tmp_path: Path, backend: FileBackend) -> None:
-    class Out(SystemDisk):
+    class Out(Disk):
         """A disk of a process that has too many files open."""
 
         def read(self, path: Path, bytes_max: int) -> bytes | None:

@@ -1,11 +1,11 @@
-"""A number that several threads count up."""
+"""A counter that several threads increment."""
 
 from __future__ import annotations
 
 import threading
 
 
-class Tally:
+class ThreadSafeCounter:
     """A count from 0; its lock is held for one addition, never around anything else."""
 
     __slots__ = ("_mutex", "value")
@@ -15,6 +15,6 @@ class Tally:
         self.value = 0
 
     def add(self, count: int) -> None:
-        """Count up."""
+        """Increase the count."""
         with self._mutex:
             self.value += count
