@@ -37,9 +37,8 @@ CONFIG = "config"
 PORT_MAX = 65_535
 # Only flags.
 ALOUD = {
-    "insecure": "let whoever reaches the port in as if he were on this machine: no TLS, and no password "
-    "while there is no user",
-    "accept_loss": "serve a database although commits that were acknowledged are missing from it",
+    "insecure": "treat every connection as local: no TLS, and no password while there is no user",
+    "accept_loss": "serve a database that lacks acknowledged commits",
 }
 
 
@@ -119,26 +118,26 @@ def one_of(words: tuple[str, ...]) -> Callable[[str], None]:
 
 
 LOG_LEVEL = Option(
-    "log_level", str, "info", f"least level that is logged: {', '.join(LEVELS)}", "LEVEL", one_of(LEVELS)
+    "log_level", str, "info", f"lowest level that is logged: {', '.join(LEVELS)}", "LEVEL", one_of(LEVELS)
 )
 LOG_FORMAT = Option(
-    "log_format", str, "text", "how logs are written: text, or json, an object a line", "FORMAT",
+    "log_format", str, "text", "format of the logs: text, or json (one object per line)", "FORMAT",
     one_of(FORMATS),
 )  # fmt: skip
 OPTIONS = (
     Option("path", str, "ducktail.duckdb", "the DuckDB file", "PATH"),
-    Option("host", str, "127.0.0.1", "address to listen on; beyond loopback it wants TLS and users", "HOST"),
+    Option("host", str, "127.0.0.1", "listening address; beyond loopback it requires TLS and users", "HOST"),
     Option("port", int, 5480, "TCP port, 0 for any free one", "PORT", _port),
     Option("metrics_port", int, None, "port for /metrics, /ready, /live; 0 for any free one", "PORT", _port),
-    Option("metrics_host", str, "127.0.0.1", "address of that port, which asks nobody who he is", "HOST"),
-    Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; read again on SIGHUP", "FILE"),
+    Option("metrics_host", str, "127.0.0.1", "address of that port, which has no authentication", "HOST"),
+    Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; reloaded on SIGHUP", "FILE"),
     Option("tls_key", str, None, "the certificate's key, as PEM, without a passphrase", "FILE"),
-    Option("cluster", str, None, "the cluster.toml of which this is a node; read again on SIGHUP", "FILE"),
-    Option("node", str, None, "this node's name in it; host and port are then those that it says", "NAME"),
+    Option("cluster", str, None, "the cluster.toml of the cluster; reloaded on SIGHUP", "FILE"),
+    Option("node", str, None, "this node's name in it; host and port are then taken from it", "NAME"),
     LOG_LEVEL,
     LOG_FORMAT,
     Option(
-        "allow_dir", list, (), "a directory whose files SQL may read and write, with all below it; "
+        "allow_dir", list, (), "a directory whose files SQL may read and write, including subdirectories; "
         "may be repeated", "DIR", shown="allowed_directories",
     ),
     *(
@@ -310,7 +309,7 @@ def _unknown(place: str, name: str, value: object) -> DucktailError:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `ducktail serve`; what is not given is None."""
     parser.add_argument(
-        "--config", metavar="FILE", help="a configuration file, TOML; flags and environment go before it"
+        "--config", metavar="FILE", help="a configuration file, TOML; flags and environment override it"
     )
     for option in OPTIONS:
         add_flag(parser, option)
