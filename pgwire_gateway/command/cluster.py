@@ -365,11 +365,7 @@ def _rule(topics: str, owners: Mapping[int, str]) -> Rule:
 
 
 def _on(node: Node, work: Callable[[Any], T]) -> T:
-    """Do something on a node.
-
-    Raises:
-        _Away: it does not answer, or says no; with the reason. DucktailError: its password is not there.
-    """
+    """Do something on a node."""
     import psycopg  # Here, as only this command is a client of a server.
 
     try:

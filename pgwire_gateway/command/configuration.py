@@ -176,7 +176,7 @@ class Configuration:
         """The engine's part.
 
         Raises:
-            InvalidParameterValue: 22023, an allowed directory is none.
+            InvalidParameterValue: an allowed directory is none.
         """
         values = {name: self[name] for name in NUMBERS}
         return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
@@ -185,7 +185,7 @@ class Configuration:
         """The cluster and the node's name in it; None without a cluster.
 
         Raises:
-            InvalidParameterValue: 22023, one of the two settings is missing.
+            InvalidParameterValue: one of the two settings is missing.
         """
         cluster, node = self["cluster"], self["node"]
         if (cluster is None) != (node is None):
@@ -196,7 +196,7 @@ class Configuration:
         """The same with the host and port that the cluster's file says, where nobody says others.
 
         Raises:
-            InvalidParameterValue: 22023, the file is wrong. IoError: 58030, it cannot be read.
+            InvalidParameterValue: the file is wrong. IoError: it cannot be read.
         """
         local = source.load().local
         said = {"host": local.host, "port": local.port}
@@ -230,7 +230,7 @@ def configure(given: Mapping[str, Any], environment: Mapping[str, str]) -> Confi
         given: what the flags say, by setting; None where there is no flag.
 
     Raises:
-        InvalidParameterValue: 22023, an unknown key or a bad value, with its place. IoError: 58030, the
+        InvalidParameterValue: an unknown key or a bad value, with its place. IoError: the
             file cannot be read.
     """
     place = given.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
@@ -268,7 +268,7 @@ def setting_of(option: Option, given: Mapping[str, Any], environment: Mapping[st
     """The value of one setting for a command that takes no file.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     return _find(option, given, environment, {}).value
 
@@ -277,8 +277,8 @@ def read_file(path: Path) -> dict[str, Found]:
     """The settings of a configuration file.
 
     Raises:
-        InvalidParameterValue: 22023, it is no TOML, or has an unknown key or a bad value; with the line.
-        IoError: 58030, it cannot be read.
+        InvalidParameterValue: it is no TOML, or has an unknown key or a bad value; with the line.
+        IoError: it cannot be read.
     """
     text = read_text(path, "configuration file")
     values = parse(text, str(path), "configuration file")

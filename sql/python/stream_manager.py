@@ -118,7 +118,7 @@ class StreamManager:
             stream: its name as in SQL: schema-qualified or not, quoted where it must be.
 
         Raises:
-            ProgrammingError: 42704, there is none. OperationalError: 57P01, the manager is closed.
+            ProgrammingError: there is none. OperationalError: the manager is closed.
         """
         with translated():
             self._check_open()
@@ -130,7 +130,7 @@ class StreamManager:
         """The progress of a consumer, or of its group; None if nothing is stored.
 
         Raises:
-            ProgrammingError: 42704, there is no such stream or group.
+            ProgrammingError: there is no such stream or group.
         """
         with translated():
             found = self._found(stream)
@@ -153,8 +153,8 @@ class StreamManager:
             position: an LSN for each partition, or one for all.
 
         Raises:
-            DataError: 22023, a position that is none of the stream's.
-            OperationalError: 55006, the consumer follows now.
+            DataError: a position that is none of the stream's.
+            OperationalError: the consumer follows now.
         """
         with translated():
             found = self._found(stream)
@@ -169,7 +169,7 @@ class StreamManager:
         """Let a consumer begin again at what is retained; with a group this is SEEK TO EARLIEST.
 
         Raises:
-            OperationalError: 55006, the consumer follows now.
+            OperationalError: the consumer follows now.
         """
         with translated():
             found = self._found(stream)
@@ -186,7 +186,7 @@ class StreamManager:
             keep: the newest so many of each job stay.
 
         Raises:
-            DataError: 22023, another number than 1 to 10,000. What the backend itself raises are the
+            DataError: another number than 1 to 10,000. What the backend itself raises are the
             engine's errors (`ducktail.engine.errors`), with the same SQLSTATEs.
         """
         with translated():
@@ -396,7 +396,7 @@ class ConsumerStore:
     """The checkpoints of one consumer of a stream; for one thread at a time.
 
     Raises:
-        InvalidParameterValue: 22023, the consumer's name cannot be a key.
+        InvalidParameterValue: the consumer's name cannot be a key.
     """
 
     backend: Backend
