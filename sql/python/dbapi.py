@@ -584,7 +584,7 @@ class Cursor:
         many rows `Connection.append` is far faster.
 
         Raises:
-            ProgrammingError: 42601, the statement gives rows (PEP 249 leaves them undefined).
+            ProgrammingError: the statement gives rows (PEP 249 leaves them undefined).
         """
         self._check_open()
         self._forget()
@@ -622,7 +622,7 @@ class Cursor:
         """All rows that are left, as a pandas data frame.
 
         Raises:
-            NotSupportedError: 0A000, pandas is not installed.
+            NotSupportedError: pandas is not installed.
         """
         _wanted("pandas")
         frame: pandas.DataFrame = self.fetch_arrow_table().to_pandas()
@@ -632,7 +632,7 @@ class Cursor:
         """All rows that are left, as a polars data frame.
 
         Raises:
-            NotSupportedError: 0A000, polars is not installed.
+            NotSupportedError: polars is not installed.
         """
         frame: polars.DataFrame = _wanted("polars").from_arrow(self.fetch_arrow_table())
         return frame

@@ -490,10 +490,10 @@ class ReplicationStream:
             checkpoint_every: most events that come again after a crash; None: `checkpoint` alone stores.
 
         Raises:
-            OperationalError: 72000, the next event has been trimmed; 57P01, the database is being closed;
+            OperationalError: the next event has been trimmed; 57P01, the database is being closed;
                 40001, a partition was taken from the group's member; 55006, the consumer follows already.
-            ProgrammingError: 42704, there is no such group, or the stream has been dropped.
-            DataError: 22023, a bad argument, or a position that is no longer one of the stream's.
+            ProgrammingError: there is no such group, or the stream has been dropped.
+            DataError: a bad argument, or a position that is no longer one of the stream's.
         """
         with translated():
             bounds = Bounds(batch_size, buffer_size, buffer_bytes, checkpoint_every)
@@ -526,7 +526,7 @@ class ReplicationStream:
         """Store what is done now; with a batch of this follow, that one and all before it are done.
 
         Raises:
-            OperationalError: 55000, nothing is being followed; 40001, as `follow`.
+            OperationalError: nothing is being followed; 40001, as `follow`.
         """
         with translated():
             self._followed().checkpoint(batch)
@@ -566,7 +566,7 @@ def checkpoints_of(
     keep: int = KEEP,
     report: Report = report_to_log,
 ) -> DuckdbBackend:
-    """Where the consumers of a stream, or of a group of it, keep their checkpoints: a key each.
+    """The backend for the checkpoints of a stream's consumers, or of one of its groups: a key each.
 
     They go when the stream or the group is dropped; RENAME keeps them.
     """
@@ -591,7 +591,7 @@ def checkpoints_of(
 def checkpoints_of_jobs(
     database: Database, *, keep: int = KEEP, report: Report = report_to_log
 ) -> DuckdbBackend:
-    """Where jobs that are on no stream of the database keep their checkpoints."""
+    """The backend for the checkpoints of jobs on sources other than a stream of the database."""
     return DuckdbBackend(
         database.cursor,
         database.checkpoints,
