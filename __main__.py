@@ -18,8 +18,8 @@ from .spark_connector.pipelines import command as pipeline_command
 PIPELINE = command.Subcommand(
     "pipeline",
     help="run a Spark pipeline over a stream",
-    description="Run a pipeline on Spark until SIGTERM or SIGINT, or with --once until what is there "
-    "has been read. It goes on from its checkpoint, and shows how far it is in ducktail.pipelines.",
+    description="Run a pipeline on Spark until SIGTERM or SIGINT, or with --once until the present events "
+    "have been read. It resumes from its checkpoint, and reports its progress in ducktail.pipelines.",
     add_arguments=pipeline_command.add_arguments,
     run=pipeline_command.run_command,
 )

@@ -85,8 +85,8 @@ class Session(Context):
         peers: its sessions on the cluster's other nodes.
 
     Raises:
-        UndefinedObject: 42704, an unknown setting. InvalidParameterValue: 22023, a bad value.
-        IoError: 58030, DuckDB has given the database up, and its file is not open again yet.
+        UndefinedObject: an unknown setting. InvalidParameterValue: a bad value.
+        IoError: DuckDB has given the database up, and its file is not open again yet.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Session(Context):
             told: whether somebody is told of its columns before it runs.
 
         Raises:
-            SyntaxError_: 42601, with the position.
+            SyntaxError_: with the position.
         """
         self.access.said = [(text, ())]
         return self._parsed.parse(text, oids, told=told)
@@ -366,11 +366,7 @@ class Session(Context):
         return (yield from self.calls.run(lambda: self._in_whole_block(copy.finish)))
 
     def _in_whole_block(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """Go on with what was begun in the open block, unless the block failed meanwhile.
-
-        Raises:
-            IoError: 58030, it did: DuckDB gave the database up.
-        """
+        """Go on with what was begun in the open block, unless the block failed meanwhile."""
         self.block.check_whole()
         return (yield from work())
 
@@ -554,11 +550,7 @@ class Session(Context):
         return True
 
     def _renew(self) -> None:
-        """New cursors, where the file has been opened again since the last ones were made.
-
-        Raises:
-            IoError: 58030, it is not open.
-        """
+        """New cursors, where the file has been opened again since the last ones were made."""
         fallen = self.database.fallen
         if fallen is not None:
             raise fallen

@@ -295,7 +295,7 @@ def variable(name: str) -> Variable:
     """The setting of this name.
 
     Raises:
-        UndefinedObject: 42704, there is none.
+        UndefinedObject: there is none.
     """
     key = name.lower()
     key = ALIASES.get(key, key)
@@ -343,7 +343,7 @@ class Variables:
         """Refuse what SET would refuse.
 
         Raises:
-            UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
+            UndefinedObject. InvalidParameterValue. CantChangeRuntimeParam.
         """
         found = variable(name)
         if values is not None:

@@ -163,12 +163,34 @@ def relative_clauses(source: str) -> list[str]:
     return [line for line in lines if re.split(r"\W", line, maxsplit=1)[0] in CLAUSES]
 
 
+def private_raises(source: str) -> list[str]:
+    """The private functions with a `Raises:` section."""
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    return [
+        node.name
+        for node in nodes
+        if re.match(r"_[^_]", node.name) and "\nRaises:" in (ast.get_docstring(node) or "")
+    ]
+
+
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert relative_clauses('def f():\n    """Whether it is so."""') == ["Whether it is so."]
     for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
         name = path.relative_to(ROOT).as_posix()
         if not name.startswith(tuple(f"{folder}/" for folder in WITH_CLAUSES)):
             assert not relative_clauses(path.read_text()), name
+
+
+def test_private_functions_have_no_raises_section() -> None:
+    assert private_raises('def _f():\n    """Do it.\n\n    Raises:\n        Error: never.\n    """') == ["_f"]
+    for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(tuple(f"{folder}/" for folder in WITH_CLAUSES)):
+            assert not private_raises(path.read_text()), name
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

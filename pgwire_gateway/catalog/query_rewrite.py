@@ -471,7 +471,7 @@ def respelt(text: str) -> Respelt:
     """The text as DuckDB understands it, and the types of its columns where the catalog knows them.
 
     Raises:
-        InsufficientPrivilege: 42501, the text itself names our database: what is made, dropped or
+        InsufficientPrivilege: the text itself names our database: what is made, dropped or
             replaced there would be so for every session.
     """
     text = respell_literals(text)

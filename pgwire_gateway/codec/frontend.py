@@ -25,8 +25,8 @@ class Body:
         data: the bytes after the length word.
 
     Raises:
-        ProtocolViolation: 08P01, from every method, when the bytes end before the field does.
-        CharacterNotInRepertoire: 22021, from `text`.
+        ProtocolViolation: from every method, when the bytes end before the field does.
+        CharacterNotInRepertoire: from `text`.
 
     Source: PostgreSQL documentation, "Message Data Types".
     """
@@ -348,7 +348,7 @@ def sasl_first(data: bytes) -> tuple[str, bytes]:
     """SASLInitialResponse: the mechanism that the client has chosen, and its first words.
 
     Raises:
-        ProtocolViolation: 08P01, it is none.
+        ProtocolViolation: it is none.
     """
     body = Body(data)
     mechanism, words = body.text(), body.value()
@@ -378,7 +378,7 @@ def decode_startup(body: Body) -> Message:
     """The message of a packet without a type byte.
 
     Raises:
-        ProtocolViolation: 08P01, parameters that are not pairs of strings closed by a zero byte.
+        ProtocolViolation: parameters that are not pairs of strings closed by a zero byte.
     """
     code = body.int32()
     special = STARTUP_CODES.get(code)

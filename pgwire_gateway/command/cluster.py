@@ -46,52 +46,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     planned = commands.add_parser(
         "plan",
-        help="work out where partitions go when nodes come or go",
-        description="Balance the partitions of each rule over the nodes, with as few moves as that takes. "
-        "Prints the moves, and writes the new file, whose epoch is one higher; it changes no node. Exit "
-        "code 1 if a node that --remove names still has tables or streams, or does not say.",
+        help="plan the placement of partitions when nodes join or leave",
+        description="Balance the partitions of each rule over the nodes, with the least number of moves. "
+        "Prints the moves, and writes the new file, whose epoch is one higher; it changes no node. The exit "
+        "code is 1 if a node that --remove names still has tables or streams, or does not answer.",
     )
     planned.add_argument("file", type=Path, metavar="FILE", help="the cluster.toml")
-    planned.add_argument("--add", metavar="NODE", help="a node that comes; with --host and --port")
-    planned.add_argument("--host", help="where it is")
-    planned.add_argument("--port", type=int, help="where it listens")
+    planned.add_argument("--add", metavar="NODE", help="a node to add; with --host and --port")
+    planned.add_argument("--host", help="host of the new node")
+    planned.add_argument("--port", type=int, help="port of the new node")
     planned.add_argument(
-        "--remove", action="append", default=[], metavar="NODE", help="a node that goes; repeatable"
+        "--remove", action="append", default=[], metavar="NODE", help="a node to remove; repeatable"
     )
     planned.add_argument(
         "--lost", action="append", default=[], metavar="NODE",
-        help="a node that goes and whose database file is lost: the events that it had are given up, and its "
-        "partitions begin anew; repeatable",
+        help="a node to remove whose database file is lost: its events are given up, and its partitions "
+        "begin anew; repeatable",
     )  # fmt: skip
     planned.add_argument(
         "--output", type=Path, metavar="FILE", help="the new file (default: standard output)"
     )
     planned.add_argument(
         "--idempotent", action="store_true",
-        help="a node that is there already, or not any more, is no error",
+        help="adding an existing node or removing an unknown one is no error",
     )  # fmt: skip
     applied = commands.add_parser(
         "apply",
-        help="bring a cluster.toml to all nodes",
-        description="Give the file to every node that it names, and to those that leave: first to the nodes "
-        "that lose partitions, so that none has two owners. Safe to run again. Exit code 1 if a node did not "
-        "take it.",
+        help="send a cluster.toml to all nodes",
+        description="Send the file to every node that it names, and to those that leave: first to the nodes "
+        "that lose partitions, so that none has two owners. Safe to run again. The exit code is 1 if a node "
+        "did not accept it.",
     )
     applied.add_argument("file", type=Path, metavar="FILE", help="the cluster.toml")
     applied.add_argument(
         "--without", action="append", default=[], metavar="NODE",
-        help="a node that is known to be down: others may take its partitions over; repeatable",
+        help="a node that is known to be down: others may take over its partitions; repeatable",
     )  # fmt: skip
     user = commands.add_parser(
         "user",
-        help="put a user into a users file, or take one out",
-        description="Write a user to a users.toml, with what the password is held against, never itself. The "
-        "password is the first line of standard input, or is asked for.",
+        help="add a user to a users file, or remove one",
+        description="Write a user to a users.toml, with a verifier and never the password itself. The "
+        "password is the first line of standard input, or is prompted for.",
     )
-    user.add_argument("file", type=Path, metavar="FILE", help="the users.toml; made where there is none")
+    user.add_argument("file", type=Path, metavar="FILE", help="the users.toml; created if it does not exist")
     user.add_argument("name", metavar="NAME", help="the user")
-    user.add_argument("--superuser", action="store_true", help="he may do everything")
-    user.add_argument("--remove", action="store_true", help="take him out")
+    user.add_argument("--superuser", action="store_true", help="grant all rights")
+    user.add_argument("--remove", action="store_true", help="remove the user")
 
 
 def run_command(chosen: argparse.Namespace) -> int:
@@ -365,11 +365,7 @@ def _rule(topics: str, owners: Mapping[int, str]) -> Rule:
 
 
 def _on(node: Node, work: Callable[[Any], T]) -> T:
-    """Do something on a node.
-
-    Raises:
-        _Away: it does not answer, or says no; with the reason. DucktailError: its password is not there.
-    """
+    """Do something on a node."""
     import psycopg  # Here, as only this command is a client of a server.
 
     try:

@@ -24,14 +24,14 @@ from .serve import run_server
 MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
 
 SERVE_ABOUT = """\
-Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
-When it is ready it prints one line, `listening on HOST:PORT, file PATH`, on standard output; logs go to
-standard error. The database is called by its file's stem, and answers to the names `ducktail` and
-`postgres` as well."""
+Opens (or creates) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
+When the server is ready it prints one line, `listening on HOST:PORT, file PATH`, on standard output; logs
+go to standard error. The name of the database is the stem of the file name; `ducktail` and `postgres` are
+accepted as well."""
 SERVE_AFTER = """\
-each flag but --accept-loss and --insecure also in the environment, as DUCKTAIL_ and its name
-(DUCKTAIL_PORT=5481), and in the file that --config names (port = 5481); a flag goes before the
-environment, the environment before the file.
+Each flag except --accept-loss and --insecure can also be set in the environment, as DUCKTAIL_ and its name
+(DUCKTAIL_PORT=5481), and in the file that --config names (port = 5481). Flags override the environment,
+and the environment overrides the file.
 
 example:
   ducktail serve shop.duckdb &
@@ -148,35 +148,35 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """The flags of check, backup, restore and reset-commit-times."""
     check = commands.add_parser(
         "check",
-        help="look for damage in a database file that nobody has open",
-        description="Read a closed database file whole, change nothing, and say what it is. "
-        "Exit code 1 if anything in it is damaged or missing.",
+        help="check a closed database file for damage",
+        description="Read a closed database file completely and report its state, without changing it. "
+        "The exit code is 1 if anything in it is damaged or missing.",
     )
     check.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
     backup = commands.add_parser(
         "backup",
         help="copy a database, served or not, into one verified file",
         description="Copy a database into one new file, as of one moment; "
-        "writers of a served one do not wait.",
+        "writers of a served database do not wait.",
     )
     backup.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
     restore = commands.add_parser(
         "restore",
-        help="make a database of a backup",
-        description="Make a database of a backup. Its LSNs go on in a new incarnation.",
+        help="create a database from a backup",
+        description="Create a database from a backup. Its LSNs continue in a new incarnation.",
     )
     restore.add_argument("backup", type=Path, metavar="BACKUP", help="the backup")
     for command, source, to in (
-        (backup, "PATH", "the backup's file, not there yet"),
+        (backup, "PATH", "the file of the backup, which must not exist"),
         (restore, "BACKUP", "the database's file"),
     ):
         command.add_argument("to", nargs="+", action=_Target, metavar="DEST", help=to)
         command.usage = f"{command.prog} [-h] [--log-level LEVEL] {source} [TO] DEST"
     reset = commands.add_parser(
         "reset-commit-times",
-        help="end the state in which commit times are ahead of the clock",
+        help="correct commit times that are ahead of the clock",
         description="Set the commit times of a closed database that are later than the machine's clock "
-        "to what it says; events and their order stay.",
+        "to the clock's time; events and their order do not change.",
     )
     reset.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
     for command in (check, backup, restore, reset):

@@ -37,9 +37,8 @@ CONFIG = "config"
 PORT_MAX = 65_535
 # Only flags.
 ALOUD = {
-    "insecure": "let whoever reaches the port in as if he were on this machine: no TLS, and no password "
-    "while there is no user",
-    "accept_loss": "serve a database although commits that were acknowledged are missing from it",
+    "insecure": "treat every connection as local: no TLS, and no password while there is no user",
+    "accept_loss": "serve a database that lacks acknowledged commits",
 }
 
 
@@ -119,26 +118,26 @@ def one_of(words: tuple[str, ...]) -> Callable[[str], None]:
 
 
 LOG_LEVEL = Option(
-    "log_level", str, "info", f"least level that is logged: {', '.join(LEVELS)}", "LEVEL", one_of(LEVELS)
+    "log_level", str, "info", f"lowest level that is logged: {', '.join(LEVELS)}", "LEVEL", one_of(LEVELS)
 )
 LOG_FORMAT = Option(
-    "log_format", str, "text", "how logs are written: text, or json, an object a line", "FORMAT",
+    "log_format", str, "text", "format of the logs: text, or json (one object per line)", "FORMAT",
     one_of(FORMATS),
 )  # fmt: skip
 OPTIONS = (
     Option("path", str, "ducktail.duckdb", "the DuckDB file", "PATH"),
-    Option("host", str, "127.0.0.1", "address to listen on; beyond loopback it wants TLS and users", "HOST"),
+    Option("host", str, "127.0.0.1", "listening address; beyond loopback it requires TLS and users", "HOST"),
     Option("port", int, 5480, "TCP port, 0 for any free one", "PORT", _port),
     Option("metrics_port", int, None, "port for /metrics, /ready, /live; 0 for any free one", "PORT", _port),
-    Option("metrics_host", str, "127.0.0.1", "address of that port, which asks nobody who he is", "HOST"),
-    Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; read again on SIGHUP", "FILE"),
+    Option("metrics_host", str, "127.0.0.1", "address of that port, which has no authentication", "HOST"),
+    Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; reloaded on SIGHUP", "FILE"),
     Option("tls_key", str, None, "the certificate's key, as PEM, without a passphrase", "FILE"),
-    Option("cluster", str, None, "the cluster.toml of which this is a node; read again on SIGHUP", "FILE"),
-    Option("node", str, None, "this node's name in it; host and port are then those that it says", "NAME"),
+    Option("cluster", str, None, "the cluster.toml of the cluster; reloaded on SIGHUP", "FILE"),
+    Option("node", str, None, "this node's name in it; host and port are then taken from it", "NAME"),
     LOG_LEVEL,
     LOG_FORMAT,
     Option(
-        "allow_dir", list, (), "a directory whose files SQL may read and write, with all below it; "
+        "allow_dir", list, (), "a directory whose files SQL may read and write, including subdirectories; "
         "may be repeated", "DIR", shown="allowed_directories",
     ),
     *(
@@ -177,7 +176,7 @@ class Configuration:
         """The engine's part.
 
         Raises:
-            InvalidParameterValue: 22023, an allowed directory is none.
+            InvalidParameterValue: an allowed directory is none.
         """
         values = {name: self[name] for name in NUMBERS}
         return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
@@ -186,7 +185,7 @@ class Configuration:
         """The cluster and the node's name in it; None without a cluster.
 
         Raises:
-            InvalidParameterValue: 22023, one of the two settings is missing.
+            InvalidParameterValue: one of the two settings is missing.
         """
         cluster, node = self["cluster"], self["node"]
         if (cluster is None) != (node is None):
@@ -197,7 +196,7 @@ class Configuration:
         """The same with the host and port that the cluster's file says, where nobody says others.
 
         Raises:
-            InvalidParameterValue: 22023, the file is wrong. IoError: 58030, it cannot be read.
+            InvalidParameterValue: the file is wrong. IoError: it cannot be read.
         """
         local = source.load().local
         said = {"host": local.host, "port": local.port}
@@ -231,7 +230,7 @@ def configure(given: Mapping[str, Any], environment: Mapping[str, str]) -> Confi
         given: what the flags say, by setting; None where there is no flag.
 
     Raises:
-        InvalidParameterValue: 22023, an unknown key or a bad value, with its place. IoError: 58030, the
+        InvalidParameterValue: an unknown key or a bad value, with its place. IoError: the
             file cannot be read.
     """
     place = given.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
@@ -269,7 +268,7 @@ def setting_of(option: Option, given: Mapping[str, Any], environment: Mapping[st
     """The value of one setting for a command that takes no file.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     return _find(option, given, environment, {}).value
 
@@ -278,8 +277,8 @@ def read_file(path: Path) -> dict[str, Found]:
     """The settings of a configuration file.
 
     Raises:
-        InvalidParameterValue: 22023, it is no TOML, or has an unknown key or a bad value; with the line.
-        IoError: 58030, it cannot be read.
+        InvalidParameterValue: it is no TOML, or has an unknown key or a bad value; with the line.
+        IoError: it cannot be read.
     """
     text = read_text(path, "configuration file")
     values = parse(text, str(path), "configuration file")
@@ -310,7 +309,7 @@ def _unknown(place: str, name: str, value: object) -> DucktailError:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `ducktail serve`; what is not given is None."""
     parser.add_argument(
-        "--config", metavar="FILE", help="a configuration file, TOML; flags and environment go before it"
+        "--config", metavar="FILE", help="a configuration file, TOML; flags and environment override it"
     )
     for option in OPTIONS:
         add_flag(parser, option)

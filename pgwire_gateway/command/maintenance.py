@@ -31,7 +31,7 @@ def check(path: Path) -> int:
     """Print what a closed database file is and what is wrong with it; 1 if anything is.
 
     Raises:
-        UndefinedObject: 42704, no such file. ObjectInUse: 55006, it is open.
+        UndefinedObject: no such file. ObjectInUse: it is open.
     """
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:
@@ -52,8 +52,8 @@ def make_backup(path: Path, target: Path) -> int:
     """Copy a database, open or not, into one new file, and verify the copy.
 
     Raises:
-        DuplicateObject: 42710, the target is there. UndefinedObject: 42704, no such file.
-        ObjectInUse: 55006, a process has it open that serves nobody. DataCorrupted: XX001.
+        DuplicateObject: the target is there. UndefinedObject: no such file.
+        ObjectInUse: a process has it open that serves nobody. DataCorrupted.
     """
     for there in (target, *wal_paths(str(target))):
         if there.exists():
@@ -83,7 +83,7 @@ def reset_commit_times(path: Path) -> int:
     """Set the commit times of a closed database that are later than the machine's clock to what it says.
 
     Raises:
-        UndefinedObject: 42704, no such file. ObjectInUse: 55006, it is open. DataCorrupted: XX001.
+        UndefinedObject: no such file. ObjectInUse: it is open. DataCorrupted.
     """
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:
@@ -105,7 +105,7 @@ def checkpoints_held(path: Path) -> Iterator[None]:
     """Within, the server that has the database open does not checkpoint.
 
     Raises:
-        ObjectInUse: 55006, no server answers for it. IoError: 58030, the connection was lost.
+        ObjectInUse: no server answers for it. IoError: the connection was lost.
     """
     import psycopg  # Here, as only a backup of what is served is a client of a server.
 

@@ -83,11 +83,7 @@ def run_server(chosen: argparse.Namespace) -> int:
 
 
 def _tls(configuration: Configuration) -> TlsFiles | None:
-    """Certificate and key; None: no TLS.
-
-    Raises:
-        InvalidParameterValue: 22023, one without the other.
-    """
+    """Certificate and key; None: no TLS."""
     certificate, key = configuration["tls_cert"], configuration["tls_key"]
     if (certificate is None) != (key is None):
         raise InvalidParameterValue("--tls-cert and --tls-key go together")

@@ -166,7 +166,7 @@ class Channel:
         (CVE-2021-23214); what came in the same piece as the request, the receiver has seen.
 
         Raises:
-            Fatal: 08P01, there is more.
+            Fatal: there is more.
         """
         if self._pending or not self._receiver.empty:
             raise Fatal(ProtocolViolation("received unencrypted data after SSL request"))

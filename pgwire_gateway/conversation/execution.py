@@ -344,7 +344,7 @@ class Prepared:
         """Rows are about to be sent whose columns the client has not asked for again.
 
         Raises:
-            CachedPlanChanged: 0A000, it would take them for rows of the columns that it was told of.
+            CachedPlanChanged: it would take them for rows of the columns that it was told of.
         """
         if self.is_told and self.told is not columns and _kinds(self.told) != _kinds(columns):
             raise CachedPlanChanged
@@ -432,7 +432,7 @@ def check_width(columns: Sequence[Column] | None) -> None:
     """Refuse rows that no message can hold.
 
     Raises:
-        ProgramLimitExceeded: 54000.
+        ProgramLimitExceeded.
     """
     if columns is not None and len(columns) > COLUMNS_MAX:
         raise ProgramLimitExceeded(f"rows can have at most {COLUMNS_MAX} columns")

@@ -302,17 +302,17 @@ class Host(Protocol):
             secured: whether its connection is TLS.
 
         Raises:
-            InvalidAuthorization: 28000, not this way.
+            InvalidAuthorization: not this way.
         """
 
     def open_session(self, entry: Entry, door: Door) -> Session:
         """Let a client in through a door that it has passed. Blocks: DuckDB is called.
 
         Raises:
-            UndefinedDatabase: 3D000, the database is not here.
-            TooManyConnections: 53300.
-            CannotConnectNow: 57P03, the server is closing.
-            InvalidParameterValue: 22023, a setting that cannot be.
+            UndefinedDatabase: the database is not here.
+            TooManyConnections.
+            CannotConnectNow: the server is closing.
+            InvalidParameterValue: a setting that cannot be.
         """
 
     def refused(self, entry: Entry | None, error: DucktailError) -> None:

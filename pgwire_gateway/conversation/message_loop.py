@@ -152,12 +152,7 @@ class Conversation:
         self.channel.send(BackendKeyData(session.id, self._secret[: entry.key_bytes]))
 
     def _authenticate(self, entry: Entry, door: Door) -> Steps[None]:
-        """SCRAM.
-
-        Raises:
-            InvalidPassword: 28P01, whatever is wrong with name or password.
-            ProtocolViolation: 08P01, something else than SCRAM came.
-        """
+        """SCRAM."""
         assert door.verifier is not None, "a door with trust asks nothing"
         scram = Scram(door.verifier, self.channel.end_point, door.nonce)
         self.channel.send(AuthenticationSasl(scram.mechanisms))

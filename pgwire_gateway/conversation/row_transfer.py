@@ -58,8 +58,8 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
     """Take the rows of a COPY FROM STDIN; its answer, once they are all there.
 
     Raises:
-        QueryCanceled: 57014, the client gives it up, or it is cancelled.
-        ProtocolViolation: 08P01, a message that does not belong here.
+        QueryCanceled: the client gives it up, or it is cancelled.
+        ProtocolViolation: a message that does not belong here.
         DucktailError: a row that is wrong.
     """
     channel.send(CopyInResponse(copy.column_count, copy.binary))

@@ -64,7 +64,7 @@ class Scram:
         """Answer client-first.
 
         Raises:
-            ProtocolViolation: 08P01, it is none, or wants what is not offered.
+            ProtocolViolation: it is none, or wants what is not offered.
         """
         if mechanism not in self.mechanisms:
             raise ProtocolViolation("client selected an invalid SASL authentication mechanism")
@@ -87,7 +87,7 @@ class Scram:
         """Answer client-final; None where the password is wrong.
 
         Raises:
-            ProtocolViolation: 08P01, it is none, or of another exchange or channel.
+            ProtocolViolation: it is none, or of another exchange or channel.
         """
         found = _FINAL.fullmatch(_text(data))
         if found is None:
@@ -190,10 +190,10 @@ def read_startup(startup: Startup) -> Entry:
     """Read a startup packet.
 
     Raises:
-        NotSupported: 0A000, another major version, or a replication connection.
-        InvalidAuthorization: 28000, no user.
-        InvalidParameterValue: 22023, an encoding that is not UTF8, or half of what a node says.
-        SyntaxError_: 42601, `options` that are not settings.
+        NotSupported: another major version, or a replication connection.
+        InvalidAuthorization: no user.
+        InvalidParameterValue: an encoding that is not UTF8, or half of what a node says.
+        SyntaxError_: `options` that are not settings.
     """
     if startup.major != MAJOR:
         raise NotSupported(

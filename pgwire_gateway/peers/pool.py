@@ -145,12 +145,7 @@ class Peers:
         return connection
 
     def _check_reached(self, node: Node, connection: Connection, placement: Placement) -> None:
-        """Is it the node that was meant? It tells its name, and which placement it has.
-
-        Raises:
-            ConnectionRefused: 08004, another node is there. InvalidParameterValue: 22023, its placement of
-                the same epoch says something else.
-        """
+        """Is it the node that was meant? It tells its name, and which placement it has."""
         name = connection.info.parameter_status(NODE)
         if name != node.name:
             raise ConnectionRefused(

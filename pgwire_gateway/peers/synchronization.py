@@ -203,11 +203,7 @@ class Mover:
         self._database.arrivals.tell(stream.stream_id, reason, stuck=stuck)
 
     def _take(self, stream: Stream, missing: Sequence[int]) -> None:
-        """Take partitions from where they are.
-
-        Raises:
-            DucktailError: some could not be; the others have come.
-        """
+        """Take partitions from where they are."""
         cluster = self._database.cluster
         cluster.check_current()
         epoch = cluster.placement.epoch
@@ -251,11 +247,7 @@ class Mover:
         logger.warning("partitions begin anew: what they had is given up", extra=about)
 
     def _source(self, stream: Stream, partition: int, looked: Looked) -> PartitionSource:
-        """The present location of a partition.
-
-        Raises:
-            DucktailError: a node that may have it cannot be asked.
-        """
+        """The present location of a partition."""
         placement = self._database.cluster.placement
         local = placement.local.name
         rows = {node: holds[partition] for node, holds in looked.holds.items() if partition in holds}
@@ -357,11 +349,7 @@ class Mover:
     # Asking.
 
     def _ask(self, node: Node, more: Mapping[str, Any]) -> Sequence[bytes]:
-        """The frames that a node answers.
-
-        Raises:
-            DucktailError: its own, or it cannot be asked.
-        """
+        """The frames that a node answers."""
         link = self._links[node.name] = _come(self._link(node), node)
         frames: Sequence[bytes] = _come(link.ask(Request("hold", more=more).encode()), node).frames
         return frames

@@ -58,7 +58,7 @@ class Admission:
             others: the other nodes of the cluster.
 
         Raises:
-            TooManyConnections: 53300, there is no room.
+            TooManyConnections: there is no room.
         """
         with self._mutex:
             self._check(node, others)
@@ -123,7 +123,7 @@ def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door
         secured: its connection is TLS.
 
     Raises:
-        InvalidAuthorization: 28000, no way.
+        InvalidAuthorization: no way.
     """
     if not near and not secured:
         raise InvalidAuthorization("connections from other machines want TLS", hint=TLS_HINT)
@@ -147,9 +147,9 @@ def for_peer(database: Database, peer: Peer, account: str | None, user: str) -> 
         account, user: as whom it has connected.
 
     Raises:
-        InsufficientPrivilege: 42501, he may not speak for others. ConnectionRefused: 08004, it is a node of
-            another cluster. SerializationFailure: 40001, its placement is older. InvalidAuthorization:
-            28000, for whom it comes is no user here.
+        InsufficientPrivilege: he may not speak for others. ConnectionRefused: it is a node of
+            another cluster. SerializationFailure: its placement is older. InvalidAuthorization:
+            for whom it comes is no user here.
     """
     users = database.rights.users
     if account is not None:
@@ -183,7 +183,7 @@ def check_listener(listener: socket.socket, rights: Rights, *, secured: bool, in
         insecure: the operator says that it may go without.
 
     Raises:
-        InvalidAuthorization: 28000.
+        InvalidAuthorization.
     """
     host = listener.getsockname()[0]
     if insecure or is_loopback(host):

@@ -53,8 +53,8 @@ def listen(host: str, port: int, *, elsewhere: bool = False) -> socket.socket:
         elsewhere: the address may be one that other machines can reach; `check_listener` judges it.
 
     Raises:
-        InvalidAuthorization: 28000, an address that other machines can reach.
-        IoError: 58030, the port is taken or the name unknown.
+        InvalidAuthorization: an address that other machines can reach.
+        IoError: the port is taken or the name unknown.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -92,8 +92,8 @@ class Server:
         watched: from `listen`, for metrics and probes; closed with the server. None: no such port.
 
     Raises:
-        InvalidParameterValue: 22023, certificate or key cannot be used.
-        InvalidAuthorization: 28000, others can reach the port, and there is no TLS or no user.
+        InvalidParameterValue: certificate or key cannot be used.
+        InvalidAuthorization: others can reach the port, and there is no TLS or no user.
     """
 
     def __init__(
@@ -481,7 +481,7 @@ def serve_in_thread(database: Database, host: str = "127.0.0.1", port: int = 0) 
         An object with `host`, `port` and `stop()`.
 
     Raises:
-        InvalidAuthorization: 28000, an address that is not loopback.
-        IoError: 58030, the port is taken.
+        InvalidAuthorization: an address that is not loopback.
+        IoError: the port is taken.
     """
     return ServerThread(Server(database, listen(host, port)))

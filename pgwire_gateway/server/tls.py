@@ -111,7 +111,7 @@ class TlsFiles:
         """Read both.
 
         Raises:
-            InvalidParameterValue: 22023, a file is missing, is no PEM, or the two do not belong together.
+            InvalidParameterValue: a file is missing, is no PEM, or the two do not belong together.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

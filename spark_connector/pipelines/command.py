@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="its TOML file")
-    parser.add_argument("--once", action="store_true", help="read what is there, then end")
+    parser.add_argument("--once", action="store_true", help="read the present events, then exit")
     parser.add_argument(
         "--master", metavar="URL", help="Spark's master; local[*,4], or that of spark-submit, by default"
     )

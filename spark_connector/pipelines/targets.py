@@ -154,11 +154,7 @@ class _Directory:
         return self._read(LATEST)
 
     def take(self, query: str) -> None:
-        """Make a query the directory's owner, before its first batch writes into it.
-
-        Raises:
-            ConnectorError: another query owns it, or it has other content.
-        """
+        """Make a query the directory's owner, before its first batch writes into it."""
         taken = self._read(MIRROR)
         if taken is None:
             there = self._files.listStatus(self._home) if self._files.exists(self._home) else []

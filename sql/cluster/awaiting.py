@@ -49,7 +49,7 @@ class Beat:
         """Be heard from; the partitions that are the member's. One that was taken out is heard from no more.
 
         Raises:
-            CannotConnect: 08001, ConnectionLost: 08006, the home is away.
+            CannotConnect, ConnectionLost: the home is away.
         """
         if self.left:
             return frozenset()
@@ -95,7 +95,7 @@ class Awaited:
         """Wait until enough events are there, or the time is up; whether they are.
 
         Raises:
-            CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
+            CannotConnect, ConnectionLost: an owner is away. DucktailError: an owner's own.
         """
         own, clock = gathering.by_owner(self.owners, partitions), self.session.database.clock
         if not own:

@@ -122,10 +122,6 @@ def _look(
     Args:
         makes: it is to be made, and not there.
         silent: takes the nodes that are away, but for the home, which are not in the answer then.
-
-    Raises:
-        WrongObjectType: 42809 (DuplicateObject, 42710, where it is to be made), the name is that of a stream
-            on a table. DucktailError: a node cannot be asked; nothing has been changed.
     """
     share = Share(thing.describe, Part(epoch(session), makes=makes), again=True)
     outcomes = yield from ask_nodes(session, dict.fromkeys(all_nodes(session), share))
@@ -168,11 +164,7 @@ def _on_a_table(thing: Definition, node: str, *, makes: bool) -> DucktailError:
 
 
 def _agreed(thing: Definition, found: Mapping[str, Facts | None]) -> Facts | None:
-    """The definition that all nodes that have one agree on.
-
-    Raises:
-        WrongState: 55000, two do not.
-    """
+    """The definition that all nodes that have one agree on."""
     there = [(node, facts) for node, facts in found.items() if facts is not None]
     for node, facts in there[1:]:
         first, known = there[0]
@@ -191,31 +183,19 @@ def _agreed(thing: Definition, found: Mapping[str, Facts | None]) -> Facts | Non
 def _do(
     session: Context, thing: Definition, statement: st.Statement, part: Part, nodes: Sequence[str]
 ) -> Waiting[None]:
-    """Do a statement on these nodes, the home first.
-
-    Raises:
-        DucktailError: a node's; it says where it is done.
-    """
+    """Do a statement on these nodes, the home first."""
     yield from do_on_nodes(session, str(thing), nodes, thing.home, Share(statement, part), DONE_HINT)
 
 
 def _change(session: Context, thing: Definition, statement: st.Statement) -> Waiting[None]:
-    """Change a definition on every node; all of them have it.
-
-    Raises:
-        WrongState: 55000, they do not, or not the same one.
-    """
+    """Change a definition on every node; all of them have it."""
     found = yield from _look(session, thing)
     _check_everywhere(thing, found)
     yield from _do(session, thing, statement, Part(epoch(session)), list(found))
 
 
 def _check_everywhere(thing: Definition, found: Mapping[str, Facts | None]) -> None:
-    """Refuse to change what some nodes have not, or have another one of.
-
-    Raises:
-        WrongState: 55000.
-    """
+    """Refuse to change what some nodes have not, or have another one of."""
     identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
     if len(set(identities.values())) > 1:
         _agreed(thing, found)
@@ -257,12 +237,7 @@ def _topic(session: Context, parts: tuple[str, ...]) -> Definition:
 
 
 def _topic_here(session: Context, name: st.Name) -> Waiting[Stream]:
-    """The topic that this node has under a name.
-
-    Raises:
-        UndefinedObject: 42704, no node has it. WrongObjectType: 42809, it is a stream on a table of another
-            one. WrongState: 55000, others have it.
-    """
+    """The topic that this node has under a name."""
     if session.names.find_stream(name.parts) is None:
         thing = _topic(session, name.parts)
         found = yield from _look(session, thing)
@@ -303,11 +278,7 @@ def create_topic(
 def _missing(
     session: Context, thing: Definition, found: Mapping[str, Facts | None], if_not_exists: bool
 ) -> list[str]:
-    """The nodes that lack a definition.
-
-    Raises:
-        DuplicateObject: 42710, none does. WrongState: 55000, two disagree.
-    """
+    """The nodes that lack a definition."""
     _agreed(thing, found)
     missing = [node for node, facts in found.items() if facts is None]
     if not missing:
@@ -318,11 +289,7 @@ def _missing(
 
 
 def _as_there(made: st.CreateTopic, thing: Definition, known: Facts) -> Options:
-    """The options of a topic that other nodes have.
-
-    Raises:
-        DuplicateObject: 42710, the statement asks for another one.
-    """
+    """The options of a topic that other nodes have."""
     asked = made.options.integer("partitions")
     if asked is not None and str(asked) != known["partitions"] and not made.if_not_exists:
         raise DuplicateObject(
@@ -366,11 +333,7 @@ def change_topic(
 
 
 def _check_same_owners(session: Context, stream: Stream, name: str) -> None:
-    """A topic takes a name to which the placement gives the same owners.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """A topic takes a name to which the placement gives the same owners."""
     before = owners_of(session, stream.schema, stream.name, stream.partitions)
     after = owners_of(session, stream.schema, name, stream.partitions)
     if before != after:
@@ -394,11 +357,7 @@ def drop_topic(
 
 
 def _check_all_read(session: Context, thing: Definition, nodes: Sequence[str]) -> Waiting[None]:
-    """Refuse to drop a topic of which a group has unread events on some node.
-
-    Raises:
-        DependentObjects: 2BP01.
-    """
+    """Refuse to drop a topic of which a group has unread events on some node."""
     share = Share(st.ShowGroups(thing.topic), Part(epoch(session)))
     for node, answer in (yield from ask_nodes(session, dict.fromkeys(nodes, share))).items():
         if isinstance(answer, Exception):
@@ -525,7 +484,7 @@ def named_anew(
     """Do what gives a stream this name, if no other node has it.
 
     Raises:
-        DuplicateObject: 42710, one has it, or makes it. LockNotAvailable: 55P03, one makes it for longer than
+        DuplicateObject: one has it, or makes it. LockNotAvailable: one makes it for longer than
             `lock_timeout`.
     """
     cluster, clock = session.database.cluster, session.database.clock
@@ -544,11 +503,7 @@ _HINT = "A stream is known to all nodes by its name."
 
 
 def _others_making(session: Context, schema: str, name: str) -> Waiting[list[str]]:
-    """The nodes that make this name as well; no other one has it.
-
-    Raises:
-        DuplicateObject: 42710. A node that cannot be asked is a WARNING: tables here are not to wait for it.
-    """
+    """The nodes that make this name as well; no other one has it."""
     described = st.DescribeStream(st.Name((schema, name)))
     share = Share(described, Part(epoch(session), makes=True), again=True)
     outcomes = yield from ask_nodes(session, dict.fromkeys(other_nodes(session), share))
@@ -574,7 +529,7 @@ def check_not_making(session: Context, name: st.Name) -> None:
     """Of a name that another node is to make: this one is not at it.
 
     Raises:
-        LockNotAvailable: 55P03.
+        LockNotAvailable.
     """
     if session.part is None or not session.part.makes or len(name.parts) != 2:
         return

@@ -59,7 +59,7 @@ def sent_for(query: Query, found: Shape) -> Sent:
     """The query to send for a scan of another node's.
 
     Raises:
-        NotSupported: 0A000, LIMIT n TRANSACTIONS stands around the query with the scan's own LIMIT.
+        NotSupported: LIMIT n TRANSACTIONS stands around the query with the scan's own LIMIT.
     """
     scan, unit, clause = found.scan, found.unit, query.transactions
     if unit is not None:
@@ -202,8 +202,8 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
     """Fetch what a scan of another node's gives.
 
     Raises:
-        OutOfMemory: 53200, it is more than a statement may gather.
-        WrongState: 55000, the stream has been moved meanwhile.
+        OutOfMemory: it is more than a statement may gather.
+        WrongState: the stream has been moved meanwhile.
         DucktailError: what the owner says, at its place in the user's text.
     """
     sent = sent_for(query, found)

@@ -156,7 +156,7 @@ class Taking:
         """Keep some.
 
         Raises:
-            OutOfMemory: 53200, they are too many for one read.
+            OutOfMemory: they are too many for one read.
         """
         if isinstance(batch, EventBatch):
             self.put(batch.rows, batch.lsns, batch.partitions)
@@ -211,7 +211,7 @@ def after_of(
     """Partition -> LSN of AFTER.
 
     Raises:
-        InvalidParameterValue: 22023, one number for partitions of several nodes.
+        InvalidParameterValue: one number for partitions of several nodes.
     """
     if parsed is None:
         return None
@@ -307,7 +307,7 @@ def gather(
     have of the LIMIT. This node does its own part while the others do theirs.
 
     Raises:
-        CannotConnect: 08001, ConnectionLost: 08006, with node and partitions. DucktailError: an owner's own.
+        CannotConnect, ConnectionLost: with node and partitions. DucktailError: an owner's own.
     """
     local = session.database.cluster.placement.local.name
     taken: dict[str, Taking] = {}

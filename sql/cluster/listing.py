@@ -61,11 +61,7 @@ def listen(session: Context, asked: st.Listen, parameters: Values, plain: Handle
 
 
 def _check_heard(session: Context, channel: str) -> Waiting[None]:
-    """LISTEN hears of this node's own partitions: what it would not hear of is told.
-
-    Raises:
-        NotSupported: 0A000, the channel is a stream of another node, or a topic of which it has nothing.
-    """
+    """LISTEN hears of this node's own partitions: what it would not hear of is told."""
     hint = "Connect to that node, or read with WAIT."
     stream = session.names.find_stream((channel,))
     if stream is not None:

@@ -62,7 +62,7 @@ def member_request(session: Context, stream: Stream, group: Group, asked: Facts)
     """The same as values.
 
     Raises:
-        SerializationFailure: 40001, this node is not the topic's home.
+        SerializationFailure: this node is not the topic's home.
     """
     placement = session.database.cluster.placement
     home = placement.home(stream.schema, stream.name).name
@@ -252,7 +252,7 @@ class Home:
         """A member commits these, or its read position (None).
 
         Raises:
-            SerializationFailure: 40001, it is no member, or has not all of it. WrongState: 55000.
+            SerializationFailure: it is no member, or has not all of it. WrongState.
         """
         latest = self.session.positions.latest((self.stream.stream_id, self.group.group_id), member)
         own = None if latest is None else latest.read
@@ -272,7 +272,7 @@ class Home:
         """The epoch under which the group has no members.
 
         Raises:
-            WrongState: 55000, it has some.
+            WrongState: it has some.
         """
         return int((yield from self._ask({"do": "nobody"}))["epoch"])
 
@@ -294,7 +294,7 @@ class Home:
         """A member's read position.
 
         Raises:
-            WrongState: 55000, there is none.
+            WrongState: there is none.
         """
         return _numbered((yield from self._ask({"do": "position", "member": member}))["lsns"])
 
@@ -385,7 +385,7 @@ def settled(session: Context) -> Waiting[None]:
     """Wait until homes know what they were told: so that another connection may go on from there.
 
     Raises:
-        ConnectionLost: 08006, one was lost on the way.
+        ConnectionLost: one was lost on the way.
     """
     told: list[Future[Any]] = session.told
     lost: BaseException | None = None
@@ -408,7 +408,7 @@ def take_over(session: Context, part: Part, stream: Stream, group: Group, member
     """A member comes with partitions that are assigned to it: later epochs are made to stay.
 
     Raises:
-        SerializationFailure: 40001, one of its epochs is not the latest; or a partition is not here any more.
+        SerializationFailure: one of its epochs is not the latest; or a partition is not here any more.
     """
     database, group_id = session.database, group.group_id
     kept = database.member_epochs.of(group_id)
@@ -429,7 +429,7 @@ def begin_read(
     """A member reads the partitions that are assigned to it.
 
     Raises:
-        SerializationFailure: 40001.
+        SerializationFailure.
     """
     yield from take_over(session, part, stream, group, member)
     return session.database.members.begin_assigned(group, stream.partitions, member, part.assigned)
@@ -441,7 +441,7 @@ def begin_unassigned(
     """Somebody who is no member commits.
 
     Raises:
-        SerializationFailure: 40001, there have been members since the home was asked.
+        SerializationFailure: there have been members since the home was asked.
     """
     kept = session.database.member_epochs.of(group.group_id)
     session.database.members.begin_unassigned(group, stream.partitions, partitions, part.nobody, kept)

@@ -114,11 +114,7 @@ def commit_offsets(
 
 
 def _own_position(session: Context, home: Home) -> Mapping[int, int]:
-    """The session's read position, of all owners' partitions, since its last commit.
-
-    Raises:
-        WrongState: 55000, nothing has been read.
-    """
+    """The session's read position, of all owners' partitions, since its last commit."""
     seeks = session.database.offsets.seeks(home.group.group_id)
     key = (home.stream.stream_id, home.group.group_id)
     return session.positions.get(key, home.group.name, seeks).left().lsns
@@ -127,11 +123,7 @@ def _own_position(session: Context, home: Home) -> Mapping[int, int]:
 def _facts_in_block(
     session: Context, home: Home, member: str | None, lsns: dict[int, int] | None
 ) -> Waiting[Part]:
-    """By what right a transaction commits this node's own partitions.
-
-    Raises:
-        NotSupported: 0A000, others are committed as well. DucktailError: as of the commit itself.
-    """
+    """By what right a transaction commits this node's own partitions."""
     group_id, position = home.group.group_id, lsns
     if member is None:
         found = _own_position(session, home) if position is None else position
@@ -203,11 +195,7 @@ def _commit_as_member(
 
 
 def _check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
-    """Refuse a transaction block's commit on other nodes.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Refuse a transaction block's commit on other nodes."""
     own = by_owner(home.owners, sorted(partitions))
     refuse_block(session, home.stream, home.owners, own, "commit the offset")
 
@@ -255,7 +243,7 @@ def refuse_block(
     """Refuse what a transaction block would do on another node.
 
     Raises:
-        NotSupported: 0A000.
+        NotSupported.
     """
     remote = [node for node in own if node != owners.local]
     if remote and session.block.begun:

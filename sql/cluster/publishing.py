@@ -118,8 +118,8 @@ def publish(
         told: the place of each event is asked for.
 
     Raises:
-        NotSupported: 0A000, in a transaction block, for a partition of another node.
-        CannotConnect: 08001, ConnectionLost: 08006, an owner is away: which partitions' events are stored
+        NotSupported: in a transaction block, for a partition of another node.
+        CannotConnect, ConnectionLost: an owner is away: which partitions' events are stored
             is told. DucktailError: an owner's own error, told in the same way.
     """
     if session.block.begun and not _piped_alone(session) and session.collected is None:

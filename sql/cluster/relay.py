@@ -63,7 +63,7 @@ def placed(session: Context, classified: Classified, node: object) -> tuple[Away
     """The node that runs a statement, if it is another one; and the statement, with the scans to fetch.
 
     Raises:
-        routing.Ask, routing.Describe: other nodes must be asked first. NotSupported: 0A000, it is about
+        routing.Ask, routing.Describe: other nodes must be asked first. NotSupported: it is about
             several nodes.
     """
     place = routing.placed(session, classified, node)
@@ -91,8 +91,8 @@ def as_now(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatem
     """A prepared statement with its streams where they are now: here since, on another node, or nowhere.
 
     Raises:
-        CachedPlanChanged: 0A000, its rows are of other types than its client was told.
-        UndefinedObject: 42704, a stream is nowhere any more.
+        CachedPlanChanged: its rows are of other types than its client was told.
+        UndefinedObject: a stream is nowhere any more.
     """
     away, epoch = statement.away, session.database.cluster.placement.epoch
     known = isinstance(away, Away) and away.catalog == session.database.catalog.version
@@ -139,8 +139,8 @@ def execute(session: Context, statement: ParsedStatement, parameters: tuple[obje
     """Run a statement where its streams are.
 
     Raises:
-        NotSupported: 0A000, it writes there, in a transaction block.
-        CannotConnect: 08001. ConnectionLost: 08006. DucktailError: the owner's.
+        NotSupported: it writes there, in a transaction block.
+        CannotConnect. ConnectionLost. DucktailError: the owner's.
     """
     away = statement.away
     assert isinstance(away, Away)
@@ -189,7 +189,7 @@ def read_apart(
     What it reads becomes a read position when `RowSource.counts` says so.
 
     Raises:
-        CannotConnect: 08001. ConnectionLost: 08006. DucktailError: the owner's.
+        CannotConnect. ConnectionLost. DucktailError: the owner's.
     """
     return (yield from _source(session, statement.as_arrow(), parameters, None, apart=True))
 
@@ -255,11 +255,7 @@ def _members(statement: ParsedStatement, parameters: tuple[object, ...]) -> froz
 
 
 def _check_sure(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> None:
-    """A member's read position is not committed where the answer of its latest read was lost.
-
-    Raises:
-        WrongState: 55000.
-    """
+    """A member's read position is not committed where the answer of its latest read was lost."""
     unsure = _links(session).unsure
     if unsure and isinstance(statement.node, st.CommitOffsets):
         for group, member in unsure & _members(statement, parameters):
@@ -271,11 +267,7 @@ def _check_sure(session: Context, statement: ParsedStatement, parameters: tuple[
 
 
 def _check_types(statement: ParsedStatement, result: Result) -> None:
-    """Check that the answer has the described types: the owner may have created the table anew.
-
-    Raises:
-        CachedPlanChanged: 0A000.
-    """
+    """Check that the answer has the described types: the owner may have created the table anew."""
     if statement.described is not None and _oids(statement.described) != _oids(result.columns):
         result.fail()
         statement.forget()
@@ -430,7 +422,7 @@ class RowSource:
         """Wait for the next rows, at most `limit`.
 
         Raises:
-            ConnectionLost: 08006, their node is lost. DucktailError: the statement failed there.
+            ConnectionLost: their node is lost. DucktailError: the statement failed there.
         """
         if self.inline:
             return

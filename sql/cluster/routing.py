@@ -65,7 +65,7 @@ def placed(session: Context, classified: Classified, node: object) -> Placed:
 
     Raises:
         Ask: it has to be looked for first.
-        NotSupported: 0A000, the statement names streams of several nodes, and is no query.
+        NotSupported: the statement names streams of several nodes, and is no query.
     """
     links = session.links
     if links is None:

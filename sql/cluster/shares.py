@@ -41,7 +41,7 @@ def spread(session: Context, stream: Stream) -> Owners | None:
     """The owners of a topic's partitions, if other nodes have some and the statement is not a share itself.
 
     Raises:
-        WrongState: 55000, no node owns one of them. SerializationFailure: 40001, this node's placement is
+        WrongState: no node owns one of them. SerializationFailure: this node's placement is
             over.
     """
     placement = session.database.cluster.placement
@@ -61,7 +61,7 @@ def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | No
     """Check that partitions of a topic (None: all of them) are owned by this node.
 
     Raises:
-        SerializationFailure: 40001, another node owns one: the node that asked has another placement.
+        SerializationFailure: another node owns one: the node that asked has another placement.
     """
     placement = session.database.cluster.placement
     if not placement.epoch or not stream.topic:
@@ -80,7 +80,7 @@ def check_held(session: Context, stream: Stream, partitions: Iterable[int] | Non
     """Check that partitions of a topic (None: all that this node owns) have arrived.
 
     Raises:
-        SerializationFailure: 40001, one is on its way.
+        SerializationFailure: one is on its way.
     """
     database = session.database
     missing = database.holds.missing(database.cluster.placement, stream)
@@ -104,7 +104,7 @@ def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owne
     """The owners of the partitions of a topic of this name.
 
     Raises:
-        WrongState: 55000, no node owns one of them.
+        WrongState: no node owns one of them.
     """
     placement = session.database.cluster.placement
     kept, key = session.habits.under(placement), (schema, name, partitions)
@@ -138,7 +138,7 @@ def own_share(session: Context, part: Part) -> Iterator[None]:
     """Within, the session's statement is this node's share.
 
     Raises:
-        SerializationFailure: 40001, it was shared out by another placement.
+        SerializationFailure: it was shared out by another placement.
     """
     session.database.cluster.check_current()
     placement = session.database.cluster.placement

@@ -75,8 +75,8 @@ def seek_group(
     """ALTER CONSUMER GROUP ... SEEK.
 
     Raises:
-        InvalidParameterValue: 22023, one LSN for partitions of several nodes.
-        NotSupported: 0A000, in a transaction block.
+        InvalidParameterValue: one LSN for partitions of several nodes.
+        NotSupported: in a transaction block.
     """
     name, partitions, only = text(asked.group, parameters), list(range(topic.partitions)), None
     if asked.partition is not None:
@@ -143,11 +143,7 @@ def _at_owner(
     partition: int,
     parameters: Values,
 ) -> Waiting[Result | None]:
-    """Have the owner of a partition do what is about it, where that is another node.
-
-    Raises:
-        NotSupported: 0A000, in a transaction block.
-    """
+    """Have the owner of a partition do what is about it, where that is another node."""
     if partition >= topic.partitions or owners.of(partition) == owners.local:
         return None
     node = owners.of(partition)
@@ -263,11 +259,7 @@ def _by_partition(
 def _shown(
     session: Context, topic: Stream, owners: Owners, asked: st.Statement
 ) -> Waiting[dict[str, Answer]]:
-    """Node -> what it shows, of all that own partitions of a topic.
-
-    Raises:
-        DucktailError: an owner's, with its partitions.
-    """
+    """Node -> what it shows, of all that own partitions of a topic."""
     share = Share(asked, Part(owners.epoch), again=True)
     outcomes = yield from ask_nodes(session, dict.fromkeys(owners.partitions, share))
     found: dict[str, Answer] = {}
@@ -340,11 +332,7 @@ def _lsns(
     at: dict[int, int] | None,
     parameters: Values,
 ) -> Waiting[dict[int, int]]:
-    """The LSNs of a bookmark on partitions of several nodes.
-
-    Raises:
-        InvalidParameterValue: 22023, one is past the end.
-    """
+    """The LSNs of a bookmark on partitions of several nodes."""
     name = name_of(topic)
     if made.group is not None:
         group = session.access.group(topic, text(made.group, parameters), None)
@@ -406,11 +394,7 @@ def _on_nodes(
 def _bookmarks(
     session: Context, topic: Stream, owners: Owners, nodes: Sequence[str]
 ) -> Waiting[dict[str, Answer]]:
-    """The bookmarks of a topic that nodes have.
-
-    Raises:
-        DucktailError: the first one's that fails.
-    """
+    """The bookmarks of a topic that nodes have."""
     share = Share(st.ShowBookmarks(name_of(topic)), Part(owners.epoch))
     outcomes = yield from ask_nodes(session, dict.fromkeys(nodes, share), ended=True)
     found: dict[str, Answer] = {}

@@ -96,12 +96,7 @@ class ArrowCopyIn:
         return Result.command(f"COPY {count}")
 
     def _match(self) -> None:
-        """Find the columns in the stream, once its schema is there.
-
-        Raises:
-            BadCopyFileFormat: 22P04, one is missing, or there is another. DuplicateColumn: 42701.
-            DatatypeMismatch: 42804, one of a type that loses something.
-        """
+        """Find the columns in the stream, once its schema is there."""
         schema = self._reader.schema
         if self._inserting is not None or schema is None:
             return

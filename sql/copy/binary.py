@@ -45,8 +45,8 @@ class BinaryRowReader:
         """The rows that these bytes complete.
 
         Raises:
-            BadCopyFileFormat: 22P04, with the row's number.
-            ProgramLimitExceeded: 54000, a row of more than ROW_BYTES_MAX.
+            BadCopyFileFormat: with the row's number.
+            ProgramLimitExceeded: a row of more than ROW_BYTES_MAX.
         """
         self._tail += data
         place = 0
@@ -70,7 +70,7 @@ class BinaryRowReader:
         """The end of the data: no row may be under way; the trailer may be missing.
 
         Raises:
-            BadCopyFileFormat: 22P04.
+            BadCopyFileFormat.
         """
         if not self._begun:
             raise self._bad("COPY file signature not recognized")

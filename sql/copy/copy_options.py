@@ -62,7 +62,7 @@ class CopyOptions:
         """The output format for rows of these columns.
 
         Raises:
-            UndefinedColumn: 42703, FORCE_QUOTE names another.
+            UndefinedColumn: FORCE_QUOTE names another.
         """
         _check_forced(self.force_quote, columns)
         quoted = (place for place, name in enumerate(columns) if _is_named(name, self.force_quote))
@@ -73,7 +73,7 @@ class CopyOptions:
         """For each column whether FORCE_NOT_NULL and FORCE_NULL hold.
 
         Raises:
-            UndefinedColumn: 42703, one that COPY does not fill is named.
+            UndefinedColumn: one that COPY does not fill is named.
         """
         _check_forced(self.force_not_null | self.force_null, columns)
         return tuple(
@@ -97,9 +97,9 @@ def read_options(statement: Classified) -> CopyOptions:
     """The options behind FROM STDIN or TO STDOUT.
 
     Raises:
-        SyntaxError_: 42601, an option that is unknown, or given twice.
-        InvalidParameterValue: 22023, a value that cannot be.
-        NotSupported: 0A000, what is known and not supported.
+        SyntaxError_: an option that is unknown, or given twice.
+        InvalidParameterValue: a value that cannot be.
+        NotSupported: what is known and not supported.
     """
     assert statement.copy is not None
     reader = TokenReader(statement.text, statement.tokens, statement.copy.rest)
@@ -235,11 +235,7 @@ _ONLY_TO = ("FORCE_QUOTE",)
 
 
 def _refuse_misplaced(given: Mapping[str, object], form: object, *, reads: bool) -> None:
-    """Refuse options of another format or direction.
-
-    Raises:
-        SyntaxError_: 42601, of text and csv in binary or arrow. NotSupported: 0A000, all others.
-    """
+    """Refuse options of another format or direction."""
     for name in _NOT_BINARY:
         if name in given and form in NOT_TEXT:
             raise SyntaxError_(f"cannot specify {name} in {str(form).upper()} mode")

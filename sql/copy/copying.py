@@ -83,11 +83,7 @@ def copy(
 
 
 def _refuse_outside(session: Context, classified: Classified, facts: CopyFacts, parameters: Values) -> None:
-    """Refuse a file's name that leads out, or to the database's own files (engine/duck/allowed_files.py).
-
-    Raises:
-        InsufficientPrivilege: 42501. NotSupported: 0A000, the name is an expression.
-    """
+    """Refuse a file's name that leads out, or to the database's own files (engine/duck/allowed_files.py)."""
     tokens, place = classified.tokens, facts.rest
     token = tokens[place]
     if place + 1 < len(tokens) and not (tokens[place + 1].is_word or tokens[place + 1].kind == "("):

@@ -45,7 +45,7 @@ def check_named(session: Context, classified: Classified) -> None:
     """Hold the names that stand in a statement against what is in reach.
 
     Raises:
-        InsufficientPrivilege: 42501, a file out of reach, or secrets. NotSupported: 0A000, a name that is
+        InsufficientPrivilege: a file out of reach, or secrets. NotSupported: a name that is
             an expression.
     """
     if _may_name(classified.text):
@@ -56,7 +56,7 @@ def check_given(session: Context, classified: Classified, parameters: Sequence[o
     """Hold the names that parameters give against what is in reach.
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege.
     """
     named = _named(classified.tokens) if _may_name(classified.text) else ()
     for file in named:
@@ -81,7 +81,7 @@ def require(session: Context, name: str, token: Token) -> None:
     """Refuse a file that is out of reach.
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege.
     """
     directories = session.database.settings.allowed_directories
     if not directories:
@@ -136,11 +136,7 @@ def _check_query(session: Context, tokens: Sequence[Token], index: int) -> None:
 
 
 def _named(tokens: Sequence[Token]) -> Iterator[_File]:
-    """The names behind the brackets of functions that read files.
-
-    Raises:
-        NotSupported: 0A000, one is an expression.
-    """
+    """The names behind the brackets of functions that read files."""
     for index, token in enumerate(tokens):
         if not token.is_name or not _opens(tokens, index) or fold(token.name) not in file_functions():
             continue

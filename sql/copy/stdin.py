@@ -38,7 +38,7 @@ def target(session: Context, facts: CopyFacts) -> Key:
     """The table that COPY ... FROM writes.
 
     Raises:
-        NotSupported: 0A000, it is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        NotSupported: it is a stream. InsufficientPrivilege: it is in our schema.
     """
     assert facts.table is not None
     key = session.names.table_key(facts.table)
@@ -79,7 +79,7 @@ def begin(session: Context, statement: ParsedStatement, classified: Classified) 
     """Begin a COPY FROM STDIN; the rows come through `CopyIn`.
 
     Raises:
-        NotSupported: 0A000, the session has no client that sends them.
+        NotSupported: the session has no client that sends them.
     """
     facts = classified.copy
     assert facts is not None

@@ -24,7 +24,7 @@ def begin(session: Context, statement: ParsedStatement, runners: dict[Kind, Runn
     """Run what is copied; its result says in which form its rows go out.
 
     Raises:
-        NotSupported: 0A000, the session has no client that takes them, or there are no rows to take.
+        NotSupported: the session has no client that takes them, or there are no rows to take.
     """
     facts = statement.classified.copy
     assert facts is not None
@@ -55,11 +55,7 @@ def begin(session: Context, statement: ParsedStatement, runners: dict[Kind, Runn
 
 
 def _as_arrow(inner: ParsedStatement) -> ParsedStatement:
-    """The query, to be answered in Arrow.
-
-    Raises:
-        NotSupported: 0A000, it writes: its rows come in the form that the wire wants.
-    """
+    """The query, to be answered in Arrow."""
     if inner.classified.kind is not Kind.READ or inner.classified.cte_writes:
         raise NotSupported("COPY of what writes cannot be in FORMAT arrow", hint="Take csv or binary.")
     return inner.as_arrow()

@@ -80,8 +80,8 @@ class RowReader:
         """The rows that these bytes complete.
 
         Raises:
-            BadCopyFileFormat: 22P04, with the line. CharacterNotInRepertoire: 22021, no UTF-8.
-            ProgramLimitExceeded: 54000, a row of more than ROW_BYTES_MAX.
+            BadCopyFileFormat: with the line. CharacterNotInRepertoire: no UTF-8.
+            ProgramLimitExceeded: a row of more than ROW_BYTES_MAX.
         """
         if self.ended:
             return []

@@ -236,11 +236,7 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
 def _enter_judged(
     session: Context, transaction: Transaction, key: Key, classified: Classified
 ) -> Waiting[Captured]:
-    """Enter a captured table, and ask once more: while this waited another may have got its name.
-
-    Raises:
-        DucktailError: it may not, or the table is not captured any more.
-    """
+    """Enter a captured table, and ask once more: while this waited another may have got its name."""
     timeout_ms, transactions = session.block.lock_timeout_ms, session.database.transactions
     captured = yield from transactions.enter_still_captured(transaction, key, timeout_ms)
     transaction.ddl = True
@@ -277,11 +273,7 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
 
 
 def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]:
-    """CREATE or DROP TRIGGER, under the writer lock: nobody makes a stream on what it writes meanwhile.
-
-    Raises:
-        NotSupported: 0A000, it would write what is captured unseen, or is on a table with streams.
-    """
+    """CREATE or DROP TRIGGER, under the writer lock: nobody makes a stream on what it writes meanwhile."""
     facts = classified.ddl
     assert facts is not None
     transactions = session.database.transactions
@@ -322,11 +314,7 @@ def _note_triggers(session: Context) -> None:
 
 
 def _run_by_duckdb(session: Context, classified: Classified) -> None:
-    """The user's own text, in the transaction that has the table's lock.
-
-    Raises:
-        DucktailError: what DuckDB said.
-    """
+    """The user's own text, in the transaction that has the table's lock."""
     try:
         count_of(session, classified.text, ())
     except duckdb.Error as error:
@@ -384,11 +372,7 @@ def replaced_captured(session: Context, facts: DdlFacts) -> Captured | None:
 
 
 def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
-    """The captured table that a DROP TABLE ... CASCADE names.
-
-    Raises:
-        NotSupported: 0A000, it names others beside it.
-    """
+    """The captured table that a DROP TABLE ... CASCADE names."""
     if facts.verb != "DROP" or facts.object_type != "TABLE" or not facts.cascade:
         return None
     keys = [session.names.table_key(name) for name in facts.names]
@@ -414,11 +398,7 @@ def _streams_beside(captured: Captured) -> DependentObjects:
 
 
 def _drop_captured(session: Context, classified: Classified, captured: Captured) -> Waiting[Result]:
-    """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not.
-
-    Raises:
-        ActiveTransaction: 25001, as DROP STREAM.
-    """
+    """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not."""
     session.block.refuse_within("DROP TABLE of a table with streams")
     for stream in captured.streams:
         session.names.refuse_hidden_of(stream)
@@ -438,11 +418,7 @@ def _drop_captured(session: Context, classified: Classified, captured: Captured)
 
 
 def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
-    """DROP ... CASCADE: DuckDB drops tables by it that the statement does not name.
-
-    Raises:
-        DependentObjects: 2BP01, a captured table would be among them.
-    """
+    """DROP ... CASCADE: DuckDB drops tables by it that the statement does not name."""
     outside = not session.block.begun
     if outside:
         session.cursor.execute("BEGIN")
@@ -475,11 +451,7 @@ def _tables(session: Context) -> list[Key]:
 
 
 def _guard_built_in(session: Context, facts: DdlFacts) -> None:
-    """A macro or a type under a built-in one's name (json, say) would change what our own SQL means.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """A macro or a type under a built-in one's name (json, say) would change what our own SQL means."""
     asked = BUILT_IN.get(facts.object_type)
     if asked is None:
         return
@@ -548,11 +520,7 @@ def _guard_names(facts: DdlFacts) -> None:
 
 
 def _guard_types(session: Context, facts: DdlFacts) -> None:
-    """Refuse to take away, or to make another one of, a type that a stream's filter names.
-
-    Raises:
-        DependentObjects: 2BP01.
-    """
+    """Refuse to take away, or to make another one of, a type that a stream's filter names."""
     filters = [s.filter for s in list(session.database.catalog.streams.values()) if s.filter is not None]
     types = {found for text in filters for found in types_in(session.meta, text)}
     for name in facts.names:

@@ -36,9 +36,9 @@ def replace(
     """Replace the rows of a captured table by a query's.
 
     Raises:
-        NotSupported: 0A000, the table has no primary key, or the query none of its columns.
-        UniqueViolation, NotNullViolation: 23505, 23502, of the primary key. LockNotAvailable: 55P03.
-        SerializationFailure: 40001, it was written since the transaction began to read.
+        NotSupported: the table has no primary key, or the query none of its columns.
+        UniqueViolation, NotNullViolation: of the primary key. LockNotAvailable.
+        SerializationFailure: it was written since the transaction began to read.
     """
     facts = classified.ddl
     assert facts is not None and facts.list_offset is not None

@@ -36,7 +36,7 @@ def refuse_schema(session: Context, facts: DdlFacts) -> None:
     """Refuse CREATE SCHEMA and ALTER SCHEMA ... RENAME TO under a reserved name, to everybody.
 
     Raises:
-        ReservedName: 42939.
+        ReservedName.
     """
     if facts.object_type != "SCHEMA":
         return
@@ -54,7 +54,7 @@ def refuse_relations(session: Context, facts: DdlFacts) -> None:
     """Refuse a table or view, temporary or not, under the name of one of DuckDB's own views.
 
     Raises:
-        ReservedName: 42939.
+        ReservedName.
     """
     if facts.object_type in _RELATIONS:
         made = [name[-1] for name in facts.names] if facts.verb == "CREATE" else []
@@ -65,7 +65,7 @@ def refuse_stream(session: Context, node: object) -> None:
     """Refuse a stream or topic under such a name: its view would have it.
 
     Raises:
-        ReservedName: 42939.
+        ReservedName.
     """
     if isinstance(node, st.CreateStream | st.CreateTopic):
         _refuse(session, [node.name.last])
@@ -91,7 +91,7 @@ def refuse_inside(session: Context, tokens: Sequence[Token]) -> None:
     Such a schema was made past ducktail, or by an earlier version. Superusers are not asked: they drop it.
 
     Raises:
-        NotSupported: 0A000.
+        NotSupported.
     """
     found = _present(session)
     if not found:

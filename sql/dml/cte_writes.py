@@ -229,7 +229,7 @@ def run_cte_writes(
     """Run such a statement: the writing parts, then `rest` with what is left of the text.
 
     Raises:
-        NotSupported: 0A000, the answer would hang on the order of the parts.
+        NotSupported: the answer would hang on the order of the parts.
     """
     text = classified.text
     # A wrong name is told with its place in what the user wrote.
@@ -251,11 +251,7 @@ def run_cte_writes(
 
 
 def _refuse_disorder(session: Context, classified: Classified, parts: Sequence[CteDefinition]) -> None:
-    """Refuse what has no order, or what this way of running cannot keep.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Refuse what has no order, or what this way of running cannot keep."""
     table_key = session.names.table_key
     targets: list[Key] = [table_key(part.body.dml.target) for part in parts if part.body.dml is not None]
     main = [] if classified.dml is None else [table_key(classified.dml.target)]

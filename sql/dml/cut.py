@@ -137,7 +137,7 @@ class Cut:
         """Refuse `#2` in [first, end): capture's texts have other columns at these places.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         at = next((i for i in range(first, end) if self._is(i, "#")), None)
         if at is not None:
@@ -246,8 +246,8 @@ def returning_list(
         The list's text, and whether it names the virtual column.
 
     Raises:
-        SyntaxError_: 42601, nothing stands there.
-        NotSupported: 0A000, COLUMNS() chooses columns by a pattern beside the virtual column.
+        SyntaxError_: nothing stands there.
+        NotSupported: COLUMNS() chooses columns by a pattern beside the virtual column.
     """
     if first >= len(tokens):
         raise SyntaxError_("syntax error at end of input", position=len(text) + 1)

@@ -31,8 +31,8 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
         columns_of: asked where a clause takes the source's columns as they are.
 
     Raises:
-        NotSupported: 0A000, those columns cannot be told.
-        SyntaxError_: 42601.
+        NotSupported: those columns cannot be told.
+        SyntaxError_.
     """
     cut.head("INTO")
     reader = cut.reader

@@ -42,7 +42,7 @@ class TopicInsert:
         """The role of each of the query's columns, given their names.
 
         Raises:
-            InvalidParameterValue: 22023, they are too many or too few. UndefinedColumn: 42703.
+            InvalidParameterValue: they are too many or too few. UndefinedColumn.
         """
         given: tuple[str, ...] = names if self.by_name else self.columns or COLUMNS[: len(names)]
         found = tuple(fold(name) for name in given)
@@ -66,7 +66,7 @@ def cut_insert(statement: Classified, schema: str) -> TopicInsert:
     """Cut an INSERT into a topic.
 
     Raises:
-        NotSupported: 0A000, a form that an append cannot have.
+        NotSupported: a form that an append cannot have.
     """
     facts = statement.dml
     assert facts is not None

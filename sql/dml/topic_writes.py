@@ -89,7 +89,7 @@ def refuse_in_with(session: Context, text: str) -> None:
     """Refuse a text whose common table expressions publish.
 
     Raises:
-        NotSupported: 0A000.
+        NotSupported.
     """
     for name in cte_targets(text):
         stream = session.database.catalog.streams.get(session.names.table_key(name))
@@ -104,7 +104,7 @@ def query_of(session: Context, classified: Classified) -> TopicInsert:
     """The query of an INSERT into a topic.
 
     Raises:
-        NotSupported: 0A000, a form that an append cannot have.
+        NotSupported: a form that an append cannot have.
     """
     return cut_insert(classified, session.names.schema)
 
@@ -386,11 +386,7 @@ def _types(session: Context, statement: ParsedStatement, parameters: Values) -> 
 
 
 def _named(statement: ParsedStatement, parameters: Values) -> Named | None:
-    """Producer and sequence of a PUBLISH.
-
-    Raises:
-        InvalidParameterValue: 22023, InvalidTextRepresentation: 22P02, a parameter that is none.
-    """
+    """Producer and sequence of a PUBLISH."""
     published = statement.published
     if published is None or published.producer is None:
         return None

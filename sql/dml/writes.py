@@ -153,8 +153,8 @@ def refuse_target(session: Context, statement: ParsedStatement) -> None:
     """Refuse to write what is ours, before DuckDB says so in its own words.
 
     Raises:
-        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
-        WrongObjectType: 42809, PUBLISH to what is no topic.
+        NotSupported: the target is a stream. InsufficientPrivilege: it is in our schema.
+        WrongObjectType: PUBLISH to what is no topic.
     """
     facts = statement.classified.dml
     assert facts is not None
@@ -175,8 +175,8 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
         start: where the name stands, from 0.
 
     Raises:
-        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
-        WrongObjectType: 42809, PUBLISH to what is no topic.
+        NotSupported: the target is a stream. InsufficientPrivilege: it is in our schema.
+        WrongObjectType: PUBLISH to what is no topic.
     """
     position = start + 1
     if key[0] == OURS:
@@ -269,20 +269,13 @@ def _check_returned(statement: ParsedStatement, classified: Classified, shape: B
 
     Args:
         classified: the write; of a part of the statement the client knows nothing.
-
-    Raises:
-        CachedPlanChanged: 0A000, they are others by now.
     """
     if classified.text == statement.text:
         check_columns(statement, result_columns(shape.names, shape.types))
 
 
 def _shape_with(session: Context, text: str, parameters: tuple[object, ...]) -> Bound:
-    """The columns of a query, or of RETURNING, where they hang on the parameters: with these values.
-
-    Raises:
-        duckdb.Error: the binder's own.
-    """
+    """The columns of a query, or of RETURNING, where they hang on the parameters: with these values."""
     names = [str(place) for place, _ in enumerate(parameters, 1)]
     asked = ", ".join(f"typeof(${name})" for name in names)
     types = dict(zip(names, ask(session.meta, f"SELECT {asked}", parameters), strict=True))

@@ -30,7 +30,7 @@ def arriving(session: Context, classified: Classified, node: object) -> Waiting[
     """Wait until they have come, or one try to bring them has failed, or for ARRIVE_S.
 
     Raises:
-        SerializationFailure: 40001, of another node's share: meanwhile there is another placement.
+        SerializationFailure: of another node's share: meanwhile there is another placement.
     """
     streams = missing(session, classified, node)
     if not streams:

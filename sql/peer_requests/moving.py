@@ -30,8 +30,8 @@ def hold(session: Context, request: Request) -> Waiting[list[bytes]]:
     """Answer one act.
 
     Raises:
-        SerializationFailure: 40001, the two nodes have not the same placement, or what is asked for is not
-            here. WrongState: 55000, the two know two topics of this name.
+        SerializationFailure: the two nodes have not the same placement, or what is asked for is not
+            here. WrongState: the two know two topics of this name.
     """
     asked, database = dict(request.more), session.database
     if session.peer is None:

@@ -107,7 +107,7 @@ class Links:
             changes: it changes something: where it is sent twice and refused then, it may be done.
 
         Raises:
-            CannotConnect: 08001. ConnectionRefused: 08004. ConnectionLost: 08006, and whether it was done
+            CannotConnect. ConnectionRefused. ConnectionLost: and whether it was done
                 is unknown. DucktailError: what the node has answered.
         """
         known = self._links.get(node.name)
@@ -206,7 +206,7 @@ class Links:
         """Ask which nodes have some streams.
 
         Raises:
-            WrongState: 55000, two of them. CannotConnect: 08001, one that may have one cannot be asked.
+            WrongState: two of them. CannotConnect: one that may have one cannot be asked.
         """
         future = self.remote.look(keys)
         yield Wait(future)

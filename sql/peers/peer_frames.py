@@ -146,7 +146,7 @@ def head_of(frame: bytes) -> Head:
     """A head: the same one for the same frame, so that what is made of its columns can be kept with them.
 
     Raises:
-        ProtocolViolation: 08P01, the frame is none.
+        ProtocolViolation: the frame is none.
     """
     return _kept_head(frame) if len(frame) <= KEPT_BYTES_MAX else _head(frame)
 
@@ -168,7 +168,7 @@ def tail_of(frame: bytes) -> Tail:
     """A tail.
 
     Raises:
-        ProtocolViolation: 08P01, the frame is none.
+        ProtocolViolation: the frame is none.
     """
     return _kept_tail(frame) if len(frame) <= KEPT_BYTES_MAX else _tail(frame)
 
@@ -185,7 +185,7 @@ def facts_of(frame: bytes) -> Any:
     """Decode the answer of an operation.
 
     Raises:
-        ProtocolViolation: 08P01, the frame has none.
+        ProtocolViolation: the frame has none.
     """
     return _object(frame, FACTS)
 
@@ -194,7 +194,7 @@ def batch_of(frame: bytes) -> ResultBatch:
     """The rows of a frame.
 
     Raises:
-        ProtocolViolation: 08P01, it has none.
+        ProtocolViolation: it has none.
     """
     if frame[:1] == ROWS:
         with pa.ipc.open_stream(pa.py_buffer(frame)[1:]) as reader:

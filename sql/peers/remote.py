@@ -128,8 +128,8 @@ class Peers(Protocol):
             The columns of its rows; none where it has no rows.
 
         Raises:
-            CannotConnect: 08001, the node cannot be reached. ConnectionLost: 08006, it was lost on the way:
-                the outcome is unknown. ConnectionRefused: 08004, it is another cluster's.
+            CannotConnect: the node cannot be reached. ConnectionLost: it was lost on the way:
+                the outcome is unknown. ConnectionRefused: it is another cluster's.
             DucktailError: the node's own error.
         """
 

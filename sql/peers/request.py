@@ -56,7 +56,7 @@ class Request:
         """As it is sent.
 
         Raises:
-            NotSupported: 0A000, a parameter of a type that cannot be sent.
+            NotSupported: a parameter of a type that cannot be sent.
         """
         found: dict[str, Any] = {"op": self.op}
         for name in ("text", "portal", "arrow", "apart", "settings", "more", "types"):
@@ -73,7 +73,7 @@ class Request:
         """Decode a request.
 
         Raises:
-            ProtocolViolation: 08P01, it is no request.
+            ProtocolViolation: it is no request.
         """
         try:
             found = json.loads(data)

@@ -70,8 +70,8 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     """Parse a statement's text.
 
     Raises:
-        SyntaxError_: 42601, with the position. NotSupported: 0A000, not in this version.
-        InsufficientPrivilege: 42501, it names a file that is out of reach, or is what only nodes send.
+        SyntaxError_: with the position. NotSupported: not in this version.
+        InsufficientPrivilege: it names a file that is out of reach, or is what only nodes send.
     """
     refuse_passwords(text)
     part: Part | None = None
@@ -260,11 +260,7 @@ def is_stale(session: Context, statement: ParsedStatement) -> bool:
 
 @contextmanager
 def _looked_at(session: Context, statement: ParsedStatement) -> Iterator[ParsedStatement]:
-    """Within, names are looked up and texts bound for a statement, which is given with its names in full.
-
-    Raises:
-        DucktailError: the session may not see what it names; what is wrong with it.
-    """
+    """Within, names are looked up and texts bound for a statement, which is given with its names in full."""
     with session.looking(), told_at(statement.published):
         if statement.classified.kind not in UNBOUND:
             session.block.check_sound()
@@ -275,11 +271,7 @@ def _looked_at(session: Context, statement: ParsedStatement) -> Iterator[ParsedS
 
 
 def _check_bound(session: Context, statement: ParsedStatement) -> None:
-    """Check a statement for errors that do not depend on its parameters.
-
-    Raises:
-        DucktailError: that.
-    """
+    """Check a statement for errors that do not depend on its parameters."""
     if statement.away is not None:
         _ = statement.description  # Its node tells.
         return
@@ -562,11 +554,7 @@ def _permitted(runner: Runner) -> Runner:
 
 
 def _evaluated(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[tuple[object, ...]]:
-    """The values of the one row that a query answers.
-
-    Raises:
-        NotSupported: 0A000, it reads a stream.
-    """
+    """The values of the one row that a query answers."""
     rows: list[tuple[object, ...]] = []
 
     def work(full: ParsedStatement) -> Waiting[Result]:

@@ -30,7 +30,7 @@ def refuse(session: Context, statement: ParsedStatement, bindable: Callable[[Que
         bindable: gives the text of a query with scans for DuckDB's binder.
 
     Raises:
-        NotSupported: 0A000.
+        NotSupported.
     """
     if session.part is not None or statement.inline:
         return

@@ -78,11 +78,7 @@ def prepare_with(check: Callable[[Context, ParsedStatement], None]) -> Runner:
 
 
 def _numbered(text: str) -> tuple[str, tuple[str, ...], int]:
-    """A statement whose parameters are $1, $2 and so on; the names that they had, and the highest number.
-
-    Raises:
-        NotSupported: 0A000, some have names, and some have none.
-    """
+    """A statement whose parameters are $1, $2 and so on; the names that they had, and the highest number."""
     text = number_question_marks(text)
     marks = [token for token in tokenize(text) if token.kind == PARAMETER]
     numbers = [int(mark.text[1:]) for mark in marks if mark.text[1:].isdecimal()]
@@ -99,7 +95,7 @@ def executed(session: Context, statement: ParsedStatement) -> PreparedStatement:
     """The prepared statement that an EXECUTE names.
 
     Raises:
-        InvalidStatementName: 26000, there is none.
+        InvalidStatementName: there is none.
     """
     facts = statement.classified.execute
     assert facts is not None
@@ -113,7 +109,7 @@ def arguments(session: Context, statement: ParsedStatement) -> list[str]:
     """The expressions of an EXECUTE's arguments, in the order of the parameters.
 
     Raises:
-        InvalidStatementName: 26000, there is no such statement. UndefinedParameter: 42P02, it has others.
+        InvalidStatementName: there is no such statement. UndefinedParameter: it has others.
     """
     facts, inner = statement.classified.execute, executed(session, statement)
     assert facts is not None
@@ -172,9 +168,6 @@ def _value(type_: object, value: object, text: object) -> object:
         type_: DuckDB's text of it.
         value: as Python has it.
         text: as DuckDB writes it.
-
-    Raises:
-        NotSupported: 0A000, its text does not tell it.
     """
     if value is None or type_ in _AS_PYTHON:
         return value
@@ -216,11 +209,7 @@ def plan_rows(lines: list[str]) -> Result:
 def _analyze_writing(
     session: Context, inner: ParsedStatement, parameters: tuple[object, ...], word: str
 ) -> Waiting[list[str]]:
-    """EXPLAIN ANALYZE of what may write: it is run as it would be without, and captured.
-
-    Raises:
-        NotSupported: 0A000, it is DDL, or it writes what a stream gives.
-    """
+    """EXPLAIN ANALYZE of what may write: it is run as it would be without, and captured."""
     classified = inner.classified
     if classified.kind is Kind.DDL or isinstance(inner.node, Query):
         raise NotSupported(

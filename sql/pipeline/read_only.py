@@ -29,7 +29,7 @@ def check(session: Context, statement: ParsedStatement) -> None:
     """Refuse what writes, in a read-only transaction.
 
     Raises:
-        ReadOnlyTransaction: 25006.
+        ReadOnlyTransaction.
     """
     if not begun_read_only(session):
         return

@@ -210,7 +210,7 @@ class Connection:
                 others, is read once: a second statement, or one that reads it twice, is 55000.
 
         Raises:
-            ProgrammingError: 42P07, a table, view or stream has the name; 42804, it holds no rows.
+            ProgrammingError: a table, view or stream has the name; 42804, it holds no rows.
         """
         self._with_frames(lambda frames: frames.register(name, frame))
 
@@ -218,7 +218,7 @@ class Connection:
         """Let a registered object go.
 
         Raises:
-            ProgrammingError: 42P01, nothing is registered under the name.
+            ProgrammingError: nothing is registered under the name.
         """
         self._with_frames(lambda frames: frames.unregister(name))
 
@@ -251,8 +251,8 @@ class Connection:
         """Commit the open transaction; nothing where there is none.
 
         Raises:
-            OperationalError: 40001, it met another's writes; everything is rolled back.
-            InternalError: 25P02, a statement in it had failed; everything is rolled back.
+            OperationalError: it met another's writes; everything is rolled back.
+            InternalError: a statement in it had failed; everything is rolled back.
         """
         self.check_open()
         failed = self._session.transaction_status == "E"
@@ -416,7 +416,7 @@ def table_name(text: str) -> str:
     """A table's name as it stands in SQL, and nothing else.
 
     Raises:
-        SyntaxError_: 42601, it is no name.
+        SyntaxError_: it is no name.
     """
     reader = TokenReader(text, tokenize(text))
     reader.qualified()
@@ -455,8 +455,8 @@ def connect(
         settings: those of docs/settings.md, such as `lock_timeout_ms=2000`.
 
     Raises:
-        OperationalError: 55006, the file is open in another process, or here with other settings.
-        DataError: 22023, an unknown setting or a value outside its bounds.
+        OperationalError: the file is open in another process, or here with other settings.
+        DataError: an unknown setting or a value outside its bounds.
     """
     with translated():
         shared = open_databases.join(path, open_databases.settings_named(settings, allowed_directories))
@@ -584,7 +584,7 @@ class Cursor:
         many rows `Connection.append` is far faster.
 
         Raises:
-            ProgrammingError: 42601, the statement gives rows (PEP 249 leaves them undefined).
+            ProgrammingError: the statement gives rows (PEP 249 leaves them undefined).
         """
         self._check_open()
         self._forget()
@@ -622,7 +622,7 @@ class Cursor:
         """All rows that are left, as a pandas data frame.
 
         Raises:
-            NotSupportedError: 0A000, pandas is not installed.
+            NotSupportedError: pandas is not installed.
         """
         _wanted("pandas")
         frame: pandas.DataFrame = self.fetch_arrow_table().to_pandas()
@@ -632,7 +632,7 @@ class Cursor:
         """All rows that are left, as a polars data frame.
 
         Raises:
-            NotSupportedError: 0A000, polars is not installed.
+            NotSupportedError: polars is not installed.
         """
         frame: polars.DataFrame = _wanted("polars").from_arrow(self.fetch_arrow_table())
         return frame

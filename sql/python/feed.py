@@ -110,8 +110,8 @@ class Feed(Protocol):
                 released ones that were read and not given.
 
         Raises:
-            Gap: 72000, the next one has been trimmed.
-            UndefinedObject: 42704, the stream, or the group, is gone.
+            Gap: the next one has been trimmed.
+            UndefinedObject: the stream, or the group, is gone.
         """
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
@@ -157,7 +157,7 @@ class Reads:
         """The stream, as it is now.
 
         Raises:
-            UndefinedObject: 42704, it has been dropped.
+            UndefinedObject: it has been dropped.
         """
         found = self.database.catalog.stream_by_id(self.stream_id)
         if found is None:
@@ -395,11 +395,7 @@ class GroupFeed:
         self._given = {lsn: p for lsn, p in self._given.items() if p in mine and lsn > begins[p]}
 
     def _standing(self) -> dict[int, int]:
-        """Partition -> the group's committed LSN.
-
-        Raises:
-            UndefinedObject: 42704, the group has been dropped.
-        """
+        """Partition -> the group's committed LSN."""
         positions = self._reads.database.offsets.positions(self._group_id)
         if not positions:
             raise UndefinedObject(f'consumer group "{self._group}" does not exist', detail="It was dropped.")

@@ -69,7 +69,7 @@ class Bounds:
         checkpoint_every: most events that are given and not stored; None: the program says when.
 
     Raises:
-        InvalidParameterValue: 22023, a value outside its bounds.
+        InvalidParameterValue: a value outside its bounds.
     """
 
     batch_size: int = BATCH_SIZE
@@ -406,7 +406,7 @@ class Following:
         """A consumer begins to follow, or somebody changes its checkpoint.
 
         Raises:
-            ObjectInUse: 55006, it follows already. AdminShutdown: 57P01, the database is being closed.
+            ObjectInUse: it follows already. AdminShutdown: the database is being closed.
         """
         with self._mutex:
             if self._closed:

@@ -64,7 +64,7 @@ def join(path: str | os.PathLike[str], settings: Settings) -> OpenDatabase:
         path: its file, or ":memory:" for one of its own that ends with its last connection.
 
     Raises:
-        ObjectInUse: 55006, it is open in this process with other settings.
+        ObjectInUse: it is open in this process with other settings.
     """
     with _lock:
         key = IN_MEMORY if path == IN_MEMORY else os.path.realpath(path)
@@ -111,7 +111,7 @@ def settings_named(
     """The settings of docs/settings.md from keyword arguments.
 
     Raises:
-        InvalidParameterValue: 22023, an unknown name or a value outside its bounds.
+        InvalidParameterValue: an unknown name or a value outside its bounds.
     """
     known = [item.name for item in numbers()]
     for name in values:

@@ -141,11 +141,7 @@ def way_of(type_: str) -> ColumnReader:
 
 
 def _values(array: pa.Array, way: ColumnReader) -> list[Any]:
-    """The values of one column.
-
-    Raises:
-        OverflowError, ValueError: Python cannot hold one.
-    """
+    """The values of one column."""
     if pa.types.is_time64(array.type) and pc.max(array.cast(pa.int64())).as_py() == DAY_US:
         raise OverflowError("24:00:00")
     values: list[Any] = array.to_pylist()

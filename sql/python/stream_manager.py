@@ -118,7 +118,7 @@ class StreamManager:
             stream: its name as in SQL: schema-qualified or not, quoted where it must be.
 
         Raises:
-            ProgrammingError: 42704, there is none. OperationalError: 57P01, the manager is closed.
+            ProgrammingError: there is none. OperationalError: the manager is closed.
         """
         with translated():
             self._check_open()
@@ -130,7 +130,7 @@ class StreamManager:
         """The progress of a consumer, or of its group; None if nothing is stored.
 
         Raises:
-            ProgrammingError: 42704, there is no such stream or group.
+            ProgrammingError: there is no such stream or group.
         """
         with translated():
             found = self._found(stream)
@@ -153,8 +153,8 @@ class StreamManager:
             position: an LSN for each partition, or one for all.
 
         Raises:
-            DataError: 22023, a position that is none of the stream's.
-            OperationalError: 55006, the consumer follows now.
+            DataError: a position that is none of the stream's.
+            OperationalError: the consumer follows now.
         """
         with translated():
             found = self._found(stream)
@@ -169,7 +169,7 @@ class StreamManager:
         """Let a consumer begin again at what is retained; with a group this is SEEK TO EARLIEST.
 
         Raises:
-            OperationalError: 55006, the consumer follows now.
+            OperationalError: the consumer follows now.
         """
         with translated():
             found = self._found(stream)
@@ -186,7 +186,7 @@ class StreamManager:
             keep: the newest so many of each job stay.
 
         Raises:
-            DataError: 22023, another number than 1 to 10,000. What the backend itself raises are the
+            DataError: another number than 1 to 10,000. What the backend itself raises are the
             engine's errors (`ducktail.engine.errors`), with the same SQLSTATEs.
         """
         with translated():
@@ -396,7 +396,7 @@ class ConsumerStore:
     """The checkpoints of one consumer of a stream; for one thread at a time.
 
     Raises:
-        InvalidParameterValue: 22023, the consumer's name cannot be a key.
+        InvalidParameterValue: the consumer's name cannot be a key.
     """
 
     backend: Backend
@@ -490,10 +490,10 @@ class ReplicationStream:
             checkpoint_every: most events that come again after a crash; None: `checkpoint` alone stores.
 
         Raises:
-            OperationalError: 72000, the next event has been trimmed; 57P01, the database is being closed;
+            OperationalError: the next event has been trimmed; 57P01, the database is being closed;
                 40001, a partition was taken from the group's member; 55006, the consumer follows already.
-            ProgrammingError: 42704, there is no such group, or the stream has been dropped.
-            DataError: 22023, a bad argument, or a position that is no longer one of the stream's.
+            ProgrammingError: there is no such group, or the stream has been dropped.
+            DataError: a bad argument, or a position that is no longer one of the stream's.
         """
         with translated():
             bounds = Bounds(batch_size, buffer_size, buffer_bytes, checkpoint_every)
@@ -526,7 +526,7 @@ class ReplicationStream:
         """Store what is done now; with a batch of this follow, that one and all before it are done.
 
         Raises:
-            OperationalError: 55000, nothing is being followed; 40001, as `follow`.
+            OperationalError: nothing is being followed; 40001, as `follow`.
         """
         with translated():
             self._followed().checkpoint(batch)
@@ -566,7 +566,7 @@ def checkpoints_of(
     keep: int = KEEP,
     report: Report = report_to_log,
 ) -> DuckdbBackend:
-    """Where the consumers of a stream, or of a group of it, keep their checkpoints: a key each.
+    """The backend for the checkpoints of a stream's consumers, or of one of its groups: a key each.
 
     They go when the stream or the group is dropped; RENAME keeps them.
     """
@@ -591,7 +591,7 @@ def checkpoints_of(
 def checkpoints_of_jobs(
     database: Database, *, keep: int = KEEP, report: Report = report_to_log
 ) -> DuckdbBackend:
-    """Where jobs that are on no stream of the database keep their checkpoints."""
+    """The backend for the checkpoints of jobs on sources other than a stream of the database."""
     return DuckdbBackend(
         database.cursor,
         database.checkpoints,

@@ -56,7 +56,7 @@ def taken(
         again: runs it again, with few rows a batch; None where it cannot be run again.
 
     Raises:
-        ProgramLimitExceeded: 54000, the rows of one batch have too much text. OSError: DuckDB's.
+        ProgramLimitExceeded: the rows of one batch have too much text. OSError: DuckDB's.
     """
     begun = False
     try:

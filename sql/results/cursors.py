@@ -84,8 +84,8 @@ class Cursors:
             sparing: goes on as it is: the next statement only takes rows of it.
 
         Raises:
-            OutOfMemory: 53200, what all sessions keep is more than `spool_bytes_max`.
-            IoError: 58030, it cannot be written.
+            OutOfMemory: what all sessions keep is more than `spool_bytes_max`.
+            IoError: it cannot be written.
         """
         # The answer first: it may be one that takes the rows of the other.
         for result in self._taken():
@@ -100,7 +100,7 @@ class Cursors:
         """Take what is left of a result from DuckDB's cursor.
 
         Raises:
-            OutOfMemory: 53200, as above. IoError: 58030, as above.
+            OutOfMemory: as above. IoError: as above.
         """
         source = result.source
         result.keep_rest(source if isinstance(source, ScrollSource) else KeptSource(self.spool))

@@ -63,7 +63,7 @@ class Spool:
         """Keep a batch.
 
         Raises:
-            OutOfMemory: 53200, all files together hold too much. IoError: 58030, it cannot be written.
+            OutOfMemory: all files together hold too much. IoError: it cannot be written.
         """
         size = batch.size
         if self._memory + size <= self._memory_max:
@@ -80,7 +80,7 @@ class Spool:
         """A batch that is kept.
 
         Raises:
-            IoError: 58030, the file cannot be read.
+            IoError: the file cannot be read.
         """
         if kept.batch is not None:
             return kept.batch
@@ -119,7 +119,7 @@ class KeptSource:
         """Keep the next rows.
 
         Raises:
-            OutOfMemory: 53200. IoError: 58030.
+            OutOfMemory. IoError.
         """
         self._kept.append(self._spool.keep(batch))
 

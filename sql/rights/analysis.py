@@ -94,7 +94,7 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
 
     Raises:
         NotAnalysed: the parser gives no tree.
-        ProgramLimitExceeded: 54000, it is too large to be looked through.
+        ProgramLimitExceeded: it is too large to be looked through.
     """
     text = plain_spaces(without_lists(text))
     (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])

@@ -65,7 +65,7 @@ def check(session: Context, classified: Classified) -> None:
     """Refuse what the session may not define.
 
     Raises:
-        InsufficientPrivilege: 42501. UndefinedTable: 42P01. InvalidSchemaName: 3F000.
+        InsufficientPrivilege. UndefinedTable. InvalidSchemaName.
     """
     facts = classified.ddl
     assert facts is not None
@@ -205,11 +205,7 @@ _CHECKS: dict[str, Callable[[Context, DdlFacts], None]] = {
 
 
 def _check_schemas(session: Context, classified: Classified) -> None:
-    """No name of a schema that the session may not know of stands in a type.
-
-    Raises:
-        UndefinedObject: 42704, as where there is no such schema. UndefinedTable: 42P01.
-    """
+    """No name of a schema that the session may not know of stands in a type."""
     tokens = classified.tokens
     for first, path in named_types(tokens[: _before_query(classified)]):
         # The database's own name may stand before the schema's.
@@ -312,11 +308,7 @@ def owning(plain: Runner) -> Runner:
 
 
 def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edit.Change]:
-    """The changes of rights that follow from a definition.
-
-    Raises:
-        DependentObjects: 2BP01, it changes or drops what is not the user's.
-    """
+    """The changes of rights that follow from a definition."""
     rights, owner = session.access.rights, session.access.owner
     old, new = _by_identity(before), _by_identity(after)
     gone = [one for identity, one in old.items() if identity not in new]
@@ -388,11 +380,7 @@ def _macros_gone(facts: DdlFacts, session: Context) -> Iterator[edit.Change]:
 
 
 def _refuse_others(session: Context, touched: Sequence[Object]) -> None:
-    """Refuse a definition that changes what is not the user's.
-
-    Raises:
-        DependentObjects: 2BP01; it names nothing, as he may not know of it.
-    """
+    """Refuse a definition that changes what is not the user's."""
     access = session.access
     for one in touched:
         # Of a schema's owner is what is in it, to be dropped.

@@ -290,7 +290,7 @@ def refuse(cursor: duckdb.DuckDBPyConnection, path: tuple[str, ...], *, definiti
         definition: the call runs later, in the sessions of others.
 
     Raises:
-        InsufficientPrivilege: 42501. UndefinedFunction: 42883, DuckDB has none of this name.
+        InsufficientPrivilege. UndefinedFunction: DuckDB has none of this name.
     """
     name = fold(path[-1])
     if name in (DEFINITION_FUNCTIONS if definition else FUNCTIONS) or (definition and name in SYNTAX):
@@ -309,7 +309,7 @@ def refuse_in_from(path: tuple[str, ...]) -> None:
     """Refuse a call in FROM of a function that is not listed.
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege.
     """
     if fold(path[-1]) not in TABLE_FUNCTIONS:
         raise no_function(path)

@@ -84,8 +84,8 @@ def check(
     """Refuse what the session may not do.
 
     Raises:
-        InsufficientPrivilege: 42501. InvalidAuthorization: 28000, its user has been dropped.
-        UndefinedTable: 42P01, and the like: what it may not know of is not there.
+        InsufficientPrivilege. InvalidAuthorization: its user has been dropped.
+        UndefinedTable: and the like: what it may not know of is not there.
     """
     access = session.access
     if access.account is None and not session.database.rights.users:
@@ -241,12 +241,7 @@ def _expressions(cut: Dml) -> str:
 
 
 def _hold_against_plan(session: Context, text: str, parameters: Values, reach: Reach, how: CheckMode) -> None:
-    """Check that everything that DuckDB's plan reads has been checked.
-
-    Raises:
-        InsufficientPrivilege: 42501, it reads more than its names were found to reach.
-        DucktailError: it does not bind.
-    """
+    """Check that everything that DuckDB's plan reads has been checked."""
     try:
         # Parameters of our own clauses are not in DuckDB's text.
         tables = plan_tables(session, *numbered(text, parameters))
@@ -393,7 +388,7 @@ def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStrea
     """Ask once more, where a statement has had to wait before it could do what it was judged for.
 
     Raises:
-        InsufficientPrivilege: 42501. UndefinedTable: 42P01, and the like.
+        InsufficientPrivilege. UndefinedTable: and the like.
     """
     if not session.access.limited:
         return

@@ -75,7 +75,7 @@ def refuse_passwords(text: str) -> None:
     """No text names the table of what passwords are held against.
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege.
     """
     if USERS in text.lower():
         raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
@@ -91,7 +91,7 @@ def refuse_computed(session: Context, text: str, parameters: Sequence[object]) -
     """Nor does a text that puts the name together.
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege.
     """
     if session.block.begun:
         session.block.touched()

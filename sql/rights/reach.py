@@ -61,7 +61,7 @@ class Reach:
             start: where the text begins in what the user wrote.
 
         Raises:
-            InsufficientPrivilege: 42501. UndefinedTable: 42P01.
+            InsufficientPrivilege. UndefinedTable.
         """
         if named.files:
             raise InsufficientPrivilege("permission denied to write files", hint="Only superusers may.")
@@ -94,7 +94,7 @@ class Reach:
         """Refuse what the session may not do with a relation.
 
         Raises:
-            UndefinedTable: 42P01, there is none that it may know of. InsufficientPrivilege: 42501.
+            UndefinedTable: there is none that it may know of. InsufficientPrivilege.
         """
         access = self.session.access
         place = None if table.place is None else max(0, table.place - start) + 1
@@ -181,9 +181,6 @@ class Reach:
 
         Returns:
             None where there is none in the database.
-
-        Raises:
-            NotSupported: 0A000, it would mean another object to this reader than to others.
         """
         found, everybodys = self._both(TABLE, path, schema)
         if view is not None and found != everybodys:
@@ -318,7 +315,7 @@ class Reach:
         """Refuse a sequence that is not the user's own.
 
         Raises:
-            UndefinedTable: 42P01, as if it were not there.
+            UndefinedTable: as if it were not there.
         """
         if name is None:
             raise cannot_tell()
@@ -337,7 +334,7 @@ def sequence_parts(name: str) -> Path:
     """The parts of a sequence's name that stands in a string.
 
     Raises:
-        InsufficientPrivilege: 42501, it is no plain name.
+        InsufficientPrivilege: it is no plain name.
     """
     if _IN_STRING.fullmatch(name) is None:
         raise cannot_tell()
@@ -369,11 +366,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_type_text(text: str | None) -> None:
-    """Refuse names of types in a string, where one might be of a schema that is hidden.
-
-    Raises:
-        InsufficientPrivilege: 42501.
-    """
+    """Refuse names of types in a string, where one might be of a schema that is hidden."""
     if text is None or "." in text or "\\" in text:
         raise InsufficientPrivilege(
             "permission denied: it cannot be told which types this statement names",

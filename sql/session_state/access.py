@@ -91,7 +91,7 @@ class Access:
         """The user of the account, as he is now.
 
         Raises:
-            InvalidAuthorization: 28000, he has been dropped.
+            InvalidAuthorization: he has been dropped.
         """
         if self.account is None:
             return None
@@ -105,7 +105,7 @@ class Access:
         """True if everything is allowed.
 
         Raises:
-            InvalidAuthorization: 28000, the user has been dropped.
+            InvalidAuthorization: the user has been dropped.
         """
         user = self.known
         return user is None or user.superuser
@@ -124,7 +124,7 @@ class Access:
         """Refuse everybody else.
 
         Raises:
-            InsufficientPrivilege: 42501.
+            InsufficientPrivilege.
         """
         if not self.superuser:
             raise InsufficientPrivilege(f"permission denied to {what}", hint="Only superusers may.")
@@ -144,11 +144,7 @@ class Access:
         return seen and self._is_it(TABLE, key)
 
     def _is_it(self, kind: str, key: Key) -> bool:
-        """True if the visible object of a name is the one that the snapshot has under it.
-
-        Raises:
-            SerializationFailure: 40001, it is not.
-        """
+        """True if the visible object of a name is the one that the snapshot has under it."""
         if (kind, key) in self.replaced():
             raise SerializationFailure(
                 f'"{key[-1]}" was dropped or made anew after this transaction began to read',
@@ -205,8 +201,8 @@ class Access:
         """A stream's group by name, for a session that may use it; or that may know of it.
 
         Raises:
-            UndefinedObject: 42704, there is none, as far as the session is told.
-            InsufficientPrivilege: 42501, it is somebody else's.
+            UndefinedObject: there is none, as far as the session is told.
+            InsufficientPrivilege: it is somebody else's.
         """
         group = find_group(self._database.catalog, stream, name, transaction)
         if not self.limited or self.may_use_group(stream, group):
@@ -229,8 +225,8 @@ class Access:
             drops: it is to be dropped, which is for its own owner.
 
         Raises:
-            UndefinedObject: 42704, there is none, as far as the session is told.
-            InsufficientPrivilege: 42501, it is somebody else's.
+            UndefinedObject: there is none, as far as the session is told.
+            InsufficientPrivilege: it is somebody else's.
         """
         bookmark = find_bookmark(self._database.catalog, stream, name, transaction)
         if not self.limited:

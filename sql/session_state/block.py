@@ -125,7 +125,7 @@ class Block:
             drops: see `Gate.enter`.
 
         Raises:
-            LockNotAvailable: 55P03.
+            LockNotAvailable.
         """
         transactions = self._database.transactions
         session_id, timeout_ms = self._entry.session_id, self.lock_timeout_ms
@@ -135,8 +135,8 @@ class Block:
         """`enter_plain`, of who writes rows.
 
         Raises:
-            LockNotAvailable: 55P03. WrongState: 55000, the table is in none of the streams over all tables of
-            its schema, and nothing of it is to be missed there. NotSupported: 0A000, a trigger that is fired
+            LockNotAvailable. WrongState: the table is in none of the streams over all tables of
+            its schema, and nothing of it is to be missed there. NotSupported: a trigger that is fired
             may write a captured table.
         """
         if self._database.catalog.triggers.all:
@@ -237,7 +237,7 @@ class Block:
         """Refuse what makes its own transaction inside a block, which could not take it back.
 
         Raises:
-            ActiveTransaction: 25001.
+            ActiveTransaction.
         """
         if self.begun:
             raise ActiveTransaction(
@@ -249,7 +249,7 @@ class Block:
         """Refuse what asks or changes something, once the block has failed.
 
         Raises:
-            InFailedTransaction: 25P02.
+            InFailedTransaction.
         """
         if self._state == BROKEN:
             raise InFailedTransaction(
@@ -260,7 +260,7 @@ class Block:
         """Go on with what was begun in the open block, unless the block failed meanwhile.
 
         Raises:
-            IoError: 58030, it did: DuckDB gave the database up. InFailedTransaction: 25P02, it did.
+            IoError: it did: DuckDB gave the database up. InFailedTransaction: it did.
         """
         if self._state == BROKEN:
             raise self._lost or InFailedTransaction("the transaction has failed")

@@ -103,9 +103,9 @@ class Frames:
         """Make an object readable under a name; one that has the name already makes room.
 
         Raises:
-            DuplicateTable: 42P07, a table, view or stream has the name.
-            DatatypeMismatch: 42804, it is nothing that holds rows, or DuckDB cannot read it.
-            InsufficientPrivilege: 42501, the name is one of ours.
+            DuplicateTable: a table, view or stream has the name.
+            DatatypeMismatch: it is nothing that holds rows, or DuckDB cannot read it.
+            InsufficientPrivilege: the name is one of ours.
         """
         if fold(name).startswith(RESERVED_PREFIX):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
@@ -119,7 +119,7 @@ class Frames:
         """Register without a look at who has the name: our own do not clash.
 
         Raises:
-            SyntaxError_: 42601, an empty name. DatatypeMismatch: 42804.
+            SyntaxError_: an empty name. DatatypeMismatch.
         """
         if not name:
             raise SyntaxError_("the name of a registered object is empty")
@@ -139,7 +139,7 @@ class Frames:
         """Let an object go.
 
         Raises:
-            UndefinedTable: 42P01, nothing is registered under the name.
+            UndefinedTable: nothing is registered under the name.
         """
         if name not in self:
             raise UndefinedTable(f'no object is registered as "{name}"')
@@ -191,7 +191,7 @@ def readable_by_duckdb(frame: object) -> Any:
     """The object itself where DuckDB knows it, else its Arrow stream, which is read once.
 
     Raises:
-        DatatypeMismatch: 42804, it has none.
+        DatatypeMismatch: it has none.
     """
     kind = type(frame)
     for base in kind.__mro__:

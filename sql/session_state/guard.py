@@ -56,7 +56,7 @@ class Guard:
         """Begin a call.
 
         Raises:
-            AdminShutdown: 57P01, the session is being ended, or closed. DucktailError: why it was ended.
+            AdminShutdown: the session is being ended, or closed. DucktailError: why it was ended.
         """
         if not self._busy.acquire(timeout=ENTER_S):
             raise AdminShutdown("the session is being ended")
@@ -189,7 +189,7 @@ class Guard:
         """Go on, unless the call has been cancelled.
 
         Raises:
-            QueryCanceled: 57014, it has.
+            QueryCanceled: it has.
         """
         if self.cancelled:
             raise self.cancel_error()

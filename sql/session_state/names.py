@@ -149,7 +149,7 @@ class Names:
         """The object of a name; see `Resolver.find`.
 
         Raises:
-            LockNotAvailable: 55P03, it is an index's, and they cannot be listed now.
+            LockNotAvailable: it is an index's, and they cannot be listed now.
         """
         if kind != INDEX:
             return self.resolver.find(kind, parts)
@@ -172,7 +172,7 @@ class Names:
         """(schema, table), folded, of a table's name; (temp, table) for a temporary one.
 
         Raises:
-            NotSupported: 0A000, the table is in another database.
+            NotSupported: the table is in another database.
         """
         given, parts = parts, self.without_catalog(parts)
         whole, name = parts is not given, fold(parts[-1])
@@ -196,7 +196,7 @@ class Names:
         What capture adds to a statement names the table by its schema, which is the temporary one then.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         if key[0] == DEFAULT_SCHEMA and self._is_hidden(key[1]):
             raise NotSupported(
@@ -208,7 +208,7 @@ class Names:
         """The same of a stream's table and its views, which are called by their schemas as well.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         for view in stream.views:
             self.refuse_hidden(key_of(stream.schema, view))
@@ -276,7 +276,7 @@ class Names:
         """(schema, name) of something that is to be made.
 
         Raises:
-            InvalidSchemaName: 3F000, the schema is not there. NotSupported: 0A000, in ours.
+            InvalidSchemaName: the schema is not there. NotSupported: in ours.
         """
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
@@ -305,7 +305,7 @@ class Names:
             kind: what the statement calls it: a topic is told to be missing as a topic.
 
         Raises:
-            UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a table.
+            UndefinedObject: there is none. WrongObjectType: it is a table.
         """
         stream = self.find_stream(parts)
         there_is = stream is None and self._there_is(parts)
@@ -359,7 +359,7 @@ class Names:
         """The stream that a scan names; one that it has waited for by the name that it had then.
 
         Raises:
-            UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a table.
+            UndefinedObject: there is none. WrongObjectType: it is a table.
         """
         stream_id = self.waited.get(parts)
         stream = None if stream_id is None else self._database.catalog.stream_by_id(stream_id)

@@ -97,7 +97,7 @@ class Portals:
         """The one of this name.
 
         Raises:
-            InvalidCursorName: 34000, there is none.
+            InvalidCursorName: there is none.
         """
         portal = self._portals.get(name)
         if portal is None:
@@ -108,7 +108,7 @@ class Portals:
         """Keep a new one.
 
         Raises:
-            DuplicateCursor: 42P03. ProgramLimitExceeded: 54000, there are too many.
+            DuplicateCursor. ProgramLimitExceeded: there are too many.
         """
         if name in self._portals:
             raise DuplicateCursor(f'cursor "{name}" already exists')
@@ -136,7 +136,7 @@ class Portals:
         """The transaction is about to be committed: what outlives it is kept.
 
         Raises:
-            OutOfMemory: 53200, there is no room for it. IoError: 58030, it cannot be written.
+            OutOfMemory: there is no room for it. IoError: it cannot be written.
         """
         for _, portal in self:
             if portal.hold and portal.result is not None and portal.result.holds_cursor:

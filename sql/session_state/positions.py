@@ -251,7 +251,7 @@ class Positions:
         """The session's own position of a group.
 
         Raises:
-            WrongState: 55000, there is none, and why.
+            WrongState: there is none, and why.
         """
         return self._own.get(key, group_name, seeks)
 
@@ -287,7 +287,7 @@ class Positions:
         """The position that the open transaction itself has read as a member; None if it has not read.
 
         Raises:
-            WrongState: 55000, it has, and has no position.
+            WrongState: it has, and has no position.
         """
         if (key, member) not in self._of_transaction:
             if key in self._moved:

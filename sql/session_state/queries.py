@@ -103,7 +103,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
     """The net under the rewriting: what writes in a way of its own may not name a captured table.
 
     Raises:
-        NotSupported: 0A000.
+        NotSupported.
     """
     keys = list(tables_named(session, text))
     keys += [session.names.table_key(name) for name in cte_targets(text)]

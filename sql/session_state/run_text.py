@@ -140,7 +140,7 @@ def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple
         cast to for the answer to be so; None where casts cannot stand in their places.
 
     Raises:
-        SyntaxError_: 42601, a parameter has a name.
+        SyntaxError_: a parameter has a name.
     """
     known = {str(place): type_ for place, type_ in enumerate(given, 1) if type_}
     try:
@@ -408,7 +408,7 @@ def check_given(index: int, parameters: Values) -> None:
     """There is a value for each parameter up to this one.
 
     Raises:
-        UndefinedParameter: 42P02.
+        UndefinedParameter.
     """
     if index > len(parameters):
         raise UndefinedParameter(f"there is no parameter ${index}")
@@ -418,7 +418,7 @@ def value_of(scalar: st.Scalar, parameters: Values) -> object:
     """A scalar of a statement, a parameter replaced by its value.
 
     Raises:
-        InvalidParameterValue: 22023, the parameter's value is NULL. UndefinedParameter: 42P02, it has none.
+        InvalidParameterValue: the parameter's value is NULL. UndefinedParameter: it has none.
     """
     if not isinstance(scalar, st.Parameter):
         return scalar
@@ -433,7 +433,7 @@ def number(scalar: st.Scalar, parameters: Values, what: str) -> int:
     """A scalar that is a whole number, at least 0.
 
     Raises:
-        InvalidTextRepresentation: 22P02, it is none. InvalidParameterValue: 22023, it is negative.
+        InvalidTextRepresentation: it is none. InvalidParameterValue: it is negative.
     """
     value = value_of(scalar, parameters)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -460,7 +460,7 @@ def choose(session: Context, *, read_only: bool) -> None:
     """Make the open transaction read-only, or one that writes; outside of one it means nothing.
 
     Raises:
-        ActiveTransaction: 25001, a read-only one that has begun to read cannot write any more.
+        ActiveTransaction: a read-only one that has begun to read cannot write any more.
     """
     if not session.block.begun:
         return

@@ -236,7 +236,7 @@ def check_described(statement: ParsedStatement, result: Result) -> None:
     seen when the statement is described again.
 
     Raises:
-        CachedPlanChanged: 0A000.
+        CachedPlanChanged.
     """
     try:
         check_columns(statement, result.columns)
@@ -249,7 +249,7 @@ def check_columns(statement: ParsedStatement, columns: Sequence[ResultColumn] | 
     """The same, before there is a result.
 
     Raises:
-        CachedPlanChanged: 0A000.
+        CachedPlanChanged.
     """
     if statement.described is None or columns is statement.plans.get(CHECKED):
         return

@@ -139,8 +139,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
     """Cut a text into its tokens; comments and spaces are left out.
 
     Raises:
-        SyntaxError_: 42601, with the position, for an open quote or comment or a stray character.
-        ProgramLimitExceeded: 54000, more than BRACKETS_MAX open brackets, or of the prefix @, which DuckDB
+        SyntaxError_: with the position, for an open quote or comment or a stray character.
+        ProgramLimitExceeded: more than BRACKETS_MAX open brackets, or of the prefix @, which DuckDB
             goes down into without a bound as well.
     """
     tokens: list[Token] = []
@@ -284,7 +284,7 @@ def split_pieces(text: str) -> list[StatementPiece]:
     piece ever holds two statements.
 
     Raises:
-        SyntaxError_: 42601, with the position in the whole text.
+        SyntaxError_: with the position in the whole text.
     """
     pieces: list[StatementPiece] = []
     first: Token | None = None

@@ -76,7 +76,7 @@ def parse_interval_ms(text: str) -> int:
     (93600000, 500, 3600000)
 
     Raises:
-        InvalidParameterValue: 22023, also for a negative one and for a number without a unit.
+        InvalidParameterValue: also for a negative one and for a number without a unit.
     """
     if len(text) > _CHARS_MAX:
         raise InvalidParameterValue(f'invalid interval: "{text[:_CHARS_MAX]}..."', hint=_INTERVAL_HINT)
@@ -128,7 +128,7 @@ def parse_bytes(text: str) -> int:
     (67108864, 10000000000, 1024)
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     if len(text) > _CHARS_MAX:
         raise InvalidParameterValue(f'invalid size: "{text[:_CHARS_MAX]}..."', hint=_BYTES_HINT)
