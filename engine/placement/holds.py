@@ -1,8 +1,8 @@
 """Which partitions of topics this node has the log of: one node at a time has it, whoever owns them.
 
 A placement says who is to serve a partition; the log, the groups' committed LSNs and the producers'
-sequences are where they were until the new owner has taken them (`receive_partition.py`). Of each partition a
-node has a row of `partition_holds`:
+sequences are where they were until the new owner has received them. Of each partition a node has a row of
+`partition_holds`:
 
 - `none`: it never had it;
 - `held`: it has it, since an epoch;

@@ -1,7 +1,7 @@
 """Who owns what: the small protocol that everything else asks, and the answer of a single node.
 
 A topic's partitions lie where the placement says; a stream on a table has its partitions where the table
-is, so nobody asks for them here. `file.py` has the placement that a cluster.toml says.
+is, so nobody asks for them here. `cluster_file.py` has the placement that a cluster.toml says.
 Source: docs/cluster.md.
 
 A rule of a placement: which node owns which partitions of the topics whose names it fits.
