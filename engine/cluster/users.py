@@ -96,7 +96,7 @@ def render_users(users: Iterable[User]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DropBelongings:
+class DropBelongings(Change):
     """What a user owned has no owner any more, and what he was granted is void."""
 
     user: User

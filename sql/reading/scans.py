@@ -31,7 +31,7 @@ from ...engine.waiting import Waiting, all_of
 from ..cluster import fetching
 from ..cluster.fetching import FetchedTracker
 from ..cluster.membership import settled
-from ..cluster.shares import spread
+from ..cluster.shares import is_placed, remote_owners
 from ..copy import copying
 from ..dml import cte_writes
 from ..language import statements as st
@@ -108,11 +108,11 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
     stream = session.names.find_stream(query.scans[0].stream.parts)
     if stream is not None and _may_take_copy(session, stream, query.scans[0].group):
         return False
-    if stream is None or not session.database.cluster.placement.epoch:
+    if stream is None or not is_placed(session, stream):
         return True
     if _has_moved(session, stream):
         return False  # DuckDB has what partitions brought from another node.
-    if spread(session, stream) is not None:
+    if remote_owners(session, stream) is not None:
         # What is gathered is put in order: that is not for the event loop where it may be much.
         return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
     return True
