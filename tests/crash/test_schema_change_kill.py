@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from amounts import SOAK
 from local_client import Client, raises
 from reopening import QUIET
 
 from ducktail.engine.database import Database
 
 HERE = Path(__file__).resolve().parent
-KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "2")
+KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "all" if SOAK else "2")
 ALTERED = (
     "BEGIN;UPDATE t SET v = 6 WHERE id = 2;ALTER TABLE t ADD COLUMN w INT;ALTER TABLE t RENAME TO u;"
     "INSERT INTO u VALUES (4, 4, 4);COMMIT"
