@@ -161,9 +161,9 @@ def run_crew(server: ServerProcess, crew: Crew) -> list[tuple[int, int]]:
         crew.let_go()
         with server.connect() as connection:
             least, ends = lag(connection), time.monotonic() + CATCH_UP_S
-            while left := lag(connection):
-                if left < least:
-                    least, ends = left, time.monotonic() + CATCH_UP_S
+            while behind := lag(connection):
+                if behind < least:
+                    least, ends = behind, time.monotonic() + CATCH_UP_S
                 members = "select * from ducktail.members"
                 assert time.monotonic() < ends, connection.execute(members).fetchall()
                 pace.wait(0.2)

@@ -36,8 +36,8 @@ GIVEN = os.environ.get("DUCKTAIL_SPARK_TARGETS")
 KILLED = [GIVEN] if GIVEN else PAIRS if SOAK else chosen(SETS, 1, "mirrors under kill")
 # A run that ends by itself, on a machine that does ten other things.
 LAST_S = 300.0
-# Rows that no event is retained of: so many that a whole copy is not at its end when all kills in the middle of
-# it are done, however slow they are.
+# Rows that no event is retained of: so many that a whole copy is not at its end when all kills in the middle
+# of it are done, however slow they are.
 COPIED = 10_000
 
 FAST = """
