@@ -47,17 +47,16 @@ def seeds(variable: str, gate: int, soak: int) -> list[int]:
     return [seed_of(variable, number) for number in range(soak if SOAK else gate)]
 
 
-def chosen(cases: Sequence[Case], count: int, what: str, always: int = 0) -> list[Case]:
+def chosen(cases: Sequence[Case], count: int, what: str) -> list[Case]:
     """So many of the cases in the gate, others with each commit; all of them in a soak.
 
     Args:
         what: the test's name, so that two tests choose apart.
-        always: the first so many are among them.
     """
-    if SOAK or count >= len(cases):
+    if SOAK:
         return list(cases)
-    drawn = sorted(range(always, len(cases)), key=lambda place: _drawn(f"{what} {place}"))
-    return [cases[place] for place in sorted([*range(always), *drawn[: count - always]])]
+    drawn = sorted(range(len(cases)), key=lambda place: _drawn(f"{what} {place}"))
+    return [cases[place] for place in sorted(drawn[:count])]
 
 
 def by_name(name: str, ways: Sequence[Case]) -> Sequence[Case]:
