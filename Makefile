@@ -4,8 +4,9 @@ DB     ?= ducktail.duckdb
 PORT   ?= 5480
 LIMIT  ?=
 ARGS   ?=
-# Tests side by side: as many as there are cores, on a small machine. JOBS=0 runs them in one process.
-JOBS   ?= 2
+# Tests side by side: one more than the cores of a small machine, as some of them wait. JOBS=0 runs them in one
+# process.
+JOBS   ?= 3
 
 BIN   := .venv/bin
 READY := .venv/.ready
@@ -22,7 +23,7 @@ SERVING := .venv/.serving
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test quick lint format types deps spark bench docs lock clean
+.PHONY: help demo serve test soak quick lint format types deps spark bench docs lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,11 +34,16 @@ demo: spark ## a year of real flights: two consumer groups, two pipelines on Spa
 serve: $(SERVING) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
 	$(BIN)/ducktail serve $(DB) --port $(PORT) $(ARGS)
 
-# The types are checked beside the tests, which wait now and then: a minute less.
-test: deps lint ## everything: lint, types, all tests
+# The types are checked beside the tests, which wait now and then: a minute less. `make test
+# ARGS=--durations-rewrite` writes down how long each file takes, so that the longest begin first.
+test: deps lint ## the gate: lint, types, all tests; ten minutes on two cores
 	@mkdir -p build; $(MAKE) -s types >build/types.log 2>&1 & types=$$!; \
 	$(PYTEST) $(SPREAD) $(ARGS); tests=$$?; \
 	wait $$types; types=$$?; cat build/types.log; exit $$((tests || types))
+
+# What is larger then, tests/support/amounts.py and docs/promises.md say.
+soak: export DUCKTAIL_SOAK = 1
+soak: test ## the same with larger counts and new seeds: some hours, for a night or before a release
 
 # What needs no server of its own; some promises among it. Under two minutes on two cores.
 QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests/promises/test_04_partition.py \

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from amounts import SEED_VARIABLE, SOAK, run_seed
 from server_process import ServerProcess
 
 # Where `make deps` puts the libraries of the JavaScript clients.
 NODE_MODULES = Path(__file__).parents[1] / "build" / "node" / "node_modules"
-# A slow test takes as long as so many others.
-SLOW_WEIGHT = 100
+HERE = Path(__file__).parent
+# A file that takes longer has a line: its path and its seconds, two workers on two cores.
+DURATIONS = HERE / "durations.tsv"
+SHORT_S = 2.0
+# A soak's tests have so many times the time.
+SOAK_TIMES = 20
+# A test that takes the fixture `spark`, or a fixture of its file that does.
+ASKS_SPARK = re.compile(r"\bspark: Any\b")
 # sqlglot with the modules of `sqlglot[c]`, put before the one in .venv where a test wants it.
 COMPILED_SQLGLOT = Path(__file__).parents[1] / "build" / "sqlglotc"
 # pgjdbc, as Debian installs it.
@@ -27,10 +37,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slt-rewrite", action="store_true", help="write what .slt records answer into them")
     parser.addoption("--transcripts-rewrite", action="store_true", help="write tests/transcripts anew")
     parser.addoption("--transcripts", metavar="DIRECTORY", help="write the server's messages there")
+    parser.addoption("--durations-rewrite", action="store_true", help="write tests/durations.tsv anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The seed of this run, before any worker asks for it."""
+    run_seed()
+    if config.getoption("--durations-rewrite") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Durations())
+
+
+def pytest_report_header() -> str:
+    return f"ducktail: {'a soak' if SOAK else 'the gate'}, {SEED_VARIABLE}={run_seed()}"
+
+
+def pytest_collection_finish() -> None:
+    """What stands now stays: the collector of garbage does not look through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that want a system program are left out, and say so, where it is missing."""
+    if SOAK:
+        for item in items:
+            limit = item.get_closest_marker("timeout")
+            seconds = limit.args[0] if limit else float(config.getini("timeout"))
+            item.add_marker(pytest.mark.timeout(SOAK_TIMES * seconds), append=False)
     if hasattr(config, "workerinput"):
         _share_out(items)
     programs = {
@@ -47,24 +84,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{marker} is not installed (make deps)"))
 
 
-def _group(node_id: str) -> str:
-    """What is run by one worker of several: a file, as its tests share a server, and all that wants Spark."""
-    file = node_id.partition("::")[0]
-    return "spark" if "spark" in file else file
+@cache
+def _group(file: str) -> str:
+    """The tests that one worker runs: a file, whose tests share a server, or all that share Spark."""
+    return "spark" if ASKS_SPARK.search((HERE / file).read_text()) else file
 
 
 def _share_out(items: list[pytest.Item]) -> None:
-    """The order in which several workers (`pytest -n 2`) take what there is.
+    """The order in which several workers (`pytest -n 2`) take the groups.
 
-    First all that starts a JVM for Spark, as it takes longest; then come the files with slow tests, then the
-    largest: what begins last is to be short, or one worker waits for the other.
+    The longest first, by tests/durations.tsv: a group that begins last is to be short, or one worker waits
+    for the other.
     """
-    groups = [_group(item.nodeid) for item in items]
+    files = [item.nodeid.partition("::")[0] for item in items]
+    groups = [_group(file) for file in files]
+    known = dict(line.split("\t") for line in DURATIONS.read_text().splitlines())
     weights = Counter[str]()
-    for item, group in zip(items, groups, strict=True):
-        weights[group] += SLOW_WEIGHT if item.get_closest_marker("slow") else 1
-    order = sorted(range(len(items)), key=lambda n: (groups[n] != "spark", -weights[groups[n]], groups[n]))
+    for file, group in set(zip(files, groups, strict=True)):
+        weights[group] += float(known.get(file, 0))
+    order = sorted(range(len(items)), key=lambda n: (-weights[groups[n]], groups[n]))
     items[:] = [items[n] for n in order]
+
+
+class _Durations:
+    """The seconds of each file, for `_share_out`."""
+
+    def __init__(self) -> None:
+        self._seconds = Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        lines = sorted(f"{file}\t{s:.0f}\n" for file, s in self._seconds.items() if s >= SHORT_S)
+        DURATIONS.write_text("".join(lines))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,7 +131,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _group(nodeid)
+            return _group(nodeid.partition("::")[0])
 
     return ByGroup(config, log)
 

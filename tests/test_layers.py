@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -67,7 +68,12 @@ def layer(module: str) -> str:
 
 
 MODULES = modules()
-TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in MODULES.items()}
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """A module's tree: read by the tests, as every worker imports this file and one runs it."""
+    return ast.parse(MODULES[module].read_text(), str(MODULES[module]))
 
 
 def imports(module: str, tree: ast.AST, *, typing: bool = True) -> Iterator[tuple[str, int]]:
@@ -113,12 +119,15 @@ def is_for_types(test: ast.expr) -> bool:
     return any("TYPE_CHECKING" in (getattr(n, "id", ""), getattr(n, "attr", "")) for n in ast.walk(test))
 
 
-IMPORTS = {name: tuple(imports(name, tree)) for name, tree in TREES.items()}
+@cache
+def imports_of(module: str) -> tuple[tuple[str, int], ...]:
+    """What a module imports, type checkers' imports among it."""
+    return tuple(imports(module, tree_of(module)))
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_arrow_runs_up(module: str) -> None:
-    for target, line in IMPORTS[module]:
+    for target, line in imports_of(module):
         assert not target.startswith("ducktail"), f"{module}:{line}: imports inside the package are relative"
         if target.startswith("."):
             found = layer(target[1:])
@@ -127,7 +136,7 @@ def test_no_arrow_runs_up(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_asyncio_and_sockets_stay_in_the_server(module: str) -> None:
-    for target, line in IMPORTS[module]:
+    for target, line in imports_of(module):
         places = ONLY_IN.get(target.split(".")[0])
         allowed = places is None or any(module == p or module.startswith(f"{p}.") for p in places)
         assert allowed, f"{module}:{line} imports {target}"
@@ -136,14 +145,14 @@ def test_asyncio_and_sockets_stay_in_the_server(module: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_only_the_gateway_is_async(module: str) -> None:
     if layer(module) in {"engine", "sql"}:
-        for node in ast.walk(TREES[module]):
+        for node in ast.walk(tree_of(module)):
             assert not isinstance(node, ast.AsyncFunctionDef | ast.Await), f"{module}:{node.lineno} is async"
 
 
 def test_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
-    for module, tree in TREES.items():
-        found = imports(module, tree, typing=False)
+    for module in MODULES:
+        found = imports(module, tree_of(module), typing=False)
         targets = {target[1:] for target, _ in found if target.startswith(".")}
         graph[module] = targets - {module}
     try:
@@ -161,9 +170,9 @@ def room(module: str) -> str:
 def test_no_cycle_of_folders(package: str) -> None:
     """A folder of a layer, or a module beside them, is read without what stands on it."""
     graph: dict[str, set[str]] = {}
-    for module, found in IMPORTS.items():
+    for module in MODULES:
         if layer(module) == package:
-            targets = {target[1:] for target, _ in found if target.startswith(".")}
+            targets = {target[1:] for target, _ in imports_of(module) if target.startswith(".")}
             rooms = {room(target) for target in targets if layer(target) == package}
             graph.setdefault(room(module), set()).update(rooms - {room(module)})
     try:

@@ -1,14 +1,17 @@
-"""Every file of tests/slt, three ways, and the bytes that the server sends for it.
+"""Every file of tests/slt in process and over the wire, and the bytes that the server sends for it.
 
+The gate speaks one of the two protocols, by the file's name; a soak, and a rewrite of the transcripts, both.
 `pytest tests/test_slt.py --slt-rewrite` writes the answers, `--transcripts-rewrite` tests/transcripts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from amounts import by_name
 from slt_file import WAYS
 from slt_run import run_file, transcript_of
 from slt_ways import Host, InProcess, Wire
@@ -17,6 +20,8 @@ from transcripts import RECORDINGS, Transcript
 CORPUS = Path(__file__).parent / "slt"
 WIRE_WAYS = WAYS[1:]
 FILES = sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.slt"))
+# A file with a record of one protocol only.
+ONE_WAY = re.compile(rf"^(?:skipif|onlyif) (?:{'|'.join(WIRE_WAYS)})$", re.MULTILINE)
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +38,22 @@ def test_in_process(file: str, tmp_path: Path, request: pytest.FixtureRequest) -
     run_file(CORPUS / file, "in_process", InProcess(), tmp_path / "test.duckdb", rewriting)
 
 
-@pytest.mark.parametrize("way", WIRE_WAYS)
-@pytest.mark.parametrize("file", FILES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The protocols of each file."""
+    if "way" in metafunc.fixturenames:
+        written = any(metafunc.config.getoption(f"--transcripts{name}") for name in ("", "-rewrite"))
+        ways = [
+            (file, way)
+            for file in FILES
+            for way in (WIRE_WAYS if written or ONE_WAY.search(text(file)) else by_name(file, WIRE_WAYS))
+        ]
+        metafunc.parametrize(("file", "way"), ways)
+
+
+def text(file: str) -> str:
+    return (CORPUS / file).read_text()
+
+
 def test_over_the_wire(
     file: str, way: str, tmp_path: Path, host: Host, request: pytest.FixtureRequest
 ) -> None:

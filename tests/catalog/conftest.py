@@ -73,6 +73,14 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """The same for all tests of a file, which leave it as it is."""
+    made = Home(tmp_path_factory.mktemp("home") / "shop.duckdb")
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def ask(home: Home) -> Ask:
     """`ask("SELECT ... FROM pg_class")` are its rows."""

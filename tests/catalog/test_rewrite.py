@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
@@ -11,6 +11,14 @@ import pytest
 
 from ducktail.engine.errors import InsufficientPrivilege
 from ducktail.pgwire_gateway.catalog import respelt, rewrite, shown_names
+
+
+@pytest.fixture
+def home(shared_home: Any) -> Iterator[Any]:
+    """A database with a few objects, of several tests."""
+    yield shared_home
+    shared_home.cursor.execute("RESET search_path")
+
 
 UNTOUCHED = [
     "SELECT * FROM orders WHERE id = $1",

@@ -6,6 +6,7 @@ PostgreSQL's catalogs; then all is as it is without them.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ QUERIES = [
 ]
 
 
+@cache
 def _names() -> list[str]:
     """What our texts name, and what DuckDB and PostgreSQL have of their own."""
     ours = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from amounts import chosen
 from server_process import ServerProcess
 
 pytestmark = [pytest.mark.jdbc, pytest.mark.slow]
@@ -101,7 +102,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", chosen(list(MODES), 2, "pgjdbc"))
 def test_jdbc(
     shop: ServerProcess, look: psycopg.Connection[Any], classes: Path, table: str, group: str, mode: str
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -128,74 +129,72 @@ def ask(wire: pq.abc.PGconn, types: list[int], values: list[str | None], text: s
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, str]]:
-    """Ours and PostgreSQL, with the same tables."""
-    with (
-        postgres_process.running() as theirs,
-        ServerProcess(tmp_path_factory.mktemp("replay") / "shop.duckdb") as ours,
-        psycopg.connect(theirs, autocommit=True) as one,
-        ours.connect() as other,
-    ):
+def theirs() -> Iterator[str]:
+    """PostgreSQL, with the tables."""
+    with postgres_process.running() as theirs, psycopg.connect(theirs, autocommit=True) as one:
         one.execute(f"{BOTH}; {THEIRS}")
-        for statement in f"{BOTH}; {OURS}".split(";"):
-            other.execute(statement)
-        yield ours, theirs
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_client_s_statements(servers: tuple[ServerProcess, str], path: Path) -> None:
-    ours, theirs = servers
-    wrong: list[tuple[Any, ...]] = []
-    with ours.connect() as one, psycopg.connect(theirs, autocommit=True) as other:
-        for types, values, text in statements(path):
-            seen = ask(one.pgconn, types, values, renamed(text))
-            told = ask(other.pgconn, types, values, text)
-            wrong += differences(text, seen, told)
-    assert wrong == []
-    assert [line for line in ours.lines if "not answered" in line] == []
+        yield theirs
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    """A server process that serves any number of databases."""
-    process = Host()
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What our server says of itself."""
+    return tmp_path_factory.mktemp("replay") / "log"
+
+
+@pytest.fixture(scope="module")
+def host(log: Path) -> Iterator[Host]:
+    """A server process of ours that serves any number of databases."""
+    process = Host(log=log)
     yield process
     process.end()
 
 
+@contextmanager
+def served(host: Host, shop: Path) -> Iterator[pq.abc.PGconn]:
+    """A connection to a new database of ours, with the tables."""
+    port = host.ask(open=str(shop), settings={})["port"]
+    conninfo = f"host=127.0.0.1 port={port} user=ducktail dbname=shop"
+    with psycopg.connect(conninfo, autocommit=True) as one:
+        for statement in f"{BOTH}; {OURS}".split(";"):
+            one.execute(statement)
+    wire = pq.PGconn.connect(conninfo.encode())
+    yield wire
+    wire.finish()
+    host.ask(close=str(shop))
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_bytes_of_a_client_s_statements(
-    host: Host, path: Path, tmp_path: Path, request: pytest.FixtureRequest
+def test_a_client_s_statements(
+    theirs: str, host: Host, log: Path, path: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    """The columns are PostgreSQL's, and the bytes are those of the transcript."""
+    texts = [text for _, _, text in statements(path)]
     heard = []
     for number in range(RECORDINGS if request.config.getoption("--transcripts-rewrite") else 1):
         place = tmp_path / str(number)
         place.mkdir()
-        shop = str(place / "shop.duckdb")
-        port = host.ask(open=shop, settings={})["port"]
-        with psycopg.connect(f"host=127.0.0.1 port={port} user=ducktail dbname=shop", autocommit=True) as one:
-            for statement in f"{BOTH}; {OURS}".split(";"):
-                one.execute(statement)
-        wire = pq.PGconn.connect(f"host=127.0.0.1 port={port} user=ducktail dbname=shop".encode())
-        trace = Trace(wire)
-        answers = [ask(wire, types, values, renamed(text)) for types, values, text in statements(path)]
-        parts = iter(trace.end())
-        heard.append(["\n".join(islice(parts, 1 + answer.rolled_back)) for answer in answers])
-        wire.finish()
-        host.ask(close=shop)
-    texts = [text for _, _, text in statements(path)]
+        with served(host, place / "shop.duckdb") as wire:
+            trace = Trace(wire)
+            seen = [ask(wire, types, values, renamed(text)) for types, values, text in statements(path)]
+            parts = iter(trace.end())
+        heard.append(["\n".join(islice(parts, 1 + answer.rolled_back)) for answer in seen])
+    with psycopg.connect(theirs, autocommit=True) as other:
+        told = [ask(other.pgconn, *statement) for statement in statements(path)]
+    wrong = [one for three in zip(texts, seen, told, strict=True) for one in differences(*three)]
+    assert wrong == []
+    assert [line for line in log.read_text().splitlines() if "not answered" in line] == []
     Transcript(f"clients/{path.stem}", ["bytes"], texts).keep("bytes", heard, request.config)
 
 
-def test_a_catalog_query_without_an_answer_is_told(servers: tuple[ServerProcess, str]) -> None:
-    ours, _ = servers
-    with ours.connect() as connection:
+def test_a_catalog_query_without_an_answer_is_told(server: ServerProcess) -> None:
+    with server.connect() as connection:
         for _ in range(2):
             with pytest.raises(psycopg.errors.UndefinedFunction):
                 connection.execute("SELECT pg_no_such_function(oid) FROM pg_class")
         with pytest.raises(psycopg.errors.UndefinedTable):
             connection.execute("SELECT 'nowhere'::regclass FROM pg_am")
-    told = [line for line in ours.lines if "not answered" in line]
+    told = [line for line in server.lines if "not answered" in line]
     assert len(told) == 1 and "pg_no_such_function" in told[0]
 
 

@@ -1,14 +1,13 @@
 """Every statement of streams, groups, reading and committing, by psql, psycopg and pgjdbc, on three nodes.
 
 About a stream of each, and about a topic that is spread over all, the answers are the same everywhere.
-With DUCKTAIL_EVERY_NODE set each driver goes to each node about each stream; else each to two, about one.
+In a soak each driver goes to each node about each stream; in the gate two of them, to two nodes, about one.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from amounts import SOAK, chosen
 from cluster_processes import ClusterProcesses
 from every_statement import TABLE, TOPIC, Step, Told, walk
 from server_process import ServerProcess
@@ -115,7 +115,7 @@ def lasting(told: Sequence[Told], steps: Sequence[Step]) -> list[tuple[str, Told
 
 def tours(driver: int) -> Iterator[tuple[list[str], str | None]]:
     """Which nodes are asked, and whose stream they are asked about; None: the topic."""
-    if os.environ.get("DUCKTAIL_EVERY_NODE"):
+    if SOAK:
         yield from ((list(NODES), owner) for owner in (*NODES, None))
         return
     nodes = [*NODES[driver:], *NODES[:driver]]
@@ -127,7 +127,11 @@ def steps_about(cluster: ClusterProcesses, owner: str | None) -> list[Step]:
     return about_topic() if owner is None else about_table(cluster, owner)
 
 
-@pytest.mark.parametrize(("driver", "walk_by"), [(0, by_psycopg), (1, by_psql)])
+# One of them in the gate, beside pgjdbc below.
+WALKS = chosen([(0, by_psycopg), (1, by_psql)], 1, "every statement")
+
+
+@pytest.mark.parametrize(("driver", "walk_by"), WALKS)
 def test_by_drivers_of_their_own_process(
     cluster: ClusterProcesses, driver: int, walk_by: Callable[[ServerProcess, list[Step]], list[Told]]
 ) -> None:

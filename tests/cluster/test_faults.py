@@ -20,13 +20,13 @@ another node. What each was told is held against what is stored in the end:
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from amounts import amount, seed_of
 from cluster_clients import KEYS, NODES, Client, Inserter, Member, Monitor, Publisher, Reader, World
 from cluster_faults import Fates
 from cluster_judge import (
@@ -42,8 +42,8 @@ from cluster_judge import (
 from cluster_processes import ClusterProcesses
 from cluster_proxies import Proxies
 
-SECONDS = float(os.environ.get("DUCKTAIL_CLUSTER_SECONDS", "15"))
-SEED = int(os.environ.get("DUCKTAIL_CLUSTER_SEED", "1"))
+SECONDS = amount("DUCKTAIL_CLUSTER_SECONDS", 10.0, 120.0)
+SEED = seed_of("DUCKTAIL_CLUSTER_SEED")
 SPREAD = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3", n2 = "4-7", n3 = "8-1023" }\n'
 TOPIC_PARTITIONS, TABLE_PARTITIONS = 12, 4
 # How long a node is left alone.

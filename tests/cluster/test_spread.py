@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from amounts import SOAK
 from cluster_processes import ClusterProcesses
 from psycopg import pq
 
@@ -92,7 +93,7 @@ EVERY_SIZE = range(4_000, 10_200)
 
 @pytest.mark.timeout(600)
 def test_an_event_of_any_size_reaches_its_owner(cluster: ClusterProcesses) -> None:
-    sizes = EVERY_SIZE if "DUCKTAIL_EVERY_SIZE" in os.environ else SIZES
+    sizes = EVERY_SIZE if SOAK or "DUCKTAIL_EVERY_SIZE" in os.environ else SIZES
     with cluster["n1"].connect() as entry, cluster["n3"].connect() as there:
         entry.execute("CREATE TOPIC sized WITH (partitions = 12)")
         (key,) = entry.execute(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from hands import DAY_US, Hands
 from killed_passes import killed_passes
 from local_client import Client
@@ -14,7 +15,7 @@ from reopening import QUIET
 from ducktail.engine.database import Database
 
 # Of the pass's some seventy statements every so-manieth; more are a matter of time alone.
-STRIDE = int(os.environ.get("DUCKTAIL_KILL_STRIDE", "16"))
+STRIDE = amount("DUCKTAIL_KILL_STRIDE", 16, 1)
 # The LSNs that a whole pass leaves.
 LEFT = {"s": [*range(81, 151), *range(151, 161)], "odd": [*range(81, 151, 2), 151, 153, 155, 157, 159]}
 

@@ -8,7 +8,6 @@ DUCKTAIL_KILLS says how often (20 for all of them).
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -16,12 +15,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from amounts import amount
 
 import ducktail
 
 HERE = Path(__file__).resolve().parent
 INTERVAL = 50
-KILLS = int(os.environ.get("DUCKTAIL_KILLS", "3"))
+KILLS = amount("DUCKTAIL_KILLS", 2, 20)
 # A run is killed when it has processed about so many events.
 EVENTS_MIN, EVENTS_MAX = 30, 600
 
@@ -54,7 +54,7 @@ def processed(notes: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 15 * KILLS)
+@pytest.mark.timeout(300 + 15 * KILLS)
 @pytest.mark.parametrize("group", ["-", "g"])
 def test_each_event_is_processed_and_one_interval_comes_again(tmp_path: Path, group: str) -> None:
     path, notes = tmp_path / "shop.duckdb", tmp_path / "notes"

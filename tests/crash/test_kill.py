@@ -9,7 +9,6 @@ the transactions have moved is there once (8).
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -17,11 +16,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from amounts import amount
 from local_client import fold
 from server_process import ServerProcess
 
-# The bounded share of the long run, which is 20 and more; each takes about two seconds.
-KILLS = int(os.environ.get("DUCKTAIL_KILLS", "8"))
+KILLS = amount("DUCKTAIL_KILLS", 4, 50)
 WRITERS = 3
 CHANGES = (
     "insert into t values (%s, %s) on conflict (id) do update set v = excluded.v",

@@ -7,7 +7,7 @@ are whole, and moved with their offsets once; compaction has left the last event
 part without holes; CHECK STREAM finds nothing but what was written past ducktail, and RESYNC mends that; no
 group goes back, and one that began with a whole copy, or comes to one behind a gap, comes to the table as it
 is; what members share, and what is parked and released, is processed once.
-DUCKTAIL_MIXED_KILLS (default 3) is how often it is killed, DUCKTAIL_MIXED_SEED chooses what is done.
+DUCKTAIL_MIXED_KILLS is how often it is killed, DUCKTAIL_MIXED_SEED chooses what is done.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from amounts import amount, seed_of
 
 HERE = Path(__file__).resolve().parent
-KILLS = int(os.environ.get("DUCKTAIL_MIXED_KILLS", "3"))
-SEED = os.environ.get("DUCKTAIL_MIXED_SEED", "9")
+KILLS = amount("DUCKTAIL_MIXED_KILLS", 3, 50)
+SEED = str(seed_of("DUCKTAIL_MIXED_SEED"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 10 * KILLS)
+@pytest.mark.timeout(100 * KILLS)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_mixed_load_is_killed(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(HERE / "mixed_child.py"), str(tmp_path), str(KILLS), SEED],
         capture_output=True,
         text=True,
-        timeout=50 + 10 * KILLS,
         env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
     )
     print(ran.stdout)

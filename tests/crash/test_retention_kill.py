@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from hands import DAY_US, HOUR_US, Hands
 from killed_passes import killed_passes
 from local_client import Client, raises
@@ -15,7 +16,7 @@ from ducktail.engine.database import Database
 
 # Of the pass's statements every so-manieth: a transaction has three and more, and what it has done before its
 # COMMIT is not there after the kill. With 1 it is each of them.
-STRIDE = int(os.environ.get("DUCKTAIL_KILL_STRIDE", "3"))
+STRIDE = amount("DUCKTAIL_KILL_STRIDE", 4, 1)
 # Stream -> its first retained LSN once a pass is over, and how many events it has then. Of t LSNs 1 to
 # 100 are old and 201 to 220 are new; of u 101 to 200 are old.
 AFTER = {"short": (201, 20), "kept": (1, 120), "other": (None, 0)}

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from amounts import SOAK
 from local_client import Client, raises
 from reopening import QUIET
 
 from ducktail.engine.database import Database
 
 HERE = Path(__file__).resolve().parent
-KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "2")
+KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "all" if SOAK else "2")
 ALTERED = (
     "BEGIN;UPDATE t SET v = 6 WHERE id = 2;ALTER TABLE t ADD COLUMN w INT;ALTER TABLE t RENAME TO u;"
     "INSERT INTO u VALUES (4, 4, 4);COMMIT"
@@ -155,7 +156,6 @@ def test_a_change_killed_between_its_statements(
         [sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path), script, KILLS],
         capture_output=True,
         text=True,
-        timeout=200,
         env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
     )
     assert ran.returncode == 0, ran.stderr

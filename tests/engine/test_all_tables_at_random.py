@@ -4,18 +4,18 @@ stream on all of them are the tables, always."""
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from pathlib import Path
 
+from amounts import amount, seed_of
 from local_client import Client, state_of
 from reopening import QUIET
 
 from ducktail.engine.database import Database
 
-TURNS = int(os.environ.get("DUCKTAIL_ALL_TABLES", "20"))
-SEED = int(os.environ.get("DUCKTAIL_ALL_TABLES_SEED", "3"))
+TURNS = amount("DUCKTAIL_ALL_TABLES", 20, 400)
+SEED = seed_of("DUCKTAIL_ALL_TABLES_SEED")
 NAMES = ("a", "b", "c")
 # Columns that a table may have beside `id`.
 COLUMNS = ("v INT", "w DOUBLE", "t VARCHAR")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import struct
@@ -10,6 +9,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from amounts import amount
 from local_client import raises
 from random_checkpoints import FORMS, Form, fuzz, is_told, random_state, sealed
 
@@ -35,7 +35,7 @@ from ducktail.engine.checkpoints.state import (
 )
 
 # DUCKTAIL_FUZZ=SECONDS fuzzes for so long, else a share.
-SECONDS = float(os.environ.get("DUCKTAIL_FUZZ", 0))
+SECONDS = amount("DUCKTAIL_FUZZ", 0.0, 300.0)
 ROUNDS = 150
 
 STATE = CheckpointState(

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from amounts import seeds
 from compacting import Compacting, lsns
 from hands import HOUR_US
 
@@ -126,7 +127,7 @@ class Model:
         return next(s for s in self.base.database.catalog.streams.values() if s.name == name)
 
 
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("seed", seeds("DUCKTAIL_COMPACTION_SEED", 1, 40))
 def test_a_model(base: Compacting, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "STEP_ROWS", 10)
     model = Model(base, seed)

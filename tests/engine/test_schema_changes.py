@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -12,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from amounts import seeds
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 from reopening import Reopening
@@ -24,8 +24,6 @@ from ducktail.engine.waiting import Waiting
 from ducktail.sql.reading import open_scan
 from ducktail.sql.session_state.context import Context
 
-# Runs of random changes of a table's columns.
-SEEDS = int(os.environ.get("DUCKTAIL_SCHEMA_SEEDS", "1"))
 # What changes a table and changes it back, in turns.
 TURNS = (
     "alter table t alter v set default 1",
@@ -557,7 +555,7 @@ class Model:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds("DUCKTAIL_SCHEMA_SEED", 1, 20))
 def test_random_columns(client: Client, reopen: Callable[[], Client], seed: int) -> None:
     model = Model(client, random.Random(seed))
     for _ in range(3):

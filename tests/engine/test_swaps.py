@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
+from amounts import amount, seed_of
 from local_client import Client
 from reopening import QUIET
 
 from ducktail.engine.database import Database
 
-SWAPS = int(os.environ.get("DUCKTAIL_SWAPS", "7"))
-SEED = int(os.environ.get("DUCKTAIL_SWAPS_SEED", "3"))
+SWAPS = amount("DUCKTAIL_SWAPS", 7, 100)
+SEED = seed_of("DUCKTAIL_SWAPS_SEED")
 KEYS = 8
 # Columns that a table may have beside its key; of one name they may be of two types.
 COLUMNS = ("v INT", "v VARCHAR", "w DOUBLE", "x INT[]", "p VARCHAR")

@@ -4,12 +4,11 @@ Seeded attackers come and go meanwhile a neighbour writes a captured table, read
 offset and compares the values. Where an attacker reads its answers they are held against the protocol. At the
 end nothing of the attackers may be left: no session, file, thread, memory, or word of a fault in the log.
 
-DUCKTAIL_WIRE_SECONDS sets the time (default 7), DUCKTAIL_WIRE_SEED the seed.
+DUCKTAIL_WIRE_SECONDS sets the time, DUCKTAIL_WIRE_SEED the seed (support/amounts.py).
 """
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import ssl
@@ -23,13 +22,14 @@ from typing import Any
 import certificates
 import psycopg
 import pytest
+from amounts import amount, seed_of
 from random_wire import SCHEMA, Speaker
 from server_process import ServerProcess
 from wire_judge import Bounds, judge, judge_entry, pieces_of, requests_in
 from wire_messages import Written
 
-SECONDS = float(os.environ.get("DUCKTAIL_WIRE_SECONDS", "7"))
-SEED = int(os.environ.get("DUCKTAIL_WIRE_SEED", "1"))
+SECONDS = amount("DUCKTAIL_WIRE_SECONDS", 4.0, 120.0)
+SEED = seed_of("DUCKTAIL_WIRE_SEED")
 ATTACKERS = 2
 LIMITS = {
     "authentication-timeout-ms": "10000",

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from amounts import amount
 from psycopg.adapt import Dumper
 from server_process import ServerProcess
 
@@ -307,7 +308,7 @@ def test_there_is_a_bound(tmp_path: Path, limit: int) -> None:
         assert [reader.ended() for reader in readers] == [[(1,)]] * limit
 
 
-MANY = int(os.environ.get("DUCKTAIL_TEST_POLLS", "200"))
+MANY = amount("DUCKTAIL_TEST_POLLS", 200, 1000)
 
 
 @pytest.mark.slow

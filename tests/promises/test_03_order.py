@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
+from amounts import amount
 from local_client import Client, fold, raises
 
 from ducktail.engine.errors import DucktailError
 
 # The issue's own length; CI runs a share of it (`make test` sets nothing).
-STRESS_SECONDS = float(os.environ.get("DUCKTAIL_STRESS_SECONDS", "8"))
+STRESS_SECONDS = amount("DUCKTAIL_STRESS_SECONDS", 5.0, 60.0)
 WRITERS = 4
 
 

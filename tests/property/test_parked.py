@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 import pytest
+from amounts import seeds
 from local_client import Client
 from reopening import QUIET
 
@@ -85,7 +86,7 @@ def release(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("on_park", ["event", "key"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds("DUCKTAIL_PARKED_SEED", 2, 40))
 def test_nothing_is_lost(tmp_path: Path, on_park: str, seed: int) -> None:
     chance = random.Random(seed)
     database = Database.open(str(tmp_path / "test.duckdb"), QUIET)

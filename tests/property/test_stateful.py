@@ -9,8 +9,8 @@ which CHECK has to find and RESYNC to mend. Groups are read in every form, hot a
 members; they get whole copies, at their beginning and behind gaps, and park and release events. The database
 is closed, or killed, and opened again. Promises 1 to 10. Sessions are of the wire and of this process; rows
 come in statements, by COPY from a client and from files, in frames and as parameters.
-DUCKTAIL_STATEFUL_EXAMPLES (default 10) is how many runs of up to 50 steps are made; the
-statements that they had are counted at the end.
+DUCKTAIL_STATEFUL_EXAMPLES is how many runs of up to 50 steps are made, DUCKTAIL_STATEFUL_SEED what they
+come from; the statements that they had are counted at the end.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import Any
 
 import duckdb
 import pytest
+from amounts import amount, seed_of
 from group_rules import Groups, Kind, cold, group_kinds
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from local_client import Client
@@ -47,7 +48,7 @@ from table_statements import (
 
 from ducktail.sql.copy import stdin
 
-EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "10"))
+EXAMPLES = amount("DUCKTAIL_STATEFUL_EXAMPLES", 5, 100)
 # Shrinking a failure takes minutes; CI prints the steps as they were.
 SHRINKS = bool(os.environ.get("DUCKTAIL_STATEFUL_SHRINK"))
 STEPS = 50
@@ -672,12 +673,11 @@ def _state(client: Client | Program, text: str) -> str:
     return state_of(client, Statement(text, lambda _: []), Path())
 
 
+seed(seed_of("DUCKTAIL_STATEFUL_SEED"))(Streams)
 Streams.TestCase.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=STEPS,
     deadline=None,
-    # Its share of `make test` is the same each time, until the model changes.
-    derandomize="DUCKTAIL_STATEFUL_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate, *((Phase.shrink,) if SHRINKS else ())),
 )

@@ -4,7 +4,7 @@ Each conversation of a seeded speaker is held three times, with three databases 
 same order: in one piece, byte by byte, and in random pieces. The answers must be the same; they must be what
 the protocol says (`wire_judge`); and nothing of a conversation may be left when it is over.
 
-DUCKTAIL_WIRE_SECONDS sets the time (default 7), DUCKTAIL_WIRE_SEED the first seed; a failure prints the seed
+DUCKTAIL_WIRE_SECONDS sets the time, DUCKTAIL_WIRE_SEED the first seed; a failure prints the seed
 of its conversation and what was said.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import gc
-import os
 import random
 import resource
 import struct
@@ -21,6 +20,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from amounts import amount, seed_of
 from random_wire import SCHEMA, Speaker
 from wire_judge import Bounds, Wrong, answers_in, judge, judge_entry, pieces_of
 from wire_messages import Written
@@ -35,8 +35,10 @@ from ducktail.pgwire_gateway.codec import Limits
 from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need
 from ducktail.sql.session import Session
 
-SECONDS = float(os.environ.get("DUCKTAIL_WIRE_SECONDS", "7"))
-SEED = int(os.environ.get("DUCKTAIL_WIRE_SEED", "1"))
+SECONDS = amount("DUCKTAIL_WIRE_SECONDS", 4.0, 120.0)
+SEED = seed_of("DUCKTAIL_WIRE_SEED")
+# However slow the machine is.
+CONVERSATIONS_MIN = 50
 LIMITS = Limits(unauthenticated_bytes_max=2_000, message_bytes_max=65_536, statements_max=4)
 PORTALS_MAX = 3
 # What no conversation may need more of, and what all of them together may leave in the process.
@@ -234,7 +236,7 @@ def hold(rooms: list[Room], seed: int) -> None:
 def test_conversations(rooms: list[Room], caplog: pytest.LogCaptureFixture) -> None:
     end = time.monotonic() + SECONDS
     seed, start_kib = SEED, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or seed - SEED < CONVERSATIONS_MIN:
         try:
             hold(rooms, seed)
         except Exception as error:
@@ -246,7 +248,6 @@ def test_conversations(rooms: list[Room], caplog: pytest.LogCaptureFixture) -> N
             for room in rooms:
                 room.check_freed()
             start_kib = start_kib or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert seed - SEED > 20, "hardly a conversation was held"
     print(seed - SEED, "conversations")
     if start_kib:
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from amounts import amount
 from heard import INTERNAL, Heard, World
 from local_client import check_stream
 
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.slow
 CANARY = "canary-t1me"
 LOCK_NOT_AVAILABLE = "55P03"
 # How long a race goes on at most, and how many statements it has.
-RACE_S = 2.0
-STATEMENTS_MAX = 2_000
+RACE_S = amount("DUCKTAIL_RACE_SECONDS", 0.4, 10.0)
+STATEMENTS_MAX = amount("DUCKTAIL_RACE_STATEMENTS", 2_000, 20_000)
 # Python changes threads so often in one: each statement meets the other session at many places.
 SWITCH_S = 1e-4
 COLUMNS = "id INT PRIMARY KEY, who TEXT, secret TEXT"

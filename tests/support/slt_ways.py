@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -83,13 +84,22 @@ class InProcess:
 
 
 class Host:
-    """The server process that the ways over the wire share; see slt_host and slt_cluster_host."""
+    """The server process that the ways over the wire share; see slt_host and slt_cluster_host.
 
-    def __init__(self, program: str = "slt_host.py") -> None:
+    Args:
+        log: a file for what it writes to standard error; else that is the tests' own.
+    """
+
+    def __init__(self, program: str = "slt_host.py", log: Path | None = None) -> None:
         path = Path(__file__).with_name(program)
-        self._process = subprocess.Popen(
-            [sys.executable, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        with log.open("wb") if log else nullcontext() as error:
+            self._process = subprocess.Popen(
+                [sys.executable, str(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=error,
+                text=True,
+            )
 
     def ask(self, **request: object) -> dict[str, int]:
         """Send one request and wait for its answer."""
