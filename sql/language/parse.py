@@ -236,11 +236,7 @@ def _check_limits(tokens: tuple[Token, ...]) -> None:
 
 
 def _transactions(text: str, tokens: tuple[Token, ...], scans: int) -> TransactionLimit | None:
-    """The clause LIMIT n TRANSACTIONS.
-
-    Raises:
-        NotSupported: 0A000, it stands twice, or over several scans.
-    """
+    """The clause LIMIT n TRANSACTIONS."""
     found: TransactionLimit | None = None
     for index in range(2, len(tokens)):
         if tokens[index].kind != "TRANSACTIONS" or tokens[index - 2].kind != "LIMIT":

@@ -341,11 +341,7 @@ _TAKES = {
 
 
 def _check_alias(g: Grammar, alias: Token) -> None:
-    """Refuse an alias without AS that is a clause of ours cut short, or a word misspelt.
-
-    Raises:
-        SyntaxError_: 42601, at the token behind it.
-    """
+    """Refuse an alias without AS that is a clause of ours cut short, or a word misspelt."""
     takes = _TAKES.get(alias.kind)
     if takes is not None:
         error = g.unexpected()

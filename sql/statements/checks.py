@@ -67,11 +67,7 @@ def resync_stream(session: Context, asked: st.ResyncStream, parameters: Values) 
 
 
 def _on_table(session: Context, name: st.Name, what: str) -> Stream:
-    """The stream of this name.
-
-    Raises:
-        UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a topic.
-    """
+    """The stream of this name."""
     stream = session.names.stream(name.parts, name.position)
     if stream.topic:
         raise WrongObjectType(

@@ -129,11 +129,7 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
 
 
 def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:
-    """The rows that a FETCH or MOVE takes.
-
-    Raises:
-        WrongState: 55000, the way leads back, and the cursor was not made for that.
-    """
+    """The rows that a FETCH or MOVE takes."""
     if portal.scrolled is not None:
         return portal.scrolled.rows(facts.way, facts.count)
     skipped, count = _way(portal, facts)
@@ -143,11 +139,7 @@ def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:
 
 
 def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
-    """The number of rows to skip, and the number to return then (None: all that are left).
-
-    Raises:
-        WrongState: 55000, the way leads back.
-    """
+    """The number of rows to skip, and the number to return then (None: all that are left)."""
     count = facts.count
     if facts.way == "FORWARD" and (count is None or count > 0):
         return 0, count

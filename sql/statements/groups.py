@@ -94,11 +94,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
 
 
 def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
-    """Refuse the options of a group that exclude each other.
-
-    Raises:
-        NotSupported: 0A000. InsufficientPrivilege: 42501.
-    """
+    """Refuse the options of a group that exclude each other."""
     if on_gap != "snapshot":
         return
     check_copies(session, stream, "on_gap = 'snapshot'")
@@ -181,9 +177,6 @@ def _with_writer_lock(session: Context, transaction: Transaction, stream: Stream
 
     Returns:
         The stream as it is there: it may have got another name while this waited.
-
-    Raises:
-        UndefinedObject: 42704, it has been dropped.
     """
     yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
     yield from session.database.commits.wait_readable()
@@ -218,11 +211,7 @@ def _there_is(session: Context, stream: Stream, name: str) -> bool:
 
 
 def _check_on_park(stream: Stream, on_park: str | None) -> None:
-    """Refuse what would set one table's events aside behind another's of an equal key.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Refuse what would set one table's events aside behind another's of an equal key."""
     if on_park == "key" and stream.several is not None:
         raise NotSupported(
             f"on_park = 'key' is not supported for stream \"{stream.name}\": it is over several tables",

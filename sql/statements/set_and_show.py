@@ -130,11 +130,7 @@ def _path(value: str) -> tuple[str, ...]:
 
 
 def _check_path(session: Context, value: str) -> None:
-    """Names without a schema are the user's: not ours, and of no other database.
-
-    Raises:
-        InsufficientPrivilege: 42501. InvalidSchemaName: 3F000, one that the session may not know of.
-    """
+    """Names without a schema are the user's: not ours, and of no other database."""
     for part in _path(value):
         catalog, _, schema = part.rpartition(".")
         ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
@@ -195,11 +191,7 @@ def _show(session: Context, facts: SettingFacts) -> Result:
 
 
 def _shown(session: Context, asked: str) -> tuple[str, str]:
-    """Name and value of a setting: a session's, the server's, or one of DuckDB's.
-
-    Raises:
-        UndefinedObject: 42704, there is none.
-    """
+    """Name and value of a setting: a session's, the server's, or one of DuckDB's."""
     try:
         found = variable(asked)
     except UndefinedObject:
@@ -248,11 +240,7 @@ def _drop_temporary(session: Context, name: str) -> None:
 
 
 def _set_variable(session: Context, statement: ParsedStatement) -> Result:
-    """SET VARIABLE: DuckDB's own variables, a session's alone.
-
-    Raises:
-        InsufficientPrivilege: 42501, one of ours: by them the catalog knows who asks.
-    """
+    """SET VARIABLE: DuckDB's own variables, a session's alone."""
     facts = statement.classified.setting
     if facts is not None and fold(facts.name).startswith(RESERVED_PREFIX):
         raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')

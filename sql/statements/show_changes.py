@@ -69,12 +69,7 @@ def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
 
 
 def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
-    """The table, and the stream that is read: one that has every change of it, with as much as there is.
-
-    Raises:
-        UndefinedTable: 42P01. WrongObjectType: 42809, it is a stream. WrongState: 55000,
-        the table has no such stream that the session may read.
-    """
+    """The table, and the stream that is read: one that has every change of it, with as much as there is."""
     known = session.names.find_stream(name.parts)
     if known is not None:
         raise WrongObjectType(

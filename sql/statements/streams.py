@@ -72,11 +72,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
 
 
 def _schema(session: Context, name: st.Name) -> str:
-    """The schema of ALL TABLES IN SCHEMA, as it is spelled.
-
-    Raises:
-        NotSupported: 0A000, it is another database's, or none of a user's. InvalidSchemaName: 3F000.
-    """
+    """The schema of ALL TABLES IN SCHEMA, as it is spelled."""
     parts = name.parts
     if len(parts) > 2 or (len(parts) == 2 and fold(parts[0]) != fold(session.database.catalog_name)):
         raise NotSupported(
@@ -98,11 +94,7 @@ def _schema(session: Context, name: st.Name) -> str:
 
 
 def _captured_key(session: Context, table: st.Name) -> Key:
-    """Schema and name, in small letters, of a table that a stream is to be on.
-
-    Raises:
-        NotSupported: 0A000, it is no table of the database that can have one.
-    """
+    """Schema and name, in small letters, of a table that a stream is to be on."""
     key = session.names.table_key(table.parts)
     if key[0] == TEMPORARY:
         raise NotSupported(f'a stream on temporary table "{table.last}" is not supported')
@@ -150,11 +142,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
 
 
 def _refuse_compaction(session: Context, options: Options) -> None:
-    """Of a topic in a cluster: its partitions move with their events. One from before may end it.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Of a topic in a cluster: its partitions move with their events. One from before may end it."""
     ends = options.text("compaction") == "none"
     given = [o for o in options if o.name in COMPACTED or (o.name == "compaction" and not ends)]
     if given and session.database.cluster.placement.epoch:
@@ -212,11 +200,7 @@ def _retention_us(options: Options) -> int | None:
 
 
 def _of_kind(session: Context, name: st.Name, *, topic: bool) -> Stream:
-    """The stream or the topic of this name.
-
-    Raises:
-        UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is the other, or a table.
-    """
+    """The stream or the topic of this name."""
     stream = session.names.stream(name.parts, name.position, _word(topic).lower())
     if stream.topic != topic:
         raise WrongObjectType(

@@ -74,11 +74,7 @@ def _write(
 
 
 def _own_users(session: Context, what: str) -> None:
-    """Refuse it where a file says who the users are.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Refuse it where a file says who the users are."""
     file = session.database.placement.users
     if file is not None:
         raise NotSupported(
@@ -88,11 +84,7 @@ def _own_users(session: Context, what: str) -> None:
 
 
 def _user(rights: r.Rights, name: str) -> r.User:
-    """The user of a name.
-
-    Raises:
-        UndefinedObject: 42704, there is none.
-    """
+    """The user of a name."""
     user = rights.users.get(name.lower())
     if user is None:
         raise UndefinedObject(f'user "{name}" does not exist')
@@ -173,11 +165,7 @@ def _check_name(name: str) -> None:
 
 
 def _keep_one(rights: r.Rights, user: r.User) -> None:
-    """One superuser must be left, or nobody could make another.
-
-    Raises:
-        WrongState: 55000.
-    """
+    """One superuser must be left, or nobody could make another."""
     if not any(other.superuser for other in rights.users.values() if other.key != user.key):
         raise WrongState(f'user "{user.name}" is the last superuser')
 
@@ -258,7 +246,7 @@ def _change(
         return [edit.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
 
     def last() -> None:
-        """What others have committed meanwhile is not in a block's snapshot."""
+        """Refuse an object that others have replaced meanwhile, which a block's snapshot does not show."""
         kind, item = (SCHEMA if judged[0].kind == r.SCHEMA else TABLE), judged[0]
         made_here = session.block.ddl or judged[2] == 0 or item.kind not in (r.SCHEMA, r.RELATION)
         if made_here or (item.schema, item.name) in session.database.catalog.streams:
@@ -271,11 +259,7 @@ def _change(
 
 
 def _judged(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str], int]:
-    """The thing, the privileges that are given on it, and its identity (0 for what DuckDB has not).
-
-    Raises:
-        InsufficientPrivilege: 42501. InvalidParameterValue: 22023. UndefinedTable: 42P01, and the like.
-    """
+    """The thing, the privileges that are given on it, and its identity (0 for what DuckDB has not)."""
     item, possible = _target(session, asked)
     if not session.access.owns(item):
         raise InsufficientPrivilege(
@@ -299,11 +283,7 @@ def _judged(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str], 
 
 
 def _target(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str]]:
-    """The thing that rights are given on, and which there are.
-
-    Raises:
-        UndefinedTable: 42P01. UndefinedObject: 42704. InvalidSchemaName: 3F000. UndefinedDatabase: 3D000.
-    """
+    """The thing that rights are given on, and which there are."""
     if asked.kind == "database":
         if asked.on is not None and fold(str(asked.on)) != fold(session.database.name):
             session.database.check_name(fold(str(asked.on)))
