@@ -34,12 +34,11 @@ from .cluster.shares import own_share
 from .dml.batch_insert import Many
 from .language.statements import CreateStream, Statement
 from .peer_requests import serving
-from .peer_requests.arriving import arriving
-from .peers.learned import Learner
+from .peer_requests.partition_moves import wait_for_partitions
 from .peers.links import Links
-from .peers.owners import Habits, Holds
-from .peers.part import Part
-from .peers.remote import Peers
+from .peers.owners import Holds, OwnerCache
+from .peers.remote import Learner, Peers
+from .peers.requests import Part
 from .pipeline import dispatch, long_lists, pipeline
 from .pipeline.calls import Calls
 from .pipeline.dispatch import RUNNERS, again, told_at
@@ -104,7 +103,7 @@ class Session(Context):
         self.database = database
         self.peer, self.peers = peer, peers
         self.part: Part | None = None
-        self.habits = Habits()
+        self.owner_cache = OwnerCache()
         self.collected: list[pa.Table] | None = None
         self.wire = wire
         self.user = user
@@ -119,7 +118,7 @@ class Session(Context):
             }
         )
         self.positions = Positions(database.members)
-        self.holds = Holds(database.members.coordinated)
+        self.holds = Holds(database.members.coordinator)
         self.told: list[Future[Any]] = []
         self.notices = Notices()
         self.prepared: dict[str, PreparedStatement] = {}
@@ -279,7 +278,7 @@ class Session(Context):
             # The end of a transaction is the end of its results: nobody takes their rest.
             self.cursors.settle()
         self._catch_up()
-        if relay.is_apart(self, statement):
+        if relay.is_remote(self, statement):
             statement = yield from relay.as_now(self, statement)
             if statement.away is not None:
                 return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
@@ -291,7 +290,7 @@ class Session(Context):
             statement = again(self, text, statement)
 
         def work(full: ParsedStatement) -> Waiting[Result]:
-            yield from arriving(self, full.classified, full.node)
+            yield from wait_for_partitions(self, full.classified, full.node)
             return (yield from RUNNERS[kind](self, full, tuple(parameters)))
 
         with pipeline.told_by(pieces), told_at(statement.published):

@@ -58,7 +58,7 @@ class Came:
     first_lsn: int | None = None
 
 
-class Taker:
+class PartitionReceiver:
     """Takes partitions of one topic; its cursor is used by one thread.
 
     Args:

@@ -553,8 +553,8 @@ class Shared:
         pins: partition -> how many commits of it are under way.
         lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
             counts from earlier.
-        elsewhere: another node says who has what (see `assigned.py`).
-        placed: at a topic's home, the latest placement under which it was asked (see `assigned.py`).
+        remote_coordinator: another node says who has what (see `coordination.py`).
+        placed: at a topic's home, the latest placement under which it was asked (see `coordination.py`).
     """
 
     group: Group
@@ -565,7 +565,7 @@ class Shared:
     moving: dict[int, str] = field(default_factory=dict)
     pins: Counter[int] = field(default_factory=Counter)
     lowered_s: float = -math.inf
-    elsewhere: bool = False
+    remote_coordinator: bool = False
     placed: int = 0
 
     def ends_s(self, member: Member) -> float:

@@ -34,7 +34,7 @@ from ...engine.placement.placement import Node, Placement
 from ...engine.server_log import facts
 from ...sql.peers.peer_frames import facts_of
 from ...sql.peers.remote import Key, Link, Reply
-from ...sql.peers.request import LACKS, Request
+from ...sql.peers.requests import LACKS, Request
 from .peer_link import BYTEA_OID, PREPARED, TEXT, PeerLink
 
 # How long a connection may take to be there: TCP, TLS, SCRAM and the first answer.

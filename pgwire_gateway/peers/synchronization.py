@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...engine.catalog.streams import Stream
-from ...engine.cluster.receive_partition import Came, Taker
+from ...engine.cluster.receive_partition import Came, PartitionReceiver
 from ...engine.database import Database
 from ...engine.errors import CannotConnect, DucktailError, SerializationFailure, WrongState
 from ...engine.placement.holds import GIVEN, NONE, Hold
@@ -28,12 +28,11 @@ from ...engine.placement.placement import Node
 from ...engine.server_log import facts
 from ...engine.waiting import drive
 from ...sql.peer_requests.learning import learn
-from ...sql.peer_requests.moving import GIVE, LOOK, PIECE
-from ...sql.peers.learned import Learned
+from ...sql.peer_requests.partition_moves import GIVE, LOOK, PIECE
 from ...sql.peers.links import Links
 from ...sql.peers.peer_frames import batch_of, facts_of
-from ...sql.peers.remote import Link, Remote, Reply
-from ...sql.peers.request import Request
+from ...sql.peers.remote import Learned, Link, Remote, Reply
+from ...sql.peers.requests import Request
 from ...sql.session import Session
 from .pool import Peers
 
@@ -215,7 +214,7 @@ class Mover:
                 sources.setdefault(self._source(stream, partition, looked), []).append(partition)
             except DucktailError as error:
                 failure = error
-        taker = Taker(self._database, self._owner_id, stream, epoch)
+        taker = PartitionReceiver(self._database, self._owner_id, stream, epoch)
         try:
             for source, partitions in sources.items():
                 if source.node is None:
@@ -307,7 +306,7 @@ class Mover:
         return looked
 
     def _bring(
-        self, taker: Taker, stream: Stream, node: Node, partitions: Sequence[int], *, force: bool
+        self, taker: PartitionReceiver, stream: Stream, node: Node, partitions: Sequence[int], *, force: bool
     ) -> None:
         """Bring partitions from the node that has them."""
         about = self._about(stream)

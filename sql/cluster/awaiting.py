@@ -19,18 +19,18 @@ from ...engine.waiting import Wait, Waiting, all_of, first_true
 from ..language import statements as st
 from ..language.scan import render_scan
 from ..peers.owners import Owners
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..session_state.context import Context
 from . import gathering
 from .membership import Home
 from .shares import ask_there, own_share
 
 # How often a member that waits asks the home: a partition that comes to it or leaves it is known then.
-LOOK_MS = 1000
+HEARTBEAT_MS = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Beat:
+class Heartbeat:
     """A member's scan in a statement that waits: the topic's home hears from it until it is read.
 
     Args:
@@ -58,22 +58,24 @@ class Beat:
         return look.partitions
 
 
-def look_s(beats: Sequence[Beat]) -> float:
+def heartbeat_s(heartbeats: Sequence[Heartbeat]) -> float:
     """The interval between heartbeats of such members, in seconds."""
-    return min(LOOK_MS, *(beat.home.group.session_timeout_ms / 3 for beat in beats)) / 1000
+    return (
+        min(HEARTBEAT_MS, *(heartbeat.home.group.session_timeout_ms / 3 for heartbeat in heartbeats)) / 1000
+    )
 
 
-def heard(beats: Sequence[Beat]) -> Waiting[bool]:
+def send_heartbeats(heartbeats: Sequence[Heartbeat]) -> Waiting[bool]:
     """Let homes hear from members, beside a wait that asks no other node; it does not end by itself."""
     while True:
-        for beat in beats:
-            yield from beat.look()
+        for heartbeat in heartbeats:
+            yield from heartbeat.look()
         never: Future[None] = Future()
-        yield Wait(never, look_s(beats))
+        yield Wait(never, heartbeat_s(heartbeats))
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class OwnersWait:
     """One wait for events.
 
     Args:
@@ -120,21 +122,21 @@ class Awaited:
             if self.events == 1:
                 return True
 
-    def wait_as(self, beat: Beat, ends_s: float, others: Sequence[Beat]) -> Waiting[None]:
+    def wait_as(self, heartbeat: Heartbeat, ends_s: float, others: Sequence[Heartbeat]) -> Waiting[None]:
         """The same for a member, of the partitions that it has; what is taken from it ends the wait.
 
         Args:
             others: members that are to be heard from meanwhile.
         """
         clock, owned = self.session.database.clock, frozenset[int]()
-        while (left_s := ends_s - clock.monotonic_s()) > 0 and not beat.left:
+        while (left_s := ends_s - clock.monotonic_s()) > 0 and not heartbeat.left:
             for other in others:
                 yield from other.look()
-            partitions = yield from beat.look()
-            if beat.left or not owned <= partitions:
+            partitions = yield from heartbeat.look()
+            if heartbeat.left or not owned <= partitions:
                 return
             owned = partitions
-            slice_s = min(left_s, look_s([beat, *others]))
+            slice_s = min(left_s, heartbeat_s([heartbeat, *others]))
             if owned:
                 if (yield from self.wait(sorted(owned), clock.monotonic_s() + slice_s)):
                     return
@@ -142,14 +144,16 @@ class Awaited:
                 never: Future[None] = Future()
                 yield Wait(never, slice_s)
 
-    def wait_beside(self, partitions: Sequence[int], ends_s: float, others: Sequence[Beat]) -> Waiting[None]:
+    def wait_beside(
+        self, partitions: Sequence[int], ends_s: float, others: Sequence[Heartbeat]
+    ) -> Waiting[None]:
         """`wait`, while members of other scans are heard from."""
         clock = self.session.database.clock
         # An owner that waits may be the home of one: it takes its questions one after the other.
         while (left_s := ends_s - clock.monotonic_s()) > 0:
             for other in others:
                 yield from other.look()
-            slice_s = min(left_s, look_s(others)) if others else left_s
+            slice_s = min(left_s, heartbeat_s(others)) if others else left_s
             if (yield from self.wait(partitions, clock.monotonic_s() + slice_s)) or not partitions:
                 return
 

@@ -39,7 +39,7 @@ from ...engine.quoting import fold
 from ...engine.waiting import Wait, Waiting
 from ..language import statements as st
 from ..language.options import Option, Options
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text, value_of

@@ -36,9 +36,9 @@ from ...engine.waiting import Waiting, all_of
 from ..language import statements as st
 from ..language.position_text import format_positions
 from ..language.scan import render_scan
-from ..peers.owners import Habit, Owners
-from ..peers.part import Part
+from ..peers.owners import Owners, ReadEstimate
 from ..peers.peer_frames import PassedBatch
+from ..peers.requests import Part
 from ..results.results import EventBatch, ResultBatch
 from ..session_state.context import Context
 from .shares import ask_there, listed
@@ -129,7 +129,7 @@ class GatheredScan:
 
 
 @dataclass(slots=True)
-class Taking:
+class OwnerEvents:
     """The events of one owner, as they come.
 
     Args:
@@ -240,7 +240,7 @@ def by_owner(owners: Owners, partitions: Sequence[int]) -> dict[str, list[int]]:
 
 
 # Asks an owner for so many events, or all.
-Ask = Callable[[int | None], Waiting[Taking]]
+AskOwner = Callable[[int | None], Waiting[OwnerEvents]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,54 +251,54 @@ class Bound:
     transactions: int | None = None
 
 
-def asks_there(session: Context, part: Part, node: str, share: st.Scan, transactions: int | None) -> Ask:
+def asks_there(session: Context, part: Part, node: str, share: st.Scan, transactions: int | None) -> AskOwner:
     """The request for another owner's events; its text is constant, so that it is parsed once there."""
     values: list[object] = [] if share.after is None else [share.after]
     if values:
         share = replace(share, after=st.Parameter(1))
     text = part.text(f"SELECT * FROM {render_scan(share)}")
 
-    def ask(limit: int | None) -> Waiting[Taking]:
-        taking = Taking(limit)
+    def ask(limit: int | None) -> Waiting[OwnerEvents]:
+        events = OwnerEvents(limit)
         count, unit = (limit, "") if transactions is None else (transactions, " TRANSACTIONS")
         bound, more = ("", []) if count is None else (f" LIMIT ${len(values) + 1}{unit}", [count])
-        yield from ask_there(session, node, text + bound, [*values, *more], taking.take, again=True)
-        return taking
+        yield from ask_there(session, node, text + bound, [*values, *more], events.take, again=True)
+        return events
 
     return ask
 
 
 def read_here(
     scan: Scan | GatheredScan, limit: int | None, given: Callable[[Sequence[int], Sequence[int]], None]
-) -> Taking:
+) -> OwnerEvents:
     """The events of this node's own partitions.
 
     Args:
         given: told the LSNs and partitions of what is taken.
     """
-    taking = Taking(limit)
+    events = OwnerEvents(limit)
     try:
-        while not scan.exhausted and (limit is None or taking.count < limit):
-            size = READ_ROWS if limit is None else min(READ_ROWS, limit - taking.count)
+        while not scan.exhausted and (limit is None or events.count < limit):
+            size = READ_ROWS if limit is None else min(READ_ROWS, limit - events.count)
             found = scan.read(size)
-            taking.put(found.rows, found.lsns, found.partitions)
+            events.put(found.rows, found.lsns, found.partitions)
             given(found.lsns, found.partitions)
     finally:
         scan.close()
-    return taking
+    return events
 
 
 # What is told with its node: that it is away, or has other rights.
-_TOLD = (CannotConnect, ConnectionLost, UndefinedObject, InsufficientPrivilege)
+_NAMED = (CannotConnect, ConnectionLost, UndefinedObject, InsufficientPrivilege)
 
 
 def gather(
     session: Context,
     topic_name: str,
     shares: Mapping[str, Sequence[int]],
-    asks: Mapping[str, Ask],
+    asks: Mapping[str, AskOwner],
     bound: Bound,
-    habit: Habit,
+    estimate: ReadEstimate,
 ) -> Waiting[Gathered]:
     """Merge the events of several owners into one order.
 
@@ -310,50 +310,52 @@ def gather(
         CannotConnect, ConnectionLost: with node and partitions. DucktailError: an owner's own.
     """
     local = session.database.cluster.placement.local.name
-    taken: dict[str, Taking] = {}
+    taken: dict[str, OwnerEvents] = {}
     times: dict[str, Numbers] = {}
     # LIMIT n TRANSACTIONS has the last word: each owner gives as many of its own, whole.
     limit = bound.events if bound.transactions is None else None
     in_turn = sorted(asks, key=lambda node: node == local)
-    wanted = {node: None if limit is None else habit.first(node, len(asks), limit) for node in in_turn}
+    wanted = {node: None if limit is None else estimate.first(node, len(asks), limit) for node in in_turn}
     while wanted:
         works = [asks[node](count) for node, count in wanted.items()]
         outcomes = yield from all_of(works, session.database.clock.monotonic_s)
         for node, outcome in zip(wanted, outcomes, strict=True):
-            if isinstance(outcome, _TOLD) and node != local:
+            if isinstance(outcome, _NAMED) and node != local:
                 raise away(topic_name, node, shares[node], outcome) from outcome
             if isinstance(outcome, Exception):
                 raise outcome
             taken[node] = outcome
         times = _times(taken)
         wanted = {} if limit is None else _behind(taken, times, limit)
-    if sum(taking.size for taking in taken.values()) > GATHERED_BYTES_MAX:
+    if sum(events.size for events in taken.values()) > GATHERED_BYTES_MAX:
         raise OutOfMemory(
             f"a read of several nodes' partitions gathers at most {GATHERED_BYTES_MAX} bytes", hint=_LESS
         )
     found = _merged(taken, times, Bound(limit, bound.transactions))
     if limit is not None:
-        habit.gave(dict(zip(taken, found.latest, strict=True)), len(found.gathered), limit)
+        estimate.gave(dict(zip(taken, found.latest, strict=True)), len(found.gathered), limit)
     return found.gathered
 
 
-def merged(parts: Mapping[str, Taking], limit: int | None, transactions: int | None) -> Gathered:
+def merged(parts: Mapping[str, OwnerEvents], limit: int | None, transactions: int | None) -> Gathered:
     """Merge the events of a topic's own log and its segments into one order, up to so many transactions."""
     bound = Bound(None if transactions is not None else limit, transactions)
     return _merged(parts, _times(parts), bound).gathered
 
 
-def _times(taken: Mapping[str, Taking]) -> dict[str, Numbers]:
+def _times(taken: Mapping[str, OwnerEvents]) -> dict[str, Numbers]:
     """The commit times of each source's events, which rise; of all at once, as little may be of each."""
-    rows = [array_ for taking in taken.values() for array_ in taking.rows]
+    rows = [array_ for events in taken.values() for array_ in events.rows]
     every = commit_times(pa.concat_arrays(rows)) if rows else np.empty(0, np.int64)
-    ends = np.cumsum([taking.count for taking in taken.values()])
+    ends = np.cumsum([events.count for events in taken.values()])
     return dict(zip(taken, np.split(every, ends[:-1]), strict=True))
 
 
-def _behind(taken: Mapping[str, Taking], times: Mapping[str, Numbers], limit: int) -> dict[str, int | None]:
+def _behind(
+    taken: Mapping[str, OwnerEvents], times: Mapping[str, Numbers], limit: int
+) -> dict[str, int | None]:
     """The owners whose next events may be among the first `limit` of all, and how many of theirs can be."""
-    more = [node for node, taking in taken.items() if not taking.exhausted and (taking.asked or 0) < limit]
+    more = [node for node, events in taken.items() if not events.exhausted and (events.asked or 0) < limit]
     if not more:
         return {}
     every = np.concatenate(list(times.values()))
@@ -378,23 +380,23 @@ class _Merged:
     latest: list[int]
 
 
-def _merged(taken: Mapping[str, Taking], times: Mapping[str, Numbers], bound: Bound) -> _Merged:
+def _merged(taken: Mapping[str, OwnerEvents], times: Mapping[str, Numbers], bound: Bound) -> _Merged:
     """The events of all sources in order, the first ones."""
-    rows = [array_ for taking in taken.values() for array_ in taking.rows]
+    rows = [array_ for events in taken.values() for array_ in events.rows]
     if not rows:
         nothing = np.empty(0, np.int64)
         return _Merged(Gathered(pa.array([], pa.binary()), nothing, nothing, True), [0] * len(taken))
-    counts = [taking.count for taking in taken.values()]
-    lsns = np.concatenate([np.asarray(taking.lsns, np.int64) for taking in taken.values()])
-    partitions = np.concatenate([np.asarray(taking.partitions, np.int64) for taking in taken.values()])
+    counts = [events.count for events in taken.values()]
+    lsns = np.concatenate([np.asarray(events.lsns, np.int64) for events in taken.values()])
+    partitions = np.concatenate([np.asarray(events.partitions, np.int64) for events in taken.values()])
     every, of = np.concatenate(list(times.values())), np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((lsns, partitions, every))
     if bound.transactions is not None:
-        txids = np.concatenate([taking.txids() for taking in taken.values()])
+        txids = np.concatenate([events.txids() for events in taken.values()])
         order = order[_of_first(every, of, txids, bound.transactions)[order]]
     order = order[: bound.events]
     whole = bound.transactions is not None or (
-        len(order) == len(lsns) and all(taking.exhausted for taking in taken.values())
+        len(order) == len(lsns) and all(events.exhausted for events in taken.values())
     )
     gathered = Gathered(pa.concat_arrays(rows).take(pa.array(order)), lsns[order], partitions[order], whole)
     latest = order[-max(1, len(order) // LATEST) :]
@@ -416,19 +418,19 @@ def _of_first(times: Numbers, of: Numbers, txids: Numbers, transactions: int) ->
 
 def read_segments(
     session: Context, stream: Stream, bounds: ScanRange, moved: Mapping[int, int], limit: int | None
-) -> Taking:
+) -> OwnerEvents:
     """The events that partitions brought from other nodes."""
     where = f" AND lsn >= {bounds.from_lsn}" if bounds.from_lsn else ""
     if bounds.to_lsn is not None:
         where += f" AND lsn <= {bounds.to_lsn}"
     after = {number: bounds.after[number] for number in moved}
-    taking, cursor = Taking(limit), session.database.cursor()
+    events, cursor = OwnerEvents(limit), session.database.cursor()
     try:
         rows = segments.read_rows(cursor, stream.stream_id, after, limit, where)
     finally:
         cursor.close()
-    taking.put([row.event for row in rows], [row.lsn for row in rows], [row.partition for row in rows])
-    return taking
+    events.put([row.event for row in rows], [row.lsn for row in rows], [row.partition for row in rows])
+    return events
 
 
 def away(topic_name: str, node: str, partitions: Sequence[int], error: DucktailError) -> DucktailError:

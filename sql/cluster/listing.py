@@ -12,7 +12,7 @@ from ...engine.catalog.streams import key_of
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.waiting import Waiting
 from ..language import statements as st
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..results.results import Result, ResultColumn
 from ..session_state.context import Context
 from ..session_state.run_text import Values

@@ -1,16 +1,12 @@
-"""Members of groups on topics that are spread over nodes: what is asked of the topic's home, and its answers.
+"""Members of groups on topics of several nodes: questions to the topic's home, its answers, owners' shares.
 
 The home says who is a member and has which partitions, by the rules of one node
-(`engine/groups/assigned.py`). It is told of a read before and after it, of a commit before and after it;
+(`engine/groups/coordination.py`). It is told of a read before and after it, of a commit before and after it;
 the owners of the partitions are read and committed by the node that was asked, with the epochs that the home
-has given out (`membership.py`).
+has given out. An owner lets nobody in under an older epoch than it has seen.
 
 A question to another node is SHOW MEMBERS as a share, with what is asked among its facts, and its answer one
 value of JSON. Source: docs/design/cluster.md, "Members".
-
-An owner's share of what members do: it lets nobody in under an older epoch than it has seen.
-
-Source: docs/design/cluster.md, "Members".
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from ...engine.groups.member import MemberHold, Shown
 from ...engine.quoting import ident
 from ...engine.waiting import Wait, Waiting
 from ..peers.owners import Owners
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
 from .gathering import away
@@ -71,13 +67,13 @@ def member_request(session: Context, stream: Stream, group: Group, asked: Facts)
             f'node "{placement.local.name}" is not the home of topic "{stream.name}"',
             detail=f'Node "{home}" is.',
         )
-    session.database.members.coordinated.under(group, stream.partitions, placement.epoch)
+    session.database.members.coordinator.under(group, stream.partitions, placement.epoch)
     # What a transaction of this session has changed of the group is its own.
     return _DOING[asked["do"]](session, stream, group, asked)
 
 
 def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members = session.database.members.coordinated
+    members = session.database.members.coordinator
     hold = members.begin_read(
         group,
         stream.partitions,
@@ -94,7 +90,7 @@ def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
 
 def _look(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
     """A member that waits is heard from, and holds nothing."""
-    members, name = session.database.members.coordinated, asked["member"]
+    members, name = session.database.members.coordinator, asked["member"]
     there = members.has(group, stream.partitions, name)
     hold = members.begin_read(
         group, stream.partitions, name, session.user, asked["wanted"], gives=True, joins=asked["joins"]
@@ -105,7 +101,7 @@ def _look(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
 
 def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
     """The known outcome of a read."""
-    members, found = session.database.members.coordinated, session.holds.get(asked["hold"])
+    members, found = session.database.members.coordinator, session.holds.get(asked["hold"])
     if found is not None:
         hold, _ = found
         lsns = _numbered(asked.get("lsns", {}))
@@ -123,7 +119,7 @@ def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
 
 
 def _commit(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members, count = session.database.members.coordinated, stream.partitions
+    members, count = session.database.members.coordinator, stream.partitions
     lsns = None if asked["lsns"] is None else _numbered(asked["lsns"])
     if lsns is None:
         members.check_told(group, count, asked["member"], asked["read"])
@@ -138,22 +134,22 @@ def _commit(session: Context, stream: Stream, group: Group, asked: Facts) -> dic
 def _committed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
     found = session.holds.get(asked["hold"])
     if found is not None and found[1] is not None:
-        session.database.members.coordinated.is_committed(group.group_id, found[1], _numbered(asked["lsns"]))
+        session.database.members.coordinator.is_committed(group.group_id, found[1], _numbered(asked["lsns"]))
     session.holds.end(asked["hold"])
     return {}
 
 
 def _nobody(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    return {"epoch": session.database.members.coordinated.nobody(group, stream.partitions)}
+    return {"epoch": session.database.members.coordinator.nobody(group, stream.partitions)}
 
 
 def _passed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    session.database.members.coordinated.passed(group, stream.partitions, asked["epoch"])
+    session.database.members.coordinator.passed(group, stream.partitions, asked["epoch"])
     return {}
 
 
 def _leave(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members, name = session.database.members.coordinated, asked["member"]
+    members, name = session.database.members.coordinator, asked["member"]
     there = members.has(group, stream.partitions, name)
     if there:
         members.remove(group.group_id, name)
@@ -161,12 +157,12 @@ def _leave(session: Context, stream: Stream, group: Group, asked: Facts) -> dict
 
 
 def _everybody(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members, owners = session.database.members.coordinated.everybody(group, stream.partitions)
+    members, owners = session.database.members.coordinator.everybody(group, stream.partitions)
     return {"members": [asdict(member) for member in members], "owners": owners}
 
 
 def _position(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members = session.database.members.coordinated
+    members = session.database.members.coordinator
     return {"lsns": members.position(group, stream.partitions, asked["member"], 0).lsns}
 
 
@@ -412,7 +408,9 @@ def take_over(session: Context, part: Part, stream: Stream, group: Group, member
     """
     database, group_id = session.database, group.group_id
     kept = database.member_epochs.of(group_id)
-    later = database.members.take_over(group, stream.partitions, member, session.user, part.assigned, kept)
+    later = database.members.take_over(
+        group, stream.partitions, member, session.user, part.epochs or {}, kept
+    )
     if later:
         # From now on nobody is let in with an older one: those that were before are few and soon over.
         while database.members.is_pinned(group_id, later):
@@ -420,7 +418,7 @@ def take_over(session: Context, part: Part, stream: Stream, group: Group, member
             yield Wait(never, PAUSE_S)
         database.member_epochs.keep(group_id, later)
     # Of a partition that was given meanwhile the epoch of before may have been told.
-    check_owned(session, stream, list(part.assigned))
+    check_owned(session, stream, list(part.epochs or {}))
 
 
 def begin_read(
@@ -432,7 +430,7 @@ def begin_read(
         SerializationFailure.
     """
     yield from take_over(session, part, stream, group, member)
-    return session.database.members.begin_assigned(group, stream.partitions, member, part.assigned)
+    return session.database.members.begin_assigned(group, stream.partitions, member, part.epochs or {})
 
 
 def begin_unassigned(

@@ -38,7 +38,7 @@ from ...engine.topics import LENT, PLACE_COLUMNS, Named, Placed, Published
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting, all_of
 from ..peers.owners import Owners
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..session_state.context import Context
 from .shares import Row, ask_there, check_owned, first_failure, is_unknown, listed
 
@@ -47,7 +47,7 @@ SHARE_BYTES_MAX = 32 << 20
 # For how long a share whose answer was lost is sent again, and how soon after.
 AGAIN_S, PAUSE_S = 5.0, 0.1
 # Names of producers that a node lends, at once: its sessions that publish at one time.
-LENT_MAX = 10_000
+RESERVED_MAX = 10_000
 # The rows of a publication as they are shared out.
 ROWS_SQL = (
     "SELECT n, partition_hash::BIGINT AS partition_hash, key::VARCHAR AS key, payload::VARCHAR AS payload, "
@@ -69,7 +69,7 @@ class PublishedShare:
     table: pa.Table | None = None
 
 
-class Lender:
+class ProducerNames:
     """Producers' names of this node, each lent to one statement at a time, with a sequence that only rises.
 
     A new process has names of its own: nobody knows what the last one had sent.
@@ -88,7 +88,7 @@ class Lender:
         self._free: deque[Named] = deque()
 
     @contextmanager
-    def lent(self, node: str) -> Iterator[Named]:
+    def reserved(self, node: str) -> Iterator[Named]:
         """A name and the next sequence, for one statement."""
         with self._mutex:
             if self._free:
@@ -101,11 +101,11 @@ class Lender:
         finally:
             with self._mutex:
                 # Whatever has become of it: what of it comes late is behind what comes next.
-                if len(self._free) < LENT_MAX:
+                if len(self._free) < RESERVED_MAX:
                     self._free.append(replace(mine, sequence=mine.sequence + 1))
 
 
-LENDER = Lender()
+PRODUCER_NAMES = ProducerNames()
 
 
 def publish(
@@ -183,8 +183,8 @@ def send(
         share = placed.filter(pc.is_in(partitions, pa.array(own, pa.int32())))
         if share.num_rows:
             shares[node] = share
-    with LENDER.lent(owners.local) as lent:
-        identity = named or lent
+    with PRODUCER_NAMES.reserved(owners.local) as reserved:
+        identity = named or reserved
         works: dict[str, Waiting[list[Row]]] = {}
         for node, share in shares.items():
             if node == owners.local:

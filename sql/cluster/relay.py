@@ -34,7 +34,7 @@ from ..language.classify import classify
 from ..language.parse import Query
 from ..peers.links import Links
 from ..peers.peer_frames import batch_of, head_of, tail_of
-from ..peers.request import CLOSE, FAILED, FETCH, Request
+from ..peers.requests import CLOSE, FAILED, FETCH, Request
 from ..read_shape.shape import shapes_of
 from ..results.results import ReadySource, Result, ResultBatch, ResultColumn
 from ..session_state.context import Context
@@ -46,8 +46,8 @@ from .definitions import named_anew
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
-    """That a statement runs on another node.
+class RemoteTarget:
+    """The other node on which a statement runs.
 
     Args:
         streams: those that it names, as they are written.
@@ -59,7 +59,7 @@ class Away:
     catalog: int
 
 
-def placed(session: Context, classified: Classified, node: object) -> tuple[Away | None, object]:
+def placed(session: Context, classified: Classified, node: object) -> tuple[RemoteTarget | None, object]:
     """The node that runs a statement, if it is another one; and the statement, with the scans to fetch.
 
     Raises:
@@ -73,10 +73,10 @@ def placed(session: Context, classified: Classified, node: object) -> tuple[Away
     if place.home is None:
         return None, node
     names = tuple(str(name) for name in routing.names(session, classified, node))
-    return Away(place.home, names, session.database.catalog.version), node
+    return RemoteTarget(place.home, names, session.database.catalog.version), node
 
 
-def is_apart(session: Context, statement: ParsedStatement) -> bool:
+def is_remote(session: Context, statement: ParsedStatement) -> bool:
     """True if the statement runs on another node or reads from one, or may do so by now."""
     if session.links is None:
         return False
@@ -95,7 +95,7 @@ def as_now(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatem
         UndefinedObject: a stream is nowhere any more.
     """
     away, epoch = statement.away, session.database.cluster.placement.epoch
-    known = isinstance(away, Away) and away.catalog == session.database.catalog.version
+    known = isinstance(away, RemoteTarget) and away.catalog == session.database.catalog.version
     if known and statement.epoch == epoch:
         return statement
     oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
@@ -143,7 +143,7 @@ def execute(session: Context, statement: ParsedStatement, parameters: tuple[obje
         CannotConnect. ConnectionLost. DucktailError: the owner's.
     """
     away = statement.away
-    assert isinstance(away, Away)
+    assert isinstance(away, RemoteTarget)
     reads = _reads(statement)
     if session.block.begun and not reads:
         raise NotSupported(
@@ -181,7 +181,7 @@ def _executed(
     return result
 
 
-def read_apart(
+def read_pending(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[RowSource]:
     """Run a query where its streams are, for a statement of this node's own; its rows come as Arrow.
@@ -191,7 +191,7 @@ def read_apart(
     Raises:
         CannotConnect. ConnectionLost. DucktailError: the owner's.
     """
-    return (yield from _source(session, statement.as_arrow(), parameters, None, apart=True))
+    return (yield from _source(session, statement.as_arrow(), parameters, None, pending=True))
 
 
 def _source(
@@ -200,11 +200,11 @@ def _source(
     parameters: tuple[object, ...],
     rows: int | None,
     *,
-    apart: bool = False,
+    pending: bool = False,
 ) -> Waiting[RowSource]:
     """Start the statement on the other node and return the source of its rows."""
     away = statement.away
-    assert isinstance(away, Away)
+    assert isinstance(away, RemoteTarget)
     reads = _reads(statement)
     request = Request(
         "execute",
@@ -214,7 +214,7 @@ def _source(
         rows=rows,
         portal=_links(session).number(),
         arrow=statement.arrow,
-        apart=apart,
+        pending=pending,
     )
     node = away.node
     _check_sure(session, statement, parameters)
@@ -222,7 +222,7 @@ def _source(
     try:
         source = yield from _begun(session, away, node, request, again=reads)
     except ConnectionLost:
-        if reads and not apart:
+        if reads and not pending:
             _links(session).unsure |= _members(statement, parameters)
         raise
     except (UndefinedObject, UndefinedTable) as error:
@@ -231,7 +231,7 @@ def _source(
             raise _told(session, statement, away, error) from error
         node = moved
         source = yield from _begun(session, away, node, request, again=reads)
-    if reads and not apart and (members := _members(statement, parameters)):
+    if reads and not pending and (members := _members(statement, parameters)):
         _links(session).unsure -= members
         source.members = members
     if session.block.begun:
@@ -281,7 +281,7 @@ def _oids(columns: Sequence[ResultColumn] | None) -> list[int] | None:
 def describe(session: Context, statement: ParsedStatement) -> Waiting[Description]:
     """Describe a statement by asking its owner."""
     away = statement.away
-    assert isinstance(away, Away)
+    assert isinstance(away, RemoteTarget)
     request = Request("describe", statement.text, statement.parameter_types_given)
     try:
         reply = yield from _links(session).ask(session, away.node, request, again=True)
@@ -327,12 +327,14 @@ def _reads(statement: ParsedStatement) -> bool:
     return row is not None and row.effect is st.Effect.READS
 
 
-def _streams(away: Away) -> str:
+def _streams(away: RemoteTarget) -> str:
     names = ", ".join(f'"{name}"' for name in away.streams)
     return f"Stream{'s' * (len(away.streams) > 1)} {names} {'are' if len(away.streams) > 1 else 'is'}"
 
 
-def _begun(session: Context, away: Away, node: Node, request: Request, *, again: bool) -> Waiting[RowSource]:
+def _begun(
+    session: Context, away: RemoteTarget, node: Node, request: Request, *, again: bool
+) -> Waiting[RowSource]:
     try:
         reply = yield from _links(session).ask(session, node, request, again=again)
     except (CannotConnect, ConnectionLost) as error:
@@ -340,14 +342,14 @@ def _begun(session: Context, away: Away, node: Node, request: Request, *, again:
     return RowSource(session, away, node, request, reply.frames)
 
 
-def _where(away: Away, error: DucktailError) -> DucktailError:
+def _where(away: RemoteTarget, error: DucktailError) -> DucktailError:
     """An error of a connection, with what was wanted there."""
     streams = f"{_streams(away)} there."
     error.detail = streams if error.detail is None else f"{streams} {error.detail}"
     return error
 
 
-def _moved(session: Context, statement: ParsedStatement, away: Away) -> Waiting[Node | None]:
+def _moved(session: Context, statement: ParsedStatement, away: RemoteTarget) -> Waiting[Node | None]:
     """Another node that has the streams of a statement, where the directory was wrong; None: it was right."""
     links = _links(session)
     keys = routing.keys_of(session, statement.classified, statement.node)
@@ -361,7 +363,9 @@ def _moved(session: Context, statement: ParsedStatement, away: Away) -> Waiting[
     return None if node.name == away.node.name else node
 
 
-def _told(session: Context, statement: ParsedStatement, away: Away, error: DucktailError) -> DucktailError:
+def _told(
+    session: Context, statement: ParsedStatement, away: RemoteTarget, error: DucktailError
+) -> DucktailError:
     """An error of the owner's about a name, with a hint where that name is one of this node's tables."""
     if isinstance(error, UndefinedTable):
         error.detail = error.detail or f"The statement runs on node {away.node.name}. {_streams(away)} there."
@@ -382,7 +386,7 @@ class RowSource:
     counts_asked = True  # The rows that are asked for are those that its owner takes for read.
 
     def __init__(
-        self, session: Context, away: Away, node: Node, asked: Request, frames: tuple[bytes, ...]
+        self, session: Context, away: RemoteTarget, node: Node, asked: Request, frames: tuple[bytes, ...]
     ) -> None:
         head = head_of(frames[0])
         self.columns, self.schema = head.columns, head.schema
@@ -390,7 +394,7 @@ class RowSource:
         self._session = session
         self._away = away
         self._node = node
-        self._portal, self._apart = asked.portal, asked.apart
+        self._portal, self._pending = asked.portal, asked.pending
         self._waiting: deque[bytes] = deque()
         self._more = True
         self.members: frozenset[tuple[str, str]] = frozenset()
@@ -427,7 +431,7 @@ class RowSource:
         if self.inline:
             return
         links = _links(self._session)
-        request = Request(FETCH, rows=limit, portal=self._portal, apart=self._apart)
+        request = Request(FETCH, rows=limit, portal=self._portal, pending=self._pending)
         try:
             reply = yield from links.ask(self._session, self._node, request)
         except (CannotConnect, ConnectionLost) as error:
@@ -444,7 +448,7 @@ class RowSource:
         return batch_of(self._waiting.popleft()) if self._waiting else None
 
     def counts(self, *, through: int | None = None, reason: str | None = None, member: bool = False) -> None:
-        """Turn the rows that were read apart into the read position at the owner.
+        """Turn the rows that were read as pending into the read position at the owner.
 
         Args:
             through: the LSN up to which it counts; None: all of it.

@@ -1,16 +1,21 @@
-"""The owners of a topic's partitions, and a statement's shares, which are sent to all nodes at once.
+"""The owners of a topic's partitions, and a statement's shares: what each node does of it.
 
+A share is a statement with facts beside it. A node's own share is run in the session itself, another one's in
+the session's own session there, over its link; both answer alike (`ask_node`).
 Source: docs/design/cluster.md, "Topics".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from ...engine.catalog.streams import Stream
 from ...engine.errors import (
+    CannotConnect,
     ConnectionLost,
     DucktailError,
     QueryCanceled,
@@ -22,12 +27,73 @@ from ...engine.placement.membership import DELIVERED, ROUTED
 from ...engine.waiting import Waiting, all_of
 from ..language import statements as st
 from ..language.statements import render_statement
+from ..peers.links import Links
 from ..peers.owners import Owners
-from ..peers.part import Part
+from ..peers.peer_frames import batch_of, head_of, tail_of
 from ..peers.remote import Peers
+from ..peers.requests import FETCH, Part, Request
 from ..results.results import Result, ResultBatch, ResultColumn
 from ..session_state.context import Context
-from .linked_peers import LinkedPeers
+
+# The number of the answer that is under way; those of relayed statements begin at 1.
+SHARES = 0
+
+
+class LinkedPeers:
+    """A session's sessions on other nodes, over its links: a share is a statement that is forwarded."""
+
+    def __init__(self, session: Context, links: Links) -> None:
+        self._session = session
+        self._links = links
+
+    def ask(
+        self,
+        node: str,
+        text: str,
+        parameters: Sequence[object] = (),
+        take: Callable[[ResultBatch], None] | None = None,
+        *,
+        again: bool = False,
+        changes: bool = False,
+    ) -> Waiting[tuple[ResultColumn, ...]]:
+        """See Peers."""
+        there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
+        if there is None:
+            # Where it owns something the statement has a placement that is over.
+            raise SerializationFailure(f'node "{node}" has left the cluster meanwhile', hint="Try again.")
+        # Shares of one session are asked of a node one after the other: one number does for them, and what is
+        # asked again is in the same words.
+        number = SHARES
+        request = Request("execute", text, (), parameters, portal=number)
+        try:
+            reply = yield from self._links.ask(self._session, there, request, again=again, changes=changes)
+            columns = head_of(reply.frames[0]).columns or ()
+            frames = reply.frames[1:]
+            self._links.goes_on(there, number)
+            while True:
+                for frame in frames[:-1]:
+                    batch = batch_of(frame)
+                    if take is not None:
+                        take(batch)
+                tail = tail_of(frames[-1])
+                if not tail.more:
+                    return columns
+                more = Request(FETCH, portal=number)
+                frames = (yield from self._links.ask(self._session, there, more)).frames
+        except (CannotConnect, ConnectionLost) as error:
+            if f'"{node}"' not in error.message:
+                error.message = f'node "{node}": {error.message}'
+            raise
+        finally:
+            self._links.ended(there, number)
+
+    def later(self, node: str, text: str) -> Future[Any] | None:
+        """See Peers."""
+        there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
+        if there is None:
+            return None
+        return self._links.later(there, Request("execute", text, portal=self._links.number()))
+
 
 Row = tuple[object, ...]
 
@@ -37,7 +103,7 @@ def in_cluster(session: Context) -> bool:
     return bool(session.database.cluster.placement.epoch) and session.peer is None and session.part is None
 
 
-def spread(session: Context, stream: Stream) -> Owners | None:
+def remote_owners(session: Context, stream: Stream) -> Owners | None:
     """The owners of a topic's partitions, if other nodes have some and the statement is not a share itself.
 
     Raises:
@@ -107,7 +173,7 @@ def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owne
         WrongState: no node owns one of them.
     """
     placement = session.database.cluster.placement
-    kept, key = session.habits.under(placement), (schema, name, partitions)
+    kept, key = session.owner_cache.under(placement), (schema, name, partitions)
     owners = kept.get(key)
     if owners is None:
         nodes = tuple(placement.owner(schema, name, partition).name for partition in range(partitions))
@@ -129,7 +195,7 @@ def all_nodes(session: Context) -> list[str]:
 
 
 def epoch(session: Context) -> int:
-    """That of the placement in force."""
+    """The epoch of the placement in force."""
     return session.database.cluster.placement.epoch
 
 

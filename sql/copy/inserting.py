@@ -14,7 +14,7 @@ from ...engine.quoting import ident
 from ...engine.values.copy_columns import ColumnLoader
 from ...engine.waiting import Waiting
 from ..cluster import publishing
-from ..cluster.shares import spread
+from ..cluster.shares import remote_owners
 from ..dml import topic_writes, writes
 from ..language.classify import classify
 from ..session_state.context import Context
@@ -73,7 +73,7 @@ class Inserting:
         self._judged = False
         self._topic = topic_writes.target(session, self._insert)
         # Shares of other nodes are sent when the client has sent all.
-        self._owners = None if self._topic is None or not own else spread(session, self._topic)
+        self._owners = None if self._topic is None or not own else remote_owners(session, self._topic)
         self._collected: list[pa.Table] = []
 
     def put(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Waiting[None]:

@@ -33,7 +33,7 @@ from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..cluster import publishing
 from ..cluster.publishing import PublishedShare
-from ..cluster.shares import check_owned, owners_of, spread
+from ..cluster.shares import check_owned, owners_of, remote_owners
 from ..language import statements as st
 from ..results.results import ResultColumn
 from ..session_state.context import Context
@@ -156,7 +156,7 @@ def write_topic(
     if part is not None and part.events:
         return (yield from publishing.store_share(session, part, topic, parameters))
     named = _named(statement, parameters)
-    owners = spread(session, topic)
+    owners = remote_owners(session, topic)
     if owners is None and named is not None and session.database.catalog.segments.of(topic.stream_id):
         # Whether it was published before is told by partition, where some have come from other nodes.
         owners = owners_of(session, topic.schema, topic.name, topic.partitions)

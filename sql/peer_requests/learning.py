@@ -19,8 +19,8 @@ from ...engine.waiting import Wait, Waiting
 from ..cluster.definitions import Facts, facts_of, group_options, topic_options
 from ..cluster.shares import Share, ask_node, ask_nodes, epoch, other_nodes, own_share
 from ..language import statements as st
-from ..peers.learned import Learned, Path, still_missing
-from ..peers.part import Part
+from ..peers.remote import Learned, Path, still_missing
+from ..peers.requests import Part
 from ..results.results import Result
 from ..session_state.context import Context
 from ..statements.groups import create_group

@@ -1,9 +1,9 @@
 """The owner's end: `FORWARD $1`, the one statement that nodes send each other.
 
-Its parameter is a request (request.py), its answer frames (frames.py), a row each. What it runs is judged,
-run and told as if the session's user had sent it; but the session never asks a further node. An answer that
-does not fit one reply, or of which fewer rows were asked for, stays open as a portal, from which the next
-request takes: so a read position is what the entry node's client has been sent.
+Its parameter is a request (`peers/requests.py`), its answer frames (`peers/peer_frames.py`), a row each. What
+it runs is judged, run and told as if the session's user had sent it; but the session never asks a further
+node. An answer that does not fit one reply, or of which fewer rows were asked for, stays open as a portal,
+from which the next request takes: so a read position is what the entry node's client has been sent.
 Source: docs/design/cluster.md, "Forwarding".
 """
 
@@ -24,18 +24,17 @@ from ...engine.values.value_types import pg_type
 from ...engine.waiting import Waiting
 from ..cluster.shares import own_share
 from ..language.statements.publishing import Published
-from ..peers.part import split
 from ..peers.peer_frames import FrameBatch, Head, Tail, batch_frame, facts_frame
-from ..peers.request import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request
+from ..peers.requests import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request, split
 from ..results.results import ReadySource, Result, ResultColumn
 from ..session_state.context import Context, Runner
 from ..session_state.portals import Portal
 from ..session_state.statement import ParsedStatement
 from ..statements.set_and_show import carried, set_variable
 from ..text.classified import Kind
-from . import moving
-from .arriving import arriving
+from . import partition_moves
 from .learning import look_again
+from .partition_moves import wait_for_partitions
 
 AS_IT_IS = nullcontext()
 # The errors of a name that is not here.
@@ -69,7 +68,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
 
     def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
         """Run a statement, and give what it answers at first."""
-        with session.positions.answering(request.portal, apart=request.apart):
+        with session.positions.answering(request.portal, pending=request.pending):
             try:
                 return (yield from executed(session, request))
             except MISSING as error:
@@ -86,7 +85,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         values = tuple(request.values)
         share = AS_IT_IS if inner.part is None else own_share(session, inner.part)
         with told_at(inner.published), share:
-            yield from arriving(session, inner.classified, inner.node)
+            yield from wait_for_partitions(session, inner.classified, inner.node)
             result = yield from runners[inner.classified.kind](session, inner, values)
         if result.copy_in is not None:
             result.close()
@@ -194,16 +193,16 @@ def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> lis
 def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
     """Give more rows of an answer."""
     name = _portal(request)
-    with session.positions.answering(request.portal, apart=request.apart):
+    with session.positions.answering(request.portal, pending=request.pending):
         return _taken(session, name, session.portals.find(name), request.rows)
     yield
 
 
 def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Turn rows that were read apart into the read position: the entry node's client has its answer."""
+    """Turn rows that were read as pending into the read position: the entry node's client has its answer."""
     through, reason = request.more.get("through"), request.more.get("reason")
     # Where its answer may go on, more of it may count later.
-    for read in session.positions.kept_apart(request.portal, last=through is None):
+    for read in session.positions.pending_reads(request.portal, last=through is None):
         stream = session.database.catalog.stream_by_id(read.reader.key[0])
         if reason is not None or stream is None:
             session.positions.void(read.reader, reason or "the stream has been dropped")
@@ -273,7 +272,7 @@ OPERATIONS: dict[str, Operation] = {
     FETCH: _fetch,
     CLOSE: _close,
     FAILED: _failed,
-    "hold": moving.hold,
+    "hold": partition_moves.answer,
     LACKS: _lacks,
     "void": _void,
     "where": _where,

@@ -21,7 +21,7 @@ from ..results.notices import Notices
 from ..results.results import ResultColumn
 from ..settings import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
 from .remote import Key, Link, Remote, Reply
-from .request import FAILED, FETCH, Request
+from .requests import FAILED, FETCH, Request
 
 # Settings that go along: those by which an answer, or how long it is waited for, would be another.
 CARRIED = (

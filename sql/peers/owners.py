@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...engine.groups.assigned import Coordinated
+from ...engine.groups.coordination import Coordinator
 from ...engine.groups.member import CommitRight, MemberHold
 from ...engine.placement.placement import Placement
 
@@ -61,7 +61,7 @@ TOPICS_MAX = 64
 
 
 @dataclass(slots=True)
-class Habit:
+class ReadEstimate:
     """Of one topic.
 
     Args:
@@ -83,11 +83,11 @@ class Habit:
             self.shares = {node: count / every for node, count in latest.items()}
 
 
-class Habits:
+class OwnerCache:
     """The read history of a session's topics with several owners."""
 
     def __init__(self) -> None:
-        self._habits: dict[int, Habit] = {}
+        self._estimates: dict[int, ReadEstimate] = {}
         self._placement: Placement | None = None
         self._owners: dict[tuple[str, str, int], Owners] = {}
 
@@ -97,11 +97,11 @@ class Habits:
             self._placement, self._owners = placement, {}
         return self._owners
 
-    def of(self, stream_id: int) -> Habit:
+    def of(self, stream_id: int) -> ReadEstimate:
         """That of a topic."""
-        while len(self._habits) >= TOPICS_MAX and stream_id not in self._habits:
-            self._habits.pop(next(iter(self._habits)))
-        return self._habits.setdefault(stream_id, Habit())
+        while len(self._estimates) >= TOPICS_MAX and stream_id not in self._estimates:
+            self._estimates.pop(next(iter(self._estimates)))
+        return self._estimates.setdefault(stream_id, ReadEstimate())
 
 
 # Over all sessions and restarts: what an ended connection was given means nothing on the next one.
@@ -111,7 +111,7 @@ _NUMBERS = itertools.count(secrets.randbits(48))
 class Holds:
     """The holds of one session's reads and commits, by number; they end with the session."""
 
-    def __init__(self, members: Coordinated) -> None:
+    def __init__(self, members: Coordinator) -> None:
         self._members = members
         self._held: dict[int, tuple[MemberHold, CommitRight | None]] = {}
 

@@ -31,7 +31,7 @@ from ..language.grammar import PARAMETERS_MAX
 from ..language.parse import Query, has_scan, parameter_types, parse
 from ..language.statements.publishing import Published, as_insert
 from ..peer_requests import serving
-from ..peers.part import Part, split
+from ..peers.requests import Part, split
 from ..reading import commit_offsets, scan_relation, scans, wait_for_events
 from ..reading.scan_relation import HIDDEN_LSN
 from ..results.results import Result, ResultColumn
@@ -105,7 +105,9 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     return statement
 
 
-def _placed(session: Context, classified: Classified, node: object) -> tuple[relay.Away | None, object]:
+def _placed(
+    session: Context, classified: Classified, node: object
+) -> tuple[relay.RemoteTarget | None, object]:
     """The node that runs a statement, if it is another one; and the statement, with remote scans marked."""
     if session.links is None:
         return None, node
@@ -540,7 +542,7 @@ def _permitted(runner: Runner) -> Runner:
     """The runner, behind the resolution of names and a look at what its session may do."""
 
     def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        if relay.is_apart(session, statement):
+        if relay.is_remote(session, statement):
             statement = yield from relay.as_now(session, statement)
             if statement.away is not None:
                 return (yield from relay.execute(session, statement, parameters))

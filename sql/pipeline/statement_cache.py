@@ -16,7 +16,7 @@ from ..dml import topic_writes
 from ..dml.batch_insert import Many, text_of_many, widest
 from ..language.parse import Query
 from ..peer_requests import serving
-from ..peers.learned import still_missing
+from ..peers.remote import still_missing
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from .calls import Calls

@@ -131,7 +131,7 @@ def _covered(session: Context, group: Group, member: str | None, commit: CommitR
     if commit.again is None:
         given = session.positions.released((group.stream_id, group.group_id), member)
         if session.part is not None and session.part.given is not None:
-            given = _up_to(given, {int(p): lsn for p, lsn in session.part.given.items()})
+            given = _up_to(given, session.part.given)
         return released_through(parked, commit.lsns, given)
     if not commit.again:
         return frozenset()
@@ -161,7 +161,7 @@ def _begin(
     members, part = session.database.members, session.part
     if member is not None:
         # Of a share, the epochs that its member has come with; what a transaction has read counts by its own.
-        since = {} if part is None else part.assigned
+        since = {} if part is None else dict(part.epochs or {})
         mine = None
         if session.block.begun:
             since |= session.block.opened().epochs.get((group.group_id, member), {})
@@ -204,7 +204,7 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
     """
     if session.part is None or session.part.through is None:
         return position
-    through = {int(partition): lsn for partition, lsn in session.part.through.items()}
+    through = session.part.through
     standing = session.database.offsets.positions(group.group_id)
     # What another reader has committed since stands.
     found = {p: max(standing[p].lsn, lsn) for p, lsn in through.items()}

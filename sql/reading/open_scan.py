@@ -18,7 +18,7 @@ from ...engine.buffers.scan import Scan, ScanRange, lost_events
 from ...engine.catalog.streams import Group, Stream
 from ...engine.duck.queries import ask
 from ...engine.errors import SerializationFailure
-from ...engine.groups.assigned import epoch_told
+from ...engine.groups.coordination import epoch_told
 from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
 from ...engine.offset_commits import hold_in_transaction
@@ -28,10 +28,10 @@ from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
 from ..cluster.gathering import GatheredScan
 from ..cluster.membership import Home, MemberRead
-from ..cluster.shares import check_owned, own_share, spread
+from ..cluster.shares import check_owned, own_share, remote_owners
 from ..language import statements as st
 from ..peers.owners import Owners
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..session_state.context import Context
 from ..session_state.positions import Reader
 from ..session_state.run_text import Values, text
@@ -63,7 +63,7 @@ def open_scan(
         UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
         partition. Gap: 72000, what it begins with has been trimmed.
     """
-    owners = spread(session, stream)
+    owners = remote_owners(session, stream)
     if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
@@ -163,13 +163,13 @@ def _gather(
         member=None if read is None else read.name,
     )
     shares = gathering.by_owner(owners, partitions) if asked.limit != 0 else {}
-    asks: dict[str, gathering.Ask] = {}
+    asks: dict[str, gathering.AskOwner] = {}
     # Where other nodes' partitions began is asked by none but their owners.
     committed = dict.fromkeys(partitions, 0)
     again: dict[int, frozenset[int]] = {}
     for node, own in shares.items():
         share = gathering.share_of(whole, own, after)
-        epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
+        epochs = None if read is None else {partition: read.epochs[partition] for partition in own}
         # What a group has read counts to its end, whatever WHERE has rejected.
         part = Part(owners.epoch, epochs=epochs, within=asked.pruning.within if group is None else None)
         if node == owners.local:
@@ -178,9 +178,9 @@ def _gather(
             )
         else:
             asks[node] = gathering.asks_there(session, part, node, share, asked.transactions)
-    habit = session.habits.of(stream.stream_id)
+    estimate = session.owner_cache.of(stream.stream_id)
     found = yield from gathering.gather(
-        session, stream.name, shares, asks, gathering.Bound(asked.limit, asked.transactions), habit
+        session, stream.name, shares, asks, gathering.Bound(asked.limit, asked.transactions), estimate
     )
     reader = None
     if group is not None:
@@ -207,7 +207,7 @@ def _own_part(
     committed: dict[int, int],
     again: dict[int, frozenset[int]],
     limit: int | None,
-) -> Waiting[gathering.Taking]:
+) -> Waiting[gathering.OwnerEvents]:
     """What this node's own partitions give to a gathering scan.
 
     Args:
@@ -225,7 +225,7 @@ def _own_part(
     session.guard.interrupts.add(scan.interrupt)
     try:
         if scan.hot:
-            taking = gathering.read_here(scan, limit, tracker.given)
+            events = gathering.read_here(scan, limit, tracker.given)
         else:
             # From the log, on a thread of its own: this one may be the event loop's.
             reading = in_thread(lambda: gathering.read_here(scan, limit, tracker.given))
@@ -234,12 +234,12 @@ def _own_part(
             except BaseException:
                 scan.interrupt()
                 raise
-            taking = reading.result()
+            events = reading.result()
         if scan.exhausted:
             tracker.complete()
         else:
             tracker.stopped()
-        return taking
+        return events
     finally:
         session.guard.interrupts.discard(scan.interrupt)
         tracker.ended()

@@ -31,7 +31,7 @@ from ...engine.waiting import Waiting, all_of
 from ..cluster import fetching
 from ..cluster.fetching import FetchedTracker
 from ..cluster.membership import settled
-from ..cluster.shares import spread
+from ..cluster.shares import remote_owners
 from ..copy import copying
 from ..dml import cte_writes
 from ..language import statements as st
@@ -112,7 +112,7 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
         return True
     if _has_moved(session, stream):
         return False  # DuckDB has what partitions brought from another node.
-    if spread(session, stream) is not None:
+    if remote_owners(session, stream) is not None:
         # What is gathered is put in order: that is not for the event loop where it may be much.
         return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
     return True

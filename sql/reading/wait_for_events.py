@@ -35,9 +35,9 @@ from ...engine.system_views.group_rows import position_of
 from ...engine.values.temporal_input import interval_parts
 from ...engine.waiting import Wait, Waiting, first_of, first_true
 from ..cluster import gathering
-from ..cluster.awaiting import Awaited, Beat, heard
+from ..cluster.awaiting import Heartbeat, OwnersWait, send_heartbeats
 from ..cluster.membership import Home
-from ..cluster.shares import spread
+from ..cluster.shares import remote_owners
 from ..language import statements as st
 from ..language.parse import Query
 from ..read_shape.shape import Shape
@@ -139,18 +139,21 @@ def _wait_all(
         Group ids and members that have been taken out meanwhile.
     """
     database = session.database
-    gathers = [w for w in waiters if database.cluster.placement.epoch and spread(session, w.stream)]
+    gathers = [w for w in waiters if database.cluster.placement.epoch and remote_owners(session, w.stream)]
     own = [waiter for waiter in waiters if waiter not in gathers]
     left: set[tuple[int, str]] = set()
     # What is committed is there to be read; it is not waited for.
     yield from database.publisher.wait_published(database.commits.last_lsn)
-    beats = {
-        waiter.poll: _beat(session, waiter, parameters)
+    heartbeats = {
+        waiter.poll: _heartbeat(session, waiter, parameters)
         for waiter in gathers
         if waiter.poll.member is not None
     }
-    if own and beats:
-        works = [_wait_here_only(session, own, parameters, began_s), heard(list(beats.values()))]
+    if own and heartbeats:
+        works = [
+            _wait_here_only(session, own, parameters, began_s),
+            send_heartbeats(list(heartbeats.values())),
+        ]
         yield from first_true(works, database.clock.monotonic_s)
     elif own:
         yield from _wait(session, own, parameters, began_s)
@@ -159,8 +162,12 @@ def _wait_all(
     # One after the other takes as long as all at once: each is over at its own time, or has its events then.
     for waiter in sorted(gathers, key=lambda waiter: waiter.poll.member is not None):
         if not waiter.over:
-            yield from _wait_everywhere(session, waiter, parameters, began_s, beats)
-    left |= {(beat.home.group.group_id, beat.member) for beat in beats.values() if beat.left}
+            yield from _wait_everywhere(session, waiter, parameters, began_s, heartbeats)
+    left |= {
+        (heartbeat.home.group.group_id, heartbeat.member)
+        for heartbeat in heartbeats.values()
+        if heartbeat.left
+    }
     return frozenset(left)
 
 
@@ -171,28 +178,28 @@ def _wait_here_only(
     return True
 
 
-def _beat(session: Context, waiter: Waiter, parameters: Values) -> Beat:
+def _heartbeat(session: Context, waiter: Waiter, parameters: Values) -> Heartbeat:
     """How the member of a scan that other nodes have partitions of is heard from."""
     stream, scan = waiter.stream, waiter.shape.scan
-    owners, group = spread(session, stream), group_of(session, stream, scan, parameters)
+    owners, group = remote_owners(session, stream), group_of(session, stream, scan, parameters)
     assert owners is not None and group is not None and waiter.poll.member is not None
     partitions = partitions_of(stream, scan, parameters, waiter.pruned)
-    return Beat(Home(session, stream, group, owners), waiter.poll.member, partitions)
+    return Heartbeat(Home(session, stream, group, owners), waiter.poll.member, partitions)
 
 
 def _wait_everywhere(
-    session: Context, waiter: Waiter, parameters: Values, began_s: float, beats: Mapping[Poll, Beat]
+    session: Context, waiter: Waiter, parameters: Values, began_s: float, heartbeats: Mapping[Poll, Heartbeat]
 ) -> Waiting[None]:
     """Wait for events of a topic that other nodes have partitions of: at all owners at once.
 
     Args:
-        beats: by which the statement's members on such topics are heard from.
+        heartbeats: by which the statement's members on such topics are heard from.
 
     Raises:
         CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
     """
     stream, scan = waiter.stream, waiter.shape.scan
-    owners = spread(session, stream)
+    owners = remote_owners(session, stream)
     assert owners is not None
     group = group_of(session, stream, scan, parameters)
     partitions = partitions_of(stream, scan, parameters, waiter.pruned)
@@ -205,13 +212,16 @@ def _wait_everywhere(
     def here(share: st.Scan, ms: int, events: int) -> Waiting[int]:
         return _wait_here(session, waiter, share, ms, events)
 
-    awaited = Awaited(session, stream, owners, whole, after, waiter.poll.events, here)
+    awaited = OwnersWait(session, stream, owners, whole, after, waiter.poll.events, here)
     ends_s = began_s + waiter.ms / 1000
-    beat, others = beats.get(waiter.poll), [one for poll, one in beats.items() if poll is not waiter.poll]
-    if beat is None:
+    heartbeat, others = (
+        heartbeats.get(waiter.poll),
+        [one for poll, one in heartbeats.items() if poll is not waiter.poll],
+    )
+    if heartbeat is None:
         yield from awaited.wait_beside(partitions, ends_s, others)
     else:
-        yield from awaited.wait_as(beat, ends_s, others)
+        yield from awaited.wait_as(heartbeat, ends_s, others)
 
 
 def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events: int) -> Waiting[int]:

@@ -20,11 +20,10 @@ from ...engine.database import Database
 from ...engine.placement.peer import Peer
 from ...engine.waiting import Waiting
 from ..language.statements import CreateStream, Statement
-from ..peers.learned import Learner
 from ..peers.links import Links
-from ..peers.owners import Habits, Holds
-from ..peers.part import Part
-from ..peers.remote import Peers
+from ..peers.owners import Holds, OwnerCache
+from ..peers.remote import Learner, Peers
+from ..peers.requests import Part
 from ..results.cursors import Cursors
 from ..results.notices import Notices
 from ..results.results import Result
@@ -90,7 +89,7 @@ class Context(ABC):
     # Its sessions on the cluster's other nodes; None where it can reach none.
     peers: Peers | None
     # How the events of topics with several owners were shared among them.
-    habits: Habits
+    owner_cache: OwnerCache
     # The facts of the share that the present statement is; None where it is no share.
     part: Part | None
     # Where the rows of a COPY to a topic that other nodes have a share of are kept to its end; else None.

@@ -19,17 +19,17 @@ from ...engine.groups.offsets import moved_by_seek
 from ...engine.groups.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
-# Answers whose reads are kept apart at once; each is told what counts of it when its client is answered.
-APART_MAX = 256
+# Answers whose reads are pending at once; each is told what counts of it when its client is answered.
+PENDING_MAX = 256
 # Of so many members elsewhere the latest read is known: a connection reads as few.
 LATEST_MAX = 64
 
 
 ROLLED_BACK = "the transaction that read was rolled back"
-H = TypeVar("H", "MemberHold", "Elsewhere")
+H = TypeVar("H", "MemberHold", "RemoteHold")
 
 
-class Elsewhere(Protocol):
+class RemoteHold(Protocol):
     """A member's hold at another node while it reads; that node has its read position."""
 
     @property
@@ -66,7 +66,7 @@ class Reader:
 
     key: Key
     read: int
-    hold: MemberHold | Elsewhere | None
+    hold: MemberHold | RemoteHold | None
     committed: Mapping[int, int]
     seeks: int
 
@@ -77,20 +77,20 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """The result of a read before it is known how much of it counts: see `Positions.apart`."""
+class PendingRead:
+    """The result of a read before it is known how much of it counts: see `Positions.answering`."""
 
     reader: Reader
     lsns: Mapping[int, int]
     again: Mapping[int, frozenset[int]]
 
-    def through(self, lsn: int, buffer: StreamBuffer) -> Apart:
+    def through(self, lsn: int, buffer: StreamBuffer) -> PendingRead:
         """The part of it up to an LSN."""
         began = self.reader.committed
         last = buffer.last_lsns_at(lsn, self.lsns)
         lsns = {p: max(began[p], min(given, last[p])) for p, given in self.lsns.items()}
         again = {p: frozenset(one for one in given if one <= lsn) for p, given in self.again.items()}
-        return Apart(self.reader, lsns, again)
+        return PendingRead(self.reader, lsns, again)
 
 
 class Positions:
@@ -105,15 +105,15 @@ class Positions:
         self._own = ReadPositions()
         # By group and member. A transaction's reads count as one: they stand, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
-        self._holds: set[MemberHold | Elsewhere] = set()
+        self._holds: set[MemberHold | RemoteHold] = set()
         # The latest reads whose read position is at another node.
-        self._latest: dict[tuple[Key, str], Elsewhere] = {}
+        self._latest: dict[tuple[Key, str], RemoteHold] = {}
         # Reads whose members hold at other nodes what the open transaction has read.
-        self._kept: list[Elsewhere] = []
+        self._kept: list[RemoteHold] = []
         # What the open transaction moves by SEEK.
         self._moved: set[Key] = set()
         # By the number of an answer, what its reads have given; and the answer that is taken now.
-        self._kept_apart: dict[int, list[Apart]] = {}
+        self._pending_reads: dict[int, list[PendingRead]] = {}
         self._taking: int | None = None
         # The answer to another node that is taken now; and by its number, whose position that has set.
         self._answering = 0
@@ -122,16 +122,16 @@ class Positions:
     # Reads.
 
     @contextmanager
-    def answering(self, number: int, *, apart: bool) -> Iterator[None]:
+    def answering(self, number: int, *, pending: bool) -> Iterator[None]:
         """Within, what is read is for another node's client, who may not get it: see `unanswered`.
 
         Args:
             number: of the answer.
-            apart: reads set no position: what they give is kept under the number, as that node's own
+            pending: reads set no position: what they give is kept under the number, as that node's own
                 statement may pass on less of it.
         """
         before = self._answering, self._taking
-        self._answering, self._taking = number, number if apart else None
+        self._answering, self._taking = number, number if pending else None
         try:
             yield
         finally:
@@ -139,31 +139,31 @@ class Positions:
 
     def unanswered(self, number: int) -> None:
         """The client has not got an answer, or not all of it, though it was given to the end here."""
-        kept = [one.reader for one in self.kept_apart(number, last=True)]
+        kept = [one.reader for one in self.pending_reads(number, last=True)]
         for reader in [*kept, *self._answered.pop(number, {}).values()]:
             self.void(reader, "the latest read failed or was cancelled")
 
-    def kept_apart(self, number: int, *, last: bool) -> list[Apart]:
+    def pending_reads(self, number: int, *, last: bool) -> list[PendingRead]:
         """The results that were kept under a number.
 
         Args:
             last: it is not kept any longer.
         """
-        return self._kept_apart.pop(number, []) if last else self._kept_apart.get(number, [])
+        return self._pending_reads.pop(number, []) if last else self._pending_reads.get(number, [])
 
     def holding(self, hold: H) -> H:
         """A member's read begins, and ends with the session at the latest."""
         self._holds.add(hold)
         return hold
 
-    def keep(self, hold: Elsewhere) -> None:
+    def keep(self, hold: RemoteHold) -> None:
         """Keep what the open transaction reads with the member until the transaction ends."""
         self._kept.append(hold)
 
     def reader(
         self,
         key: Key,
-        hold: MemberHold | Elsewhere | None,
+        hold: MemberHold | RemoteHold | None,
         committed: Mapping[int, int],
         seeks: int,
         *,
@@ -189,14 +189,14 @@ class Positions:
             again: partition -> the released events that it gave.
         """
         if self._answering and self._taking is None:
-            while len(self._answered) >= APART_MAX and self._answering not in self._answered:
+            while len(self._answered) >= PENDING_MAX and self._answering not in self._answered:
                 self._answered.pop(next(iter(self._answered)))
             readers = self._answered.setdefault(self._answering, {})
             readers[reader.key, name_of(reader.hold)] = reader
         if self._taking is not None:
-            while len(self._kept_apart) >= APART_MAX and self._taking not in self._kept_apart:
-                self._kept_apart.pop(next(iter(self._kept_apart)))
-            self._kept_apart.setdefault(self._taking, []).append(Apart(reader, lsns, again))
+            while len(self._pending_reads) >= PENDING_MAX and self._taking not in self._pending_reads:
+                self._pending_reads.pop(next(iter(self._pending_reads)))
+            self._pending_reads.setdefault(self._taking, []).append(PendingRead(reader, lsns, again))
         elif reader.hold is None:
             self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
@@ -236,7 +236,7 @@ class Positions:
         elif reader.hold is not None:
             reader.hold.gave(lsns)
 
-    def ended(self, hold: MemberHold | Elsewhere | None) -> None:
+    def ended(self, hold: MemberHold | RemoteHold | None) -> None:
         """A member's read is over."""
         if isinstance(hold, MemberHold):
             self._holds.discard(hold)
@@ -255,7 +255,7 @@ class Positions:
         """
         return self._own.get(key, group_name, seeks)
 
-    def latest(self, key: Key, member: str) -> Elsewhere | None:
+    def latest(self, key: Key, member: str) -> RemoteHold | None:
         """The session's latest read as a member whose position is at another node, where that is known."""
         return self._latest.get((key, member))
 
@@ -332,7 +332,7 @@ class Positions:
 
     def clear(self) -> None:
         """Forget the session's own."""
-        self._kept_apart.clear()
+        self._pending_reads.clear()
         self._answered.clear()
         self._latest.clear()
         self._own.clear()
@@ -346,6 +346,6 @@ class Positions:
             self.ended(hold)
 
 
-def name_of(hold: MemberHold | Elsewhere | None) -> str | None:
+def name_of(hold: MemberHold | RemoteHold | None) -> str | None:
     """The member whose read it is; None where it is nobody's."""
     return hold.member.name if isinstance(hold, MemberHold) else None if hold is None else hold.name

@@ -9,7 +9,7 @@ from ...engine.errors import CachedPlanChanged
 from ...engine.values.value_types import pg_type
 from ..language.parse import Query
 from ..language.statements.publishing import Published
-from ..peers.part import Part
+from ..peers.requests import Part
 from ..results.results import Result, ResultColumn
 from ..text.classified import Classified
 from ..text.spans import Replacement

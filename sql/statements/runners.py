@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...engine.waiting import Waiting
-from ..cluster import offset_shares, shares
+from ..cluster import shares, topic_statements
+from ..cluster.topic_statements import SharedTopic
 from ..language import statements as st
 from ..reading import commit_offsets
 from ..results.results import Result, ResultColumn
@@ -21,7 +22,7 @@ from ..session_state.run_text import Values, text_rows
 Columns = Sequence[tuple[str, str]]
 # Called with the session, the statement and the values of its parameters.
 Run = Callable[..., Waiting[Result]]
-# Called with the session, the topic, the owners of its partitions, the statement and the values.
+# Called with the topic and the statement.
 RunAtOwners = Callable[..., Waiting[Result | None]]
 RunT = TypeVar("RunT", bound=Run)
 
@@ -48,18 +49,17 @@ class Runner:
             return (yield from self.in_cluster(session, node, parameters, self.run))
         if self.at_owners is not None and (name := getattr(node, "stream", None)) is not None:
             topic = session.names.find_stream(name.parts)
-            owners = None if topic is None else shares.spread(session, topic)
-            if owners is not None:
-                done = yield from self.at_owners(session, topic, owners, node, parameters)
-                if done is not None:
+            if topic is not None and (owners := shares.remote_owners(session, topic)) is not None:
+                shared = SharedTopic(session, topic, owners, parameters)
+                if (done := (yield from self.at_owners(shared, node))) is not None:
                     return done
         return (yield from self.run(session, node, parameters))
 
 
 # The commits of offsets run in `reading`, with the scans whose positions they commit.
 RUNNERS: dict[type[st.Statement], Runner] = {
-    st.CommitOffset: Runner(commit_offsets.commit_offset, at_owners=offset_shares.commit_offsets),
-    st.CommitOffsets: Runner(commit_offsets.commit_offsets, at_owners=offset_shares.commit_offsets),
+    st.CommitOffset: Runner(commit_offsets.commit_offset, at_owners=topic_statements.commit_offsets),
+    st.CommitOffsets: Runner(commit_offsets.commit_offsets, at_owners=topic_statements.commit_offsets),
 }
 
 

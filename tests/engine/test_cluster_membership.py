@@ -19,7 +19,7 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.placement.membership import INSTALLED, REFUSED
 from ducktail.engine.placement.placement import LocalPlacement, Node
-from ducktail.sql.peers.learned import still_missing
+from ducktail.sql.peers.remote import still_missing
 
 N1, N2 = Node("n1", "127.0.0.1", 1), Node("n2", "127.0.0.1", 2)
 THIRD = LocalPlacement(N1, 3, "shop", "a")

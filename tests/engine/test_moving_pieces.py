@@ -11,7 +11,7 @@ from nodes_in_process import Cluster, nodes_in_process
 from ducktail.engine.catalog.segments import EVENTS
 from ducktail.engine.catalog.streams import Stream
 from ducktail.engine.cluster import send_partition
-from ducktail.engine.cluster.receive_partition import Came, Taker
+from ducktail.engine.cluster.receive_partition import Came, PartitionReceiver
 from ducktail.engine.database import Database
 from ducktail.engine.waiting import drive
 
@@ -67,7 +67,7 @@ def move(cluster: Cluster, partition: int, source: str, target: str) -> None:
     facts = drive(
         send_partition.give(giver, giver.sessions.new_id(), of(giver), [partition], target, force=False)
     )
-    taking = Taker(taker, taker.sessions.new_id(), of(taker), taker.placement.epoch)
+    taking = PartitionReceiver(taker, taker.sessions.new_id(), of(taker), taker.placement.epoch)
     after = 0
     while (piece := send_partition.piece(giver, of(giver), partition, after)).num_rows:
         taking.put(partition, piece)

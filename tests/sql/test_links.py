@@ -22,7 +22,7 @@ from ducktail.engine.placement.placement import Node
 from ducktail.engine.waiting import drive
 from ducktail.sql.peers.links import Links
 from ducktail.sql.peers.remote import Reply
-from ducktail.sql.peers.request import Request
+from ducktail.sql.peers.requests import Request
 from ducktail.sql.session import Session
 
 THERE = Node("n2", "127.0.0.1", 1)

@@ -22,7 +22,7 @@ from ducktail.engine.errors import (
     WrongState,
 )
 from ducktail.engine.placement.peer import Peer
-from ducktail.sql.peer_requests import arriving
+from ducktail.sql.peer_requests import partition_moves
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +106,7 @@ def test_the_same_definition_again_gives_it_to_a_node_that_lacks_it(
     cluster: Cluster, clients: dict[str, Client], exists: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody brings the partitions that the node lacks.
-    monkeypatch.setattr(arriving, "ARRIVE_S", 0.1)
+    monkeypatch.setattr(partition_moves, "ARRIVE_S", 0.1)
     clients["n1"](CREATE)
     lacking = cluster.databases["n3"]
     drop_here(cluster, "n3", "DROP TOPIC t CASCADE")
@@ -267,16 +267,16 @@ def test_two_nodes_that_make_one_name_at_one_moment(cluster: Cluster, clients: d
 
 FORKING = """
 import os
-from ducktail.sql.cluster.publishing import Lender
-lender, names = Lender(), os.pipe()
-with lender.lent("n1"):
+from ducktail.sql.cluster.publishing import ProducerNames
+producer_names, names = ProducerNames(), os.pipe()
+with producer_names.reserved("n1"):
     pass
 if os.fork():
     os.wait()
-    with lender.lent("n1") as ours:
+    with producer_names.reserved("n1") as ours:
         assert os.read(names[0], 200).decode() != ours.producer
 else:
-    with lender.lent("n1") as theirs:
+    with producer_names.reserved("n1") as theirs:
         os.write(names[1], theirs.producer.encode())
 """
 

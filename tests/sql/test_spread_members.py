@@ -20,7 +20,7 @@ from ducktail.engine.errors import (
 from ducktail.engine.placement.peer import Peer
 from ducktail.engine.waiting import drive
 from ducktail.sql.cluster import membership
-from ducktail.sql.peers.part import Part
+from ducktail.sql.peers.requests import Part
 from ducktail.sql.session import Session
 
 PARTITIONS, EVENTS = 6, 60
@@ -286,7 +286,7 @@ def test_a_home_that_knows_no_epochs_any_more(
     cluster: Cluster, clients: dict[str, Client], topic: str
 ) -> None:
     assert len(clients["n2"](read(topic, "a"))) == EVENTS
-    known = cluster.databases["n1"].members.coordinated
+    known = cluster.databases["n1"].members.coordinator
     # It has started again, and its clock was set back.
     group = list(known._groups.values())[-1]
     group.members.clear()
@@ -328,7 +328,7 @@ def test_epochs_that_are_given_out_anew_while_a_member_reads(
         if stream.name == topic
         for group in home.catalog.groups_of(stream.stream_id)
     ]
-    known = home.members.coordinated
+    known = home.members.coordinator
     known.passed(group, PARTITIONS, known._groups[group.group_id].epoch)
     with pytest.raises(WrongState, match="given out anew"):
         clients["n1"](commit(topic, "a"))
@@ -343,8 +343,8 @@ def test_epochs_that_are_given_out_anew_while_a_member_reads(
 
 def test_a_read_that_comes_late_to_an_owner(cluster: Cluster, clients: dict[str, Client], topic: str) -> None:
     assert len(clients["n2"](read(topic, "a"))) == EVENTS
-    known = cluster.databases["n1"].members.coordinated
-    epochs = {str(p): epoch for p, epoch in enumerate(list(known._groups.values())[-1].epochs) if p % 3 == 2}
+    known = cluster.databases["n1"].members.coordinator
+    epochs = {p: epoch for p, epoch in enumerate(list(known._groups.values())[-1].epochs) if p % 3 == 2}
     ours = cluster.databases["n2"].placement
     link = Session(cluster.databases["n3"], peer=Peer("n2", ours.cluster, ours.epoch), wire=True)
     late = read(topic, "a", "LIMIT 1").replace("CONSUMER", "PARTITION (2, 5) CONSUMER")
@@ -378,7 +378,7 @@ def test_an_owner_lets_nobody_in_with_an_older_epoch(
     cluster: Cluster, clients: dict[str, Client], topic: str
 ) -> None:
     clients["n2"](read(topic, "a"))
-    known = cluster.databases["n1"].members.coordinated
+    known = cluster.databases["n1"].members.coordinator
     shared = list(known._groups.values())[-1]
     stale = list(shared.epochs)
     position = clients["n2"](f"SHOW READ POSITION ON {topic} CONSUMER GROUP g MEMBER 'a'")[0][0]
@@ -407,7 +407,7 @@ def test_a_commit_without_members_after_a_home_whose_clock_was_ahead(
     clients["n2"](read(topic, "a"))
     clients["n2"](f"LEAVE CONSUMER GROUP g ON {topic} MEMBER 'a'")
     # It has started again, and its clock was set back.
-    group = list(cluster.databases["n1"].members.coordinated._groups.values())[-1]
+    group = list(cluster.databases["n1"].members.coordinator._groups.values())[-1]
     group.epoch = 5
     client = clients["n3"]
     assert len(client(f"SELECT lsn FROM TOPIC {topic} CONSUMER GROUP g")) == EVENTS

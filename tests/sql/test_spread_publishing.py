@@ -16,7 +16,7 @@ from ducktail.engine.errors import (
     SerializationFailure,
 )
 from ducktail.engine.waiting import drive
-from ducktail.sql.peer_requests import arriving
+from ducktail.sql.peer_requests import partition_moves
 
 pytestmark = pytest.mark.slow
 
@@ -197,7 +197,7 @@ def test_nothing_is_stored_by_a_placement_that_is_over(
     cluster: Cluster, clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody brings the partitions that are on their way.
-    monkeypatch.setattr(arriving, "ARRIVE_S", 0.1)
+    monkeypatch.setattr(partition_moves, "ARRIVE_S", 0.1)
     client = clients["n2"]
     client("BEGIN")
     client("PUBLISH TO t VALUES ('a')")

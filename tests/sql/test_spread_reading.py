@@ -26,7 +26,7 @@ from ducktail.engine.errors import (
 from ducktail.engine.waiting import Waiting
 from ducktail.sql import session as session_module
 from ducktail.sql.cluster import gathering
-from ducktail.sql.peer_requests.arriving import arriving
+from ducktail.sql.peer_requests.partition_moves import wait_for_partitions
 from ducktail.sql.session import Session
 
 PARTITIONS = 12
@@ -203,9 +203,9 @@ def test_a_commit_of_what_an_owner_has_given_on_while_it_waited(
     def waited(session: Session, *about: Any) -> Waiting[None]:
         if session.database is owner and session.part is not None and owner.placement.epoch == 1:
             owner.install_placement(RoundRobin(NODES[1], 2))
-        yield from arriving(session, *about)
+        yield from wait_for_partitions(session, *about)
 
-    monkeypatch.setattr(session_module, "arriving", waited)
+    monkeypatch.setattr(session_module, "wait_for_partitions", waited)
     with pytest.raises(SerializationFailure):
         clients["n1"](f"COMMIT OFFSETS {at.replace('{}', json.dumps(ends))} ON t CONSUMER GROUP g")
     [group] = [one for one in owner.catalog.groups.values() if one.name == "g"]

@@ -1,22 +1,17 @@
-"""Members of groups, at the node that has the partitions: by its own word, or by that of a topic's home.
+"""Members of groups on topics of several nodes: the coordinator at the topic's home, fencing at the owners.
 
-Of a stream of this node alone it says itself who has what (`members.py`). Of a topic that is spread over
-nodes the home says so (`assigned.py`), and each read and commit comes with the epochs under which its
-member has the partitions. This node keeps the highest epoch of each partition that it has seen: what comes
-under an older one is 40001, whatever has become of the home. A later one is taken over in this order: from
-then on nobody is let in with an older one; the commits that were let in before are waited for; the epoch is
-durable (`member.py`); and only then is the committed LSN looked at from which its member reads.
+The coordinator says who is a member and has which partitions, by the rules of `members.py`. Nothing is read
+or committed there: reads and commits are told from outside, before and after. While one is under way its
+member holds the partitions, for `session_timeout` at most: a node that tells of nothing any more keeps nobody
+waiting.
 
-Time does not end such members here: who is gone is known by whom the partition comes to next.
+An owner lets in what comes with the epochs that the coordinator has given out. It keeps the highest epoch of
+each partition that it has seen: what comes under an older one is 40001, whatever has become of the home. A
+later one is taken over in this order: from then on nobody is let in with an older one; the commits that were
+let in before are waited for; the epoch is durable (`member.py`); and only then is the committed LSN
+looked at from which its member reads. Time does not end such members at an owner: who is gone is known by
+whom the partition comes to next. Of a stream of one node alone the node is its own coordinator.
 Source: docs/design/cluster.md, "Members".
-
-Members of groups on topics that are spread over nodes, at the topic's home: who is to have what.
-
-The rules are those of `members.py`. What differs is that nothing is read or committed here: reads and
-commits are told from outside, before and after. While one is under way its member holds the partitions, for
-`session_timeout` at most: a node that tells of nothing any more keeps nobody waiting. That a member whose
-time is out commits nothing, the owners of the partitions see to, by the epochs that are given out here
-(`assigned.py`). Source: docs/design/cluster.md, "Members".
 """
 
 from __future__ import annotations
@@ -32,13 +27,13 @@ from .members import GIVEN_ANEW, Members, Shared
 from .read_positions import ReadPositions
 
 
-class Assigned(Members):
+class FencedMembers(Members):
     """See the head of the file; safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         # Of groups on spread topics whose home this node is.
-        self.coordinated = Coordinated(clock)
+        self.coordinator = Coordinator(clock)
 
     def begin_read(
         self,
@@ -63,16 +58,16 @@ class Assigned(Members):
     def _by_itself(self, group: Group, partitions: int) -> None:
         """This node says who has what: all partitions have come to it."""
         shared = self._groups.get(group.group_id)
-        if shared is None or not shared.elsewhere:
+        if shared is None or not shared.remote_coordinator:
             return
         with self._touched(group, partitions) as shared:
-            self._start_anew(shared, elsewhere=False)
+            self._start_anew(shared, remote_coordinator=False)
             shared.epoch = max(self._clock.now_us() // 1000, *shared.epochs) + 1
             shared.epochs = [shared.epoch] * partitions
 
-    def _start_anew(self, shared: Shared, *, elsewhere: bool) -> None:
+    def _start_anew(self, shared: Shared, *, remote_coordinator: bool) -> None:
         self._empty(shared)
-        shared.elsewhere = elsewhere
+        shared.remote_coordinator = remote_coordinator
 
     def _known(self, shared: Shared, kept: Mapping[int, int]) -> None:
         """The home says who has what.
@@ -80,8 +75,8 @@ class Assigned(Members):
         Args:
             kept: partition -> the highest epoch that is durable.
         """
-        if not shared.elsewhere:
-            self._start_anew(shared, elsewhere=True)
+        if not shared.remote_coordinator:
+            self._start_anew(shared, remote_coordinator=True)
             shared.epochs = [kept.get(partition, 0) for partition in range(len(shared.owners))]
 
     # What comes with the home's word.
@@ -133,7 +128,7 @@ class Assigned(Members):
         """A partition has come from another node, which let nobody in any more under an older epoch."""
         with self._mutex:
             shared = self._groups.get(group_id)
-            if shared is None or not shared.elsewhere or epoch <= shared.epochs[partition]:
+            if shared is None or not shared.remote_coordinator or epoch <= shared.epochs[partition]:
                 return  # What is durable is looked up when the home next says who has what.
             before = shared.owners[partition]
             if before is not None:
@@ -182,10 +177,14 @@ class Assigned(Members):
     def _known_of(self, shared: Shared, hold: MemberHold, seeks: int) -> Mapping[int, int]:
         # Several connections of the member may read at once, and the home has heard of them in another order
         # than this node: it says how far a commit goes, and this node whether it has given so much.
-        return self._positions.lsns((hold.group_id, hold.member.name), seeks) if shared.elsewhere else {}
+        return (
+            self._positions.lsns((hold.group_id, hold.member.name), seeks)
+            if shared.remote_coordinator
+            else {}
+        )
 
     def _check(self, shared: Shared, partition: int, claim: Claim) -> None:
-        if not shared.elsewhere:
+        if not shared.remote_coordinator:
             super()._check(shared, partition, claim)
         elif claim.member is not None:
             shared.check_claim(partition, claim)
@@ -197,46 +196,52 @@ class Assigned(Members):
             )
 
     def _expire(self, shared: Shared) -> None:
-        if not shared.elsewhere:
+        if not shared.remote_coordinator:
             super()._expire(shared)
 
     def _remove(self, shared: Shared, names: Iterable[str]) -> None:
-        if not shared.elsewhere:
+        if not shared.remote_coordinator:
             super()._remove(shared, frozenset(names))
 
     # Both.
 
     def shown(self, group: Group, partitions: int) -> list[Shown]:
         """See Members; of a spread topic's group, what its home knows."""
-        there = self.coordinated.shown(group, partitions)
-        return there if there or self._is_elsewhere(group.group_id) else super().shown(group, partitions)
+        there = self.coordinator.shown(group, partitions)
+        return (
+            there
+            if there or self._has_remote_coordinator(group.group_id)
+            else super().shown(group, partitions)
+        )
 
     def owners(self, group: Group, partitions: int) -> list[str | None]:
         """See Members; as `shown`."""
-        there = self.coordinated.owners(group, partitions)
+        there = self.coordinator.owners(group, partitions)
         return (
-            there if any(there) or self._is_elsewhere(group.group_id) else super().owners(group, partitions)
+            there
+            if any(there) or self._has_remote_coordinator(group.group_id)
+            else super().owners(group, partitions)
         )
 
     def glimpse(self, group_id: int) -> int:
         """See Members; as `shown`."""
-        there = self.coordinated.glimpse(group_id)
-        return there if there or self._is_elsewhere(group_id) else super().glimpse(group_id)
+        there = self.coordinator.glimpse(group_id)
+        return there if there or self._has_remote_coordinator(group_id) else super().glimpse(group_id)
 
-    def _is_elsewhere(self, group_id: int) -> bool:
+    def _has_remote_coordinator(self, group_id: int) -> bool:
         shared = self._groups.get(group_id)
-        return shared is not None and shared.elsewhere
+        return shared is not None and shared.remote_coordinator
 
     def altered(self, changed: Group) -> None:
         """See Members."""
         super().altered(changed)
-        self.coordinated.altered(changed)
+        self.coordinator.altered(changed)
 
     def forget(self, group_ids: Iterable[int]) -> None:
         """See Members."""
         gone = list(group_ids)
         super().forget(gone)
-        self.coordinated.forget(gone)
+        self.coordinator.forget(gone)
 
 
 def _stale(shared: Shared, name: str, partition: int) -> SerializationFailure:
@@ -254,7 +259,7 @@ def epoch_told(error: SerializationFailure) -> int | None:
     return int(words[1]) if words[:1] == ["Epoch"] and words[1].isdigit() else None
 
 
-class Coordinated(Members):
+class Coordinator(Members):
     """See the head of the file; safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:

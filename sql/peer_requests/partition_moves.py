@@ -1,8 +1,9 @@
-"""The answers to a node that takes over partitions: this node's state of them, and their events.
+"""Partitions that move: the wait for those that are coming, and the answers to a node that takes some.
 
-Nodes ask it of each other with sessions of their own; no user's right has a part in it. `more` of the request
-says what: `act`, `stream` (schema and name), `uid` (the topic's identity), `epoch`, and what the act needs.
-Source: docs/design/cluster.md, "Moving".
+A statement about partitions that have not come waits for a while; then it is an error, never an empty answer
+(`shares.check_owned`). Nodes ask for partitions with sessions of their own; no user's right has a part in it.
+`more` of the request says what: `act`, `stream` (schema and name), `uid` (the topic's identity), `epoch`, and
+what the act needs. Source: docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -15,19 +16,59 @@ from ...engine.catalog.streams import Stream, key_of
 from ...engine.cluster import send_partition
 from ...engine.errors import ProtocolViolation, SerializationFailure, WrongState
 from ...engine.placement.holds import GIVEN
-from ...engine.waiting import Waiting
-from ..peers.part import Part
+from ...engine.waiting import Wait, Waiting
+from ..cluster.routing import names
 from ..peers.peer_frames import batch_frame, facts_frame
-from ..peers.request import Request
+from ..peers.requests import Part, Request
 from ..results.results import ArrowBatch
 from ..session_state.context import Context
+from ..text.classified import Classified
+
+# How long a statement waits: small logs have come by then.
+ARRIVE_S = 5.0
+
+
+def missing_partitions(session: Context, classified: Classified, node: object) -> list[Stream]:
+    """The topics that a statement names and of which this node lacks partitions that it owns."""
+    database = session.database
+    placement = database.cluster.placement
+    if not placement.epoch:
+        return []
+    found = [session.names.find_stream(name.parts) for name in names(session, classified, node)]
+    return [one for one in found if one is not None and database.holds.missing(placement, one)]
+
+
+def wait_for_partitions(session: Context, classified: Classified, node: object) -> Waiting[None]:
+    """Wait until they have come, or one try to bring them has failed, or for ARRIVE_S.
+
+    Raises:
+        SerializationFailure: of another node's share: meanwhile there is another placement.
+    """
+    streams = missing_partitions(session, classified, node)
+    if not streams:
+        return
+    database, clock = session.database, session.database.clock
+    ends_s = clock.monotonic_s() + ARRIVE_S
+    for stream in streams:
+        while database.holds.missing(database.cluster.placement, stream):
+            left_s = ends_s - clock.monotonic_s()
+            changed = database.arrivals.changed()
+            if left_s <= 0 or not database.holds.missing(database.cluster.placement, stream):
+                break
+            database.arrivals.hurry()
+            if (yield Wait(changed, left_s)) and database.arrivals.stuck(stream.stream_id):
+                break
+    if session.part is not None:
+        # Who has sent the share takes it for one of the partitions that were this node's then.
+        session.part.check(database.cluster.placement.epoch, database.cluster.placement.local.name)
+
 
 LOOK, GIVE, PIECE = "look", "give", "piece"
 Act = Callable[[Context, Stream, dict[str, Any]], Waiting[list[bytes]]]
 
 
-def hold(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Answer one act.
+def answer(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Answer one act of a node that takes partitions.
 
     Raises:
         SerializationFailure: the two nodes have not the same placement, or what is asked for is not
