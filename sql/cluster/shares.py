@@ -103,6 +103,11 @@ def in_cluster(session: Context) -> bool:
     return bool(session.database.cluster.placement.epoch) and session.peer is None and session.part is None
 
 
+def is_placed(session: Context, stream: Stream) -> bool:
+    """True if a placement says which nodes own the stream's partitions."""
+    return stream.topic and bool(session.database.cluster.placement.epoch)
+
+
 def remote_owners(session: Context, stream: Stream) -> Owners | None:
     """The owners of a topic's partitions, if other nodes have some and the statement is not a share itself.
 
@@ -110,8 +115,7 @@ def remote_owners(session: Context, stream: Stream) -> Owners | None:
         WrongState: no node owns one of them. SerializationFailure: this node's placement is
             over.
     """
-    placement = session.database.cluster.placement
-    if not placement.epoch or not stream.topic or session.peer is not None or session.part is not None:
+    if not is_placed(session, stream) or session.peer is not None or session.part is not None:
         return None
     cluster = session.database.cluster
     cluster.check_current()
@@ -130,7 +134,7 @@ def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | No
         SerializationFailure: another node owns one: the node that asked has another placement.
     """
     placement = session.database.cluster.placement
-    if not placement.epoch or not stream.topic:
+    if not is_placed(session, stream):
         return
     check_held(session, stream, partitions)
     for partition in range(stream.partitions) if partitions is None else partitions:
@@ -158,7 +162,7 @@ def check_held(session: Context, stream: Stream, partitions: Iterable[int] | Non
 def own_partitions(session: Context, stream: Stream, partitions: Sequence[int]) -> list[int]:
     """Those of a stream's partitions that are this node's."""
     placement = session.database.cluster.placement
-    if not placement.epoch or not stream.topic:
+    if not is_placed(session, stream):
         return list(partitions)
     here, key = placement.local.name, (stream.schema, stream.name)
     found = [partition for partition in partitions if placement.owner(*key, partition).name == here]

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...engine.catalog.streams import key_of
-from ...engine.errors import DucktailError
+from ...engine.errors import DucktailError, UndefinedGroup
 from ...engine.quoting import fold
 from ...engine.waiting import Wait, Waiting
 from ..cluster.definitions import Facts, facts_of, group_options, topic_options
-from ..cluster.shares import Share, ask_node, ask_nodes, epoch, other_nodes, own_share
+from ..cluster.shares import Share, ask_node, ask_nodes, epoch, in_cluster, other_nodes, own_share
 from ..language import statements as st
 from ..peers.remote import Learned, Path, still_missing
 from ..peers.requests import Part
@@ -108,6 +108,17 @@ def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
     # At which time is not known: before all that may be here, so that nothing is passed over.
     start = st.Place(kind, BEGINNING) if kind == "timestamp" else st.Place(kind)
     return (yield from create_group(session, st.CreateGroup(path[2], topic, start, group_options(facts)), ()))
+
+
+def with_groups(session: Context, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+    """Run a client's statement; a consumer group that only other nodes have yet is made here first."""
+    try:
+        return (yield from work())
+    except UndefinedGroup as error:
+        if session.learner is None or not in_cluster(session):
+            raise
+        missing = error
+    return (yield from look_again(session, missing, (UndefinedGroup,), work))
 
 
 def look_again(

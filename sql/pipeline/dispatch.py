@@ -481,8 +481,7 @@ def _of_one_node(runner: Runner) -> Runner:
     """The runner, for what does not take a node's part of a topic for all of it."""
 
     def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        if session.database.cluster.placement.epoch:
-            plain_views.refuse(session, statement, lambda query: scan_relation.bindable(session, query))
+        plain_views.refuse(session, statement, lambda query: scan_relation.bindable(session, query))
         return (yield from runner(session, statement, parameters))
 
     return run

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from operator import is_
 
-from ...engine.errors import DucktailError, SerializationFailure, UndefinedGroup
+from ...engine.errors import DucktailError, SerializationFailure
 from ...engine.waiting import Waiting
 from ..cluster.shares import in_cluster
 from ..dml import topic_writes
 from ..language.parse import Query
-from ..peer_requests.learning import look_again
+from ..peer_requests.learning import with_groups
 from ..results.results import ArrowSource, Result
 from ..rights import permission
 from ..session_state.context import Context
@@ -66,7 +66,7 @@ def execute(
         with places_of(full):
             permission.check(session, full, parameters, permission.CheckMode(runs=not full.waits))
             read_only.check(session, full)
-            result = yield from _with_its_groups(session, full, work)
+            result = yield from with_groups(session, partial(work, full))
         if isinstance(result.source, ArrowSource):
             result.source.pieces = full.pieces
         return result
@@ -85,17 +85,6 @@ def execute(
     if kind is Kind.DML or verb in _WRITING:
         return (yield from _in_one_transaction(session, judged))
     return (yield from judged())
-
-
-def _with_its_groups(session: Context, statement: ParsedStatement, work: Run) -> Waiting[Result]:
-    """Run a statement; a consumer group that only other nodes have yet is made here first."""
-    try:
-        return (yield from work(statement))
-    except UndefinedGroup as error:
-        if session.learner is None or not in_cluster(session):
-            raise
-        missing = error
-    return (yield from look_again(session, missing, (UndefinedGroup,), partial(work, statement)))
 
 
 def _in_one_transaction(session: Context, judged: Callable[[], Waiting[Result]]) -> Waiting[Result]:

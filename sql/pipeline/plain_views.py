@@ -32,7 +32,7 @@ def refuse(session: Context, statement: ParsedStatement, bindable: Callable[[Que
     Raises:
         NotSupported.
     """
-    if session.part is not None or statement.inline:
+    if not session.database.cluster.placement.epoch or session.part is not None or statement.inline:
         return
     classified, node = statement.classified, statement.node
     if classified.copy is not None:

@@ -31,7 +31,7 @@ from ...engine.waiting import Waiting, all_of
 from ..cluster import fetching
 from ..cluster.fetching import FetchedTracker
 from ..cluster.membership import settled
-from ..cluster.shares import remote_owners
+from ..cluster.shares import is_placed, remote_owners
 from ..copy import copying
 from ..dml import cte_writes
 from ..language import statements as st
@@ -108,7 +108,7 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
     stream = session.names.find_stream(query.scans[0].stream.parts)
     if stream is not None and _may_take_copy(session, stream, query.scans[0].group):
         return False
-    if stream is None or not session.database.cluster.placement.epoch:
+    if stream is None or not is_placed(session, stream):
         return True
     if _has_moved(session, stream):
         return False  # DuckDB has what partitions brought from another node.

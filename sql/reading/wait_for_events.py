@@ -139,7 +139,7 @@ def _wait_all(
         Group ids and members that have been taken out meanwhile.
     """
     database = session.database
-    gathers = [w for w in waiters if database.cluster.placement.epoch and remote_owners(session, w.stream)]
+    gathers = [waiter for waiter in waiters if remote_owners(session, waiter.stream)]
     own = [waiter for waiter in waiters if waiter not in gathers]
     left: set[tuple[int, str]] = set()
     # What is committed is there to be read; it is not waited for.

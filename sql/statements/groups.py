@@ -32,7 +32,7 @@ from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..cluster import definitions, topic_statements
-from ..cluster.shares import check_held, check_owned, own_partitions
+from ..cluster.shares import check_held, check_owned, is_placed, own_partitions
 from ..language import statements as st
 from ..language.position_text import parse_after, require_one_lsn
 from ..reading.whole_copies import check_copies, create_with_copy
@@ -404,6 +404,6 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
         rows.append(("session_timeout_ms", str(group.session_timeout_ms)))
         item = rights.group_item(stream.schema, stream.name, group.name)
         rows.append(("owner", session.database.rights.owners.get(item)))
-    if stream.topic and session.database.cluster.placement.epoch:
+    if is_placed(session, stream):
         rows.append(("identity", session.database.identities.of(group.group_id)))
     return answer(asked, rows)
