@@ -616,9 +616,7 @@ def _commit_as_member(
         shares = _commit_shares(topic, home, claimed.lsns, facts, given=given, member=member)
         yield from run_shares(topic, shares, "committed", committed)
     except BaseException:
-        home.tell(
-            {"do": "committed", "hold": claimed.number, "lsns": {p: claimed.lsns[p] for p in committed}}
-        )
+        home.tell("committed", hold=claimed.number, lsns={p: claimed.lsns[p] for p in committed})
         raise
     yield from home.committed(claimed, claimed.lsns)
 
