@@ -61,7 +61,7 @@ class Learner:
         self._running: Future[Learned] | None = None
 
     def learn(self) -> Future[Learned]:
-        """See sql.spread.learning."""
+        """See `sql.peer_requests.learning`."""
         with self._mutex:
             running = self._running
             if running is None:

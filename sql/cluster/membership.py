@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from ...engine.errors import (
     ProtocolViolation,
     SerializationFailure,
 )
+from ...engine.groups.coordination import Coordinator
 from ...engine.groups.member import MemberHold, Shown
 from ...engine.quoting import ident
 from ...engine.waiting import Wait, Waiting
@@ -43,19 +45,22 @@ Facts = Mapping[str, Any]
 Lsns = Mapping[int, int]
 
 
-# What the home does.
+# At the home.
 
 
 def answer(session: Context, stream: Stream, group: Group) -> Result:
-    """Answer what another node asks of the home."""
+    """Answer another node's request to the home."""
     assert session.part is not None and session.part.asked is not None
-    found = json.dumps(member_request(session, stream, group, session.part.asked))
+    found = json.dumps(answered(session, stream, group, session.part.asked))
     table = pa.table({"answer": [found]})
     return table_result(ANSWER, table, lambda _: "SHOW MEMBERS")
 
 
-def member_request(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    """The same as values.
+def answered(session: Context, stream: Stream, group: Group, asked: Facts) -> Facts:
+    """The answer to a request as values.
+
+    Args:
+        asked: `do`, the name of an operation, and its arguments.
 
     Raises:
         SerializationFailure: this node is not the topic's home.
@@ -68,115 +73,116 @@ def member_request(session: Context, stream: Stream, group: Group, asked: Facts)
             detail=f'Node "{home}" is.',
         )
     session.database.members.coordinator.under(group, stream.partitions, placement.epoch)
+    arguments = {name: value for name, value in asked.items() if name != "do"}
     # What a transaction of this session has changed of the group is its own.
-    return _DOING[asked["do"]](session, stream, group, asked)
+    return OPERATIONS[asked["do"]](Operations(session, stream, group), **arguments)
 
 
-def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members = session.database.members.coordinator
-    hold = members.begin_read(
-        group,
-        stream.partitions,
-        asked["member"],
-        session.user,
-        asked["wanted"],
-        gives=asked["gives"],
-        joins=asked["joins"],
-    )
-    if asked["gives"]:
-        members.reading(hold, session.holds)
-    return {"hold": session.holds.add(hold), "epochs": hold.epochs, "read": hold.read}
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The operations of the home on the members of a group; their arguments and results are JSON's values."""
+
+    session: Context
+    stream: Stream
+    group: Group
+
+    @property
+    def members(self) -> Coordinator:
+        """The coordinator of this node."""
+        return self.session.database.members.coordinator
+
+    def read(self, member: str, wanted: Sequence[int], gives: bool, joins: bool) -> Facts:
+        """Begin a member's read."""
+        hold = self._begin_read(member, wanted, gives, joins)
+        if gives:
+            self.members.reading(hold, self.session.holds)
+        return {"hold": self.session.holds.add(hold), "epochs": hold.epochs, "read": hold.read}
+
+    def _begin_read(self, member: str, wanted: Sequence[int], gives: bool, joins: bool) -> MemberHold:
+        count, user = self.stream.partitions, self.session.user
+        return self.members.begin_read(self.group, count, member, user, wanted, gives=gives, joins=joins)
+
+    def look(self, member: str, wanted: Sequence[int], joins: bool) -> Facts:
+        """Note a member that waits; it holds nothing."""
+        there = self.members.has(self.group, self.stream.partitions, member)
+        hold = self._begin_read(member, wanted, True, joins)
+        self.members.end(hold)
+        return {"epochs": hold.epochs, "left": not there and not joins}
+
+    def told(
+        self,
+        hold: int,
+        lsns: Mapping[Any, int] = MappingProxyType({}),
+        position: bool = False,
+        void: str | None = None,
+        over: bool = False,
+    ) -> Facts:
+        """Note the known outcome of a read."""
+        found = self.session.holds.get(hold)
+        if found is not None:
+            given = _numbered(lsns)
+            began = dict.fromkeys(given, 0)
+            if void is not None:
+                self.members.void(found[0], void)
+            elif position:
+                self.members.set_position(found[0], given, began, 0, {})
+            elif given:
+                self.members.gave(found[0], given, began)
+            self.members.told(found[0])
+            if over:
+                self.session.holds.end(hold)
+        return {}
+
+    def commit(self, member: str, lsns: Mapping[Any, int] | None, read: int | None) -> Facts:
+        """Let a member's commit pass."""
+        count, numbered = self.stream.partitions, None if lsns is None else _numbered(lsns)
+        if numbered is None:
+            self.members.check_told(self.group, count, member, read)
+        commit = self.members.begin_commit(self.group, count, member, self.session.user, numbered, 0, {})
+        assert commit.hold is not None
+        epochs = {partition: claim.epoch for partition, claim in commit.claims.items()}
+        given = self.members.given(self.group.group_id, member)
+        number = self.session.holds.add(commit.hold, commit)
+        return {"hold": number, "lsns": dict(commit.lsns), "epochs": epochs, "given": given}
+
+    def committed(self, hold: int, lsns: Mapping[Any, int]) -> Facts:
+        """Note the durable part of a commit."""
+        found = self.session.holds.get(hold)
+        if found is not None and found[1] is not None:
+            self.members.is_committed(self.group.group_id, found[1], _numbered(lsns))
+        self.session.holds.end(hold)
+        return {}
+
+    def nobody(self) -> Facts:
+        """Give the epoch under which the group has no members."""
+        return {"epoch": self.members.nobody(self.group, self.stream.partitions)}
+
+    def passed(self, epoch: int) -> Facts:
+        """Note a later epoch that an owner knows."""
+        self.members.passed(self.group, self.stream.partitions, epoch)
+        return {}
+
+    def leave(self, member: str) -> Facts:
+        """Remove a member."""
+        there = self.members.has(self.group, self.stream.partitions, member)
+        if there:
+            self.members.remove(self.group.group_id, member)
+        return {"there": there}
+
+    def everybody(self) -> Facts:
+        """Show the members, and the member of each partition."""
+        members, owners = self.members.everybody(self.group, self.stream.partitions)
+        return {"members": [asdict(member) for member in members], "owners": owners}
+
+    def position(self, member: str) -> Facts:
+        """Show a member's read position."""
+        return {"lsns": self.members.position(self.group, self.stream.partitions, member, 0).lsns}
 
 
-def _look(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    """A member that waits is heard from, and holds nothing."""
-    members, name = session.database.members.coordinator, asked["member"]
-    there = members.has(group, stream.partitions, name)
-    hold = members.begin_read(
-        group, stream.partitions, name, session.user, asked["wanted"], gives=True, joins=asked["joins"]
-    )
-    members.end(hold)
-    return {"epochs": hold.epochs, "left": not there and not asked["joins"]}
-
-
-def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    """The known outcome of a read."""
-    members, found = session.database.members.coordinator, session.holds.get(asked["hold"])
-    if found is not None:
-        hold, _ = found
-        lsns = _numbered(asked.get("lsns", {}))
-        began = dict.fromkeys(lsns, 0)
-        if "void" in asked:
-            members.void(hold, asked["void"])
-        elif asked.get("position"):
-            members.set_position(hold, lsns, began, 0, {})
-        elif lsns:
-            members.gave(hold, lsns, began)
-        members.told(hold)
-        if asked.get("over"):
-            session.holds.end(asked["hold"])
-    return {}
-
-
-def _commit(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members, count = session.database.members.coordinator, stream.partitions
-    lsns = None if asked["lsns"] is None else _numbered(asked["lsns"])
-    if lsns is None:
-        members.check_told(group, count, asked["member"], asked["read"])
-    commit = members.begin_commit(group, count, asked["member"], session.user, lsns, 0, {})
-    assert commit.hold is not None
-    epochs = {partition: claim.epoch for partition, claim in commit.claims.items()}
-    given = members.given(group.group_id, asked["member"])
-    number = session.holds.add(commit.hold, commit)
-    return {"hold": number, "lsns": dict(commit.lsns), "epochs": epochs, "given": given}
-
-
-def _committed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    found = session.holds.get(asked["hold"])
-    if found is not None and found[1] is not None:
-        session.database.members.coordinator.is_committed(group.group_id, found[1], _numbered(asked["lsns"]))
-    session.holds.end(asked["hold"])
-    return {}
-
-
-def _nobody(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    return {"epoch": session.database.members.coordinator.nobody(group, stream.partitions)}
-
-
-def _passed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    session.database.members.coordinator.passed(group, stream.partitions, asked["epoch"])
-    return {}
-
-
-def _leave(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members, name = session.database.members.coordinator, asked["member"]
-    there = members.has(group, stream.partitions, name)
-    if there:
-        members.remove(group.group_id, name)
-    return {"there": there}
-
-
-def _everybody(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members, owners = session.database.members.coordinator.everybody(group, stream.partitions)
-    return {"members": [asdict(member) for member in members], "owners": owners}
-
-
-def _position(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    members = session.database.members.coordinator
-    return {"lsns": members.position(group, stream.partitions, asked["member"], 0).lsns}
-
-
-_DOING: dict[str, Callable[[Context, Stream, Group, Facts], dict[str, Any]]] = {
-    "read": _read,
-    "look": _look,
-    "told": _told,
-    "commit": _commit,
-    "committed": _committed,
-    "nobody": _nobody,
-    "passed": _passed,
-    "leave": _leave,
-    "everybody": _everybody,
-    "position": _position,
+OPERATIONS: dict[str, Callable[..., Facts]] = {
+    name: operation
+    for name, operation in vars(Operations).items()
+    if callable(operation) and not name.startswith("_")
 }
 
 
@@ -185,7 +191,7 @@ def _numbered(lsns: Mapping[Any, int]) -> dict[int, int]:
     return {int(partition): lsn for partition, lsn in lsns.items()}
 
 
-# What is asked of it.
+# At the nodes that ask it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +240,12 @@ class Home:
         """A member reads."""
         # What was lost of an earlier read comes again with this one.
         self.session.told[:] = [one for one in self.session.told if not one.done()]
-        facts = {"do": "read", "member": member, "wanted": list(wanted), "gives": gives, "joins": joins}
-        found = yield from self._ask(facts)
+        found = yield from self._ask("read", member=member, wanted=list(wanted), gives=gives, joins=joins)
         return MemberRead(self, member, found["hold"], _numbered(found["epochs"]), found["read"])
 
     def look(self, member: str, wanted: Sequence[int], *, joins: bool) -> Waiting[Look]:
         """A member waits."""
-        facts = {"do": "look", "member": member, "wanted": list(wanted), "joins": joins}
-        found = yield from self._ask(facts)
+        found = yield from self._ask("look", member=member, wanted=list(wanted), joins=joins)
         return Look(frozenset(_numbered(found["epochs"])), found["left"])
 
     def commit(self, member: str, lsns: Lsns | None) -> Waiting[Claimed]:
@@ -252,8 +256,7 @@ class Home:
         """
         latest = self.session.positions.latest((self.stream.stream_id, self.group.group_id), member)
         own = None if latest is None else latest.read
-        facts = {"do": "commit", "member": member, "lsns": lsns, "read": own}
-        found = yield from self._ask(facts)
+        found = yield from self._ask("commit", member=member, lsns=lsns, read=own)
         lsns, epochs, given = (_numbered(found[name]) for name in ("lsns", "epochs", "given"))
         return Claimed(found["hold"], lsns, epochs, given)
 
@@ -262,7 +265,7 @@ class Home:
         # The commit stands, whatever has become of the home; where that is away, or another node is it by
         # now, it knows of no read either.
         with suppress(CannotConnect, ConnectionLost, SerializationFailure):
-            yield from self._ask({"do": "committed", "hold": claimed.number, "lsns": lsns})
+            yield from self._ask("committed", hold=claimed.number, lsns=lsns)
 
     def nobody(self) -> Waiting[int]:
         """The epoch under which the group has no members.
@@ -270,19 +273,19 @@ class Home:
         Raises:
             WrongState: it has some.
         """
-        return int((yield from self._ask({"do": "nobody"}))["epoch"])
+        return int((yield from self._ask("nobody"))["epoch"])
 
     def passed(self, epoch: int) -> Waiting[None]:
         """An owner knows of a later epoch."""
-        yield from self._ask({"do": "passed", "epoch": epoch})
+        yield from self._ask("passed", epoch=epoch)
 
     def leave(self, member: str) -> Waiting[bool]:
         """A member leaves; whether it was one."""
-        return bool((yield from self._ask({"do": "leave", "member": member}))["there"])
+        return bool((yield from self._ask("leave", member=member))["there"])
 
     def everybody(self) -> Waiting[tuple[list[Shown], list[str | None]]]:
         """The members, and who has each partition."""
-        found = yield from self._ask({"do": "everybody"})
+        found = yield from self._ask("everybody")
         members = [Shown(**{**one, "partitions": tuple(one["partitions"])}) for one in found["members"]]
         return members, found["owners"]
 
@@ -292,35 +295,36 @@ class Home:
         Raises:
             WrongState: there is none.
         """
-        return _numbered((yield from self._ask({"do": "position", "member": member}))["lsns"])
+        return _numbered((yield from self._ask("position", member=member))["lsns"])
 
-    def tell(self, facts: dict[str, Any]) -> None:
+    def tell(self, do: str, **arguments: object) -> None:
         """Tell it something, without waiting for its answer; what is asked afterwards comes after it."""
         # A home that is none any more, or cannot be told, knows nothing of it: its members' time ends there.
         with suppress(DucktailError):
             if self.here:
-                member_request(self.session, self.stream, self.group, facts)
+                answered(self.session, self.stream, self.group, {"do": do, **arguments})
             else:
-                future = peers(self.session).later(self.owners.home, self._text(facts))
+                future = peers(self.session).later(self.owners.home, self._text(do, arguments))
                 told = self.session.told
                 # An answer that is taken in parts asks nobody to wait.
                 told[:] = [one for one in [*told, future] if one is not None and _matters(one)]
 
-    def _ask(self, facts: dict[str, Any]) -> Waiting[Any]:
+    def _ask(self, do: str, **arguments: object) -> Waiting[Any]:
         if self.here:
             with own_share(self.session, Part(self.owners.epoch)):
-                return member_request(self.session, self.stream, self.group, facts)
+                return answered(self.session, self.stream, self.group, {"do": do, **arguments})
         try:
-            answer = yield from ask_there(self.session, self.owners.home, self._text(facts), (), again=True)
+            text = self._text(do, arguments)
+            answer = yield from ask_there(self.session, self.owners.home, text, (), again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise _home_away(self.stream, self.owners, error) from error
         if not answer.rows:
             raise ProtocolViolation("the home of a topic has not answered")
         return json.loads(str(answer.rows[0][0]))
 
-    def _text(self, facts: dict[str, Any]) -> str:
+    def _text(self, do: str, arguments: Facts) -> str:
         on = f"{ident(self.stream.schema)}.{ident(self.stream.name)} CONSUMER GROUP {ident(self.group.name)}"
-        return Part(self.owners.epoch, asked=facts).text(f"SHOW MEMBERS ON {on}")
+        return Part(self.owners.epoch, asked={"do": do, **arguments}).text(f"SHOW MEMBERS ON {on}")
 
 
 def _matters(told: Future[Any]) -> bool:
@@ -356,25 +360,25 @@ class MemberRead:
 
     def set(self, lsns: Lsns) -> None:
         """It has given everything up to these: the member's read position."""
-        self._tell({"lsns": lsns, "position": True})
+        self._tell(lsns=lsns, position=True)
 
     def gave(self, lsns: Lsns) -> None:
         """It has given events up to these, or fewer, and leaves no position."""
-        self._tell({"lsns": lsns})
+        self._tell(lsns=lsns)
 
     def void(self, reason: str) -> None:
         """It leaves no position."""
-        self._tell({"void": reason})
+        self._tell(void=reason)
 
     def end(self) -> None:
         """It is over; a second time does nothing."""
         if not self.over:
-            self._tell({"over": True})
+            self._tell(over=True)
             self.over = True
 
-    def _tell(self, facts: dict[str, Any]) -> None:
+    def _tell(self, **arguments: object) -> None:
         if not self.over:
-            self.home.tell({"do": "told", "hold": self.number, **facts})
+            self.home.tell("told", hold=self.number, **arguments)
 
 
 def settled(session: Context) -> Waiting[None]:

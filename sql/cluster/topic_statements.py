@@ -102,7 +102,7 @@ class SharedTopic:
             own: node -> partitions.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         remote = [node for node in own if node != self.owners.local]
         if remote and self.session.block.begun:
@@ -117,7 +117,7 @@ class SharedTopic:
         """Refuse in a transaction block what nodes do each in a transaction of its own.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         if self.session.block.begun:
             raise NotSupported(
@@ -203,11 +203,7 @@ def release_events(topic: SharedTopic, asked: st.Release) -> Waiting[Result | No
 
 
 def _at_owner(topic: SharedTopic, asked: st.Park | st.Release, partition: int) -> Waiting[Result | None]:
-    """Have the owner of a partition do what is about it, where that is another node.
-
-    Raises:
-        NotSupported: 0A000, in a transaction block.
-    """
+    """Have the owner of a partition do what is about it, where that is another node."""
     if partition >= topic.stream.partitions or topic.owners.of(partition) == topic.owners.local:
         return None
     node = topic.owners.of(partition)
@@ -311,11 +307,7 @@ def _by_partition(topic: SharedTopic, asked: st.Statement) -> Waiting[tuple[Colu
 
 
 def _shown(topic: SharedTopic, asked: st.Statement) -> Waiting[dict[str, Answer]]:
-    """Node -> what it shows, of all that own partitions of a topic.
-
-    Raises:
-        DucktailError: an owner's, with its partitions.
-    """
+    """Node -> what it shows, of all that own partitions of a topic."""
     share = topic.share(asked, again=True)
     outcomes = yield from ask_nodes(topic.session, dict.fromkeys(topic.owners.partitions, share))
     found: dict[str, Answer] = {}
@@ -379,11 +371,7 @@ def create_bookmark(topic: SharedTopic, made: st.CreateBookmark) -> Waiting[Resu
 
 
 def _lsns(topic: SharedTopic, made: st.CreateBookmark, at: dict[int, int] | None) -> Waiting[dict[int, int]]:
-    """The LSNs of a bookmark on partitions of several nodes.
-
-    Raises:
-        InvalidParameterValue: 22023, one is past the end.
-    """
+    """The LSNs of a bookmark on partitions of several nodes."""
     name = topic.name
     if made.group is not None:
         group = topic.session.access.group(topic.stream, topic.text(made.group), None)
@@ -435,11 +423,7 @@ def _on_nodes(topic: SharedTopic, name: str, nodes: Sequence[str], statement: st
 
 
 def _bookmarks(topic: SharedTopic, nodes: Sequence[str]) -> Waiting[dict[str, Answer]]:
-    """The bookmarks of a topic that nodes have.
-
-    Raises:
-        DucktailError: the first one's that fails.
-    """
+    """The bookmarks of a topic that nodes have."""
     share = topic.share(st.ShowBookmarks(topic.name))
     outcomes = yield from ask_nodes(topic.session, dict.fromkeys(nodes, share), ended=True)
     found: dict[str, Answer] = {}
@@ -559,11 +543,7 @@ def commit_offsets(topic: SharedTopic, asked: st.CommitOffset | st.CommitOffsets
 
 
 def _own_position(home: Home) -> Mapping[int, int]:
-    """The session's read position, of all owners' partitions, since its last commit.
-
-    Raises:
-        WrongState: 55000, nothing has been read.
-    """
+    """The session's read position, of all owners' partitions, since its last commit."""
     seeks = home.session.database.offsets.seeks(home.group.group_id)
     key = (home.stream.stream_id, home.group.group_id)
     return home.session.positions.get(key, home.group.name, seeks).left().lsns
@@ -572,11 +552,7 @@ def _own_position(home: Home) -> Mapping[int, int]:
 def _facts_in_block(
     topic: SharedTopic, home: Home, member: str | None, lsns: dict[int, int] | None
 ) -> Waiting[Part]:
-    """By what right a transaction commits this node's own partitions.
-
-    Raises:
-        NotSupported: 0A000, others are committed as well. DucktailError: as of the commit itself.
-    """
+    """By what right a transaction commits this node's own partitions."""
     group_id, position = home.group.group_id, lsns
     if member is None:
         found = _own_position(home) if position is None else position
@@ -640,19 +616,13 @@ def _commit_as_member(
         shares = _commit_shares(topic, home, claimed.lsns, facts, given=given, member=member)
         yield from run_shares(topic, shares, "committed", committed)
     except BaseException:
-        home.tell(
-            {"do": "committed", "hold": claimed.number, "lsns": {p: claimed.lsns[p] for p in committed}}
-        )
+        home.tell("committed", hold=claimed.number, lsns={p: claimed.lsns[p] for p in committed})
         raise
     yield from home.committed(claimed, claimed.lsns)
 
 
 def _check_own(topic: SharedTopic, partitions: Sequence[int]) -> None:
-    """Refuse a transaction block's commit on other nodes.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Refuse a transaction block's commit on other nodes."""
     topic.refuse_block(by_owner(topic.owners, sorted(partitions)), "commit the offset")
 
 

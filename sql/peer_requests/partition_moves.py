@@ -42,7 +42,7 @@ def wait_for_partitions(session: Context, classified: Classified, node: object) 
     """Wait until they have come, or one try to bring them has failed, or for ARRIVE_S.
 
     Raises:
-        SerializationFailure: 40001, of another node's share: meanwhile there is another placement.
+        SerializationFailure: of another node's share: meanwhile there is another placement.
     """
     streams = missing_partitions(session, classified, node)
     if not streams:

@@ -91,7 +91,7 @@ class Part:
         """Refuse a share of another placement than the one in force here.
 
         Raises:
-            SerializationFailure: 40001.
+            SerializationFailure.
         """
         if self.epoch != epoch:
             stale = "The node that was asked" if self.epoch < epoch else f'Node "{node}"'
@@ -111,7 +111,7 @@ def split(text: str) -> tuple[Part | None, str]:
     """The facts and the statement of a share; no facts where the text is none.
 
     Raises:
-        ProtocolViolation: 08P01, facts that this version does not know.
+        ProtocolViolation: facts that this version does not know.
     """
     found = _PART.match(text)
     if found is None:

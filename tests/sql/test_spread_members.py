@@ -420,11 +420,11 @@ def test_a_commit_stands_whatever_the_home_says_of_it_afterwards(
 ) -> None:
     """Another placement has come into force between the owners' word and the home's."""
 
-    def refused(*_: object) -> dict[str, object]:
+    def refused(*_: object, **__: object) -> dict[str, object]:
         raise SerializationFailure("this node is not the home")
 
     clients["n2"](read(topic, "a"))
-    monkeypatch.setitem(membership._DOING, "committed", refused)
+    monkeypatch.setitem(membership.OPERATIONS, "committed", refused)
     clients["n2"](commit(topic, "a"))
     monkeypatch.undo()
     rows = clients["n1"](f"SHOW OFFSETS ON {topic} CONSUMER GROUP g")
