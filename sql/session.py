@@ -1,14 +1,13 @@
-"""A session: one client's cursors, transaction block, settings and read positions, put together.
+"""A session: one client's cursors, transaction block, settings and read positions.
 
-A statement is parsed (`parse`), perhaps described, and executed (`execute`); both are generators
-that yield what they wait for (engine/waiting.py), so the same session runs under the gateway's event
-loop and under the calling thread of the DB-API. One call at a time (`guard.py`, `calls.py`): a driver
-owns its session. Several statements of one message are an implicit block (`block.py`).
+A statement is parsed (`parse`), perhaps described, and executed (`execute`); both are generators that yield
+their waits (engine/waiting.py), so the same session runs under the gateway's event loop and under the
+calling thread of the DB-API. One call at a time (`guard.py`, `calls.py`): a driver owns its session.
+Several statements of one message are an implicit block (`block.py`).
 
-Where DuckDB gives its database up, a session lets go of its cursors and makes new ones at its next
-statement: an open block has failed then, temporary tables are gone, settings, registered frames,
-prepared statements and read positions stay.
-Source: docs/design/sql.md, "Session".
+If DuckDB invalidates the database, a session discards its cursors and creates new ones at its next
+statement: an open block has failed then, temporary tables are lost; settings, registered frames, prepared
+statements and read positions are kept. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A session's settings: PostgreSQL's that clients send and ask for, our own, and DuckDB's that may be set.
+"""A session's settings: PostgreSQL's that clients use, ducktail's own, and DuckDB's that may be set.
 
-Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether the client
-is told of a change (PostgreSQL's GUC_REPORT). What has no meaning here is accepted only at the
-value that says so: `standard_conforming_strings = off` is refused, not ignored.
-Source: docs/settings.md, "Of a session"; PostgreSQL's "Server Configuration".
+Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether a change is
+reported to the client (PostgreSQL's GUC_REPORT). A setting without a function here accepts only the value
+that describes ducktail's behaviour: `standard_conforming_strings = off` is refused, not ignored. Source:
+docs/settings.md, "Of a session"; PostgreSQL's "Server Configuration".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""WAIT on a topic that other nodes have partitions of: its owners wait, and this node counts what they have.
+"""WAIT on a topic with partitions on other nodes: the owners wait, and this node counts their events.
 
-For one event the first owner that has one is enough. For n of them each owner waits for its part of those
-that are missing: once all are there, one owner at least has its part; then it is counted again.
+For one event the first owner that has one is sufficient. For n events each owner waits for its part of the
+missing ones: once all are there, at least one owner has its part; then the events are counted again.
 
-A member that waits asks its topic's home now and then, by which it is heard from and learns which partitions
+A waiting member asks the topic's home periodically. This is its heartbeat, and it learns which partitions
 it has. Source: docs/sql.md, "WAIT".
 """
 

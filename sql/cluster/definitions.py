@@ -1,17 +1,16 @@
-"""CREATE, ALTER and DROP of topics and of their groups: the same on every node of the cluster.
+"""CREATE, ALTER and DROP of topics and of their groups on every node, and names of streams in a cluster.
 
-First all nodes are asked what they have: one that is away is told before anything is changed. Then the
-topic's home does it, and then all the others at once, each in a transaction of its own. What was done on
-some nodes only stands there, and the error says where: the same statement again does the rest, for it gives
-a node that lacks a definition the one that the others have. Source: docs/design/cluster.md, "Definitions".
+First all nodes are asked for their definitions: an unavailable node is reported before anything changes.
+Then the topic's home executes the statement, and then all the others at once, each in a transaction of its
+own. If some nodes fail, the statement stays executed on the others, and the error names them: repeating it
+completes the rest, because it gives a node that lacks a definition the one that the others have. Source:
+docs/design/cluster.md, "Definitions".
 
-A stream on a table wants a name that no other node has: CREATE STREAM, ALTER STREAM ... RENAME TO.
-
-There is no lock over nodes. Who makes a name says so on its own node (`Membership.making`) before it asks
-the others, and until the name is there: so of two that make one name at the same moment at least one is told
-of the other, and never do both make it. That one of them does, and not none, their order sees to: the node
-of the later name gives up at once, the other waits for that.
-Source: docs/design/cluster.md, "Lists".
+CREATE STREAM and ALTER STREAM ... RENAME TO on a table require a name that no other node has. There is no
+lock over nodes. A node that creates a name records this (`Membership.making`) before it asks the others,
+and until the name exists: of two nodes that create one name at the same moment at least one learns of the
+other, so they never both succeed. The order of the nodes ensures that one of them succeeds: the node with
+the later name gives up at once, the other waits for that. Source: docs/design/cluster.md, "Lists".
 """
 
 from __future__ import annotations

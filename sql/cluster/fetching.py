@@ -1,10 +1,10 @@
-"""Scans of other nodes' streams in a query that runs here: fetched from their owner, and read as a table.
+"""Scans of other nodes' streams in a query that runs on this node: fetched from the owner, read as a table.
 
-What is sent is a query of the one scan, or the row-wise query with a LIMIT in which it stands (`Unit`): so
-the owner's rules are the scan's: its rights, gaps, WAIT, members, parked events. It has the columns that are
-named here, and what WHERE says of partition, LSN and commit time. The rows are all here before the query
-begins; its reads count at the owner once it is known how many of them the client has got.
-Source: docs/design/cluster.md, "Statements that mix".
+The owner receives a query of the one scan, or the row-wise query with a LIMIT that contains it (`Unit`).
+Rights, gaps, WAIT, members and parked events are therefore handled by the owner. The query has the columns
+that the statement names, and the conditions on partition, LSN and commit time. All rows are fetched before
+the query begins; they count as read at the owner once it is known how many the client has received. Source:
+docs/design/cluster.md, "Statements that mix".
 """
 
 from __future__ import annotations

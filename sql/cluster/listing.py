@@ -1,7 +1,7 @@
 """The lists of all nodes (streams, topics, groups), and the warning of LISTEN about other nodes.
 
-A node that is away is told in a WARNING with its name: what it has is not in the answer.
-Source: docs/design/cluster.md, "Lists".
+An unavailable node is named in a WARNING; its objects are not in the answer. Source:
+docs/design/cluster.md, "Lists".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """COPY ... FROM STDIN: rows that a client sends in pieces, written in batches of bounded size.
 
-The whole is one transaction: the open one, or one of its own that ends with the last row. A batch is
-one INSERT, captured where the table has a stream; the writer lock is taken with the first one. What
-is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
+All rows are one transaction: the open one, or one of its own that ends with the last row. A batch is one
+INSERT, captured if the table has a stream; the first one takes the writer lock. An error in a row is
+reported with its line. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations

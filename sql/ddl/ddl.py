@@ -1,8 +1,8 @@
-"""CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
+"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects, with protection of ducktail's.
 
-A captured table changes only in ways that its streams can tell (`engine/table_changes/alter_table.py`), a
-stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it: a
-CREATE STREAM there waits for it. Source: docs/sql.md, "Streams".
+A captured table changes only in ways that its streams can express (`engine/table_changes/alter_table.py`),
+a stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as a write:
+a CREATE STREAM on it waits for the DDL. Source: docs/sql.md, "Streams".
 """
 
 from __future__ import annotations

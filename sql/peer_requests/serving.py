@@ -1,4 +1,4 @@
-"""The owner's end: `FORWARD $1`, the one statement that nodes send each other.
+"""The owner's end of forwarding: `FORWARD $1`, the one statement that nodes send each other.
 
 Its parameter is a request (`peers/requests.py`), its answer frames (`peers/peer_frames.py`), a row each. What
 it runs is judged, run and told as if the session's user had sent it; but the session never asks a further

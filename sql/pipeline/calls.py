@@ -1,8 +1,7 @@
-"""The calls of a session: each alone, cancellable, its errors told as ours.
+"""The calls of a session: each alone, cancellable, with DuckDB's errors translated.
 
-What a call has begun when it fails does not stand: the open result is void, and the block has failed.
-Where DuckDB has given its database up, that is what an error is told to be of.
-Source: docs/design/sql.md, "Session".
+A failing call leaves nothing: the open result is void, and the block has failed. If DuckDB has invalidated
+the database, the error says so. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Long lists among a statement's parameters: given to DuckDB as JSON, and cast to their type in its text.
+"""Long lists among a statement's parameters: passed to DuckDB as JSON, and cast to their type in its text.
 
-DuckDB's client makes a value of each element of a Python list with Python's lock held, twice: 2,500,000
-elements stop all other threads for some two seconds. A text it takes as it is, and what it does with that
-while the statement runs stops nobody; it is faster, too. Source: docs/design/values.md, "Long lists".
+DuckDB's client converts each element of a Python list with Python's lock held, twice: 2,500,000 elements
+stop all other threads for some two seconds. A text is passed without conversion, and DuckDB's work on it
+during the statement blocks no thread; it is also faster. Source: docs/design/values.md, "Long lists".
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""The second step of a statement, after it is parsed: its names in full.
+"""The second step of a statement, after parsing: its names in full.
 
 Each name of a table, view, sequence, type or index in a text is resolved once (`names.py`) and written in
-full, `"catalog"."schema"."name"`, as it is stored. That text is what rights are asked for, what capture
-works on and what DuckDB gets: a temporary object, a common table expression, a search path, a rule of
-letters or another session can make nothing else of it. A name that does not resolve stays as it is, and is
-an error later.
+full, `"catalog"."schema"."name"`, as it is stored. Rights are checked on that text, capture works on it,
+and DuckDB receives it: a temporary object, a common table expression, a search path, a case rule or another
+session cannot change its meaning. A name that does not resolve is left unchanged, and is an error later.
 
-For users who are not superusers every name is written in full. For all others it is the names of what a
-statement writes or defines, where they could mean more than one object: captured and plain tables are told
-apart by them.
-
-Source: docs/design/sql.md, "Names".
+For users who are not superusers every name is written in full. For all others only the names of the targets
+of writes and definitions are, if they could mean more than one object, because they distinguish captured
+from plain tables. Source: docs/design/sql.md, "Names".
 """
 
 from __future__ import annotations

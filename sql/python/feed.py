@@ -1,17 +1,15 @@
-"""A batch of events, as a program that follows a stream gets them.
+"""The source of a follower's events: statements of docs/sql.md in a session of its own.
 
-Where a follower's events come from: statements of docs/sql.md in a session of its own.
+Rights, gaps, waits, cancels, the reopening of an invalidated database, and the rows of `ducktail.sessions`
+are therefore those of any read. A feed reads and waits until there are events; the driver of the generator
+can end the wait.
 
-So rights, gaps, waits, cancels, an open that DuckDB gives up and comes back from, and the lines of
-`ducktail.sessions` are those of any read. A feed is told to read and waits until there is something; who
-drives the generator can end the wait.
+- Without a group (`StreamFeed`) a read continues behind the last one: it may run ahead of the program.
+- With a group (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the
+  group's committed LSNs. It does not run ahead of what has been committed, so that a partition that is
+  handed over continues at its next owner where this one stopped.
 
-- Without a group (`StreamFeed`) a read goes on behind the last one: it may run ahead of the program.
-- With one (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the group's
-  committed LSNs: it is not run ahead of what has been committed, so that a partition which is handed over
-  comes to its next owner from where this one stopped.
-
-A stream is followed by its number: a new name does not matter, and a stream that is dropped is 42704, though
+A stream is followed by its number: a new name does not matter, and a dropped stream is 42704, even if
 another one has its name by now.
 """
 

@@ -1,21 +1,21 @@
-"""One consumer that follows a stream: its buffer, what is done, and what is stored of that.
+"""A consumer that follows a stream: its buffer, its completed work, and the stored part of that.
 
-The rules that it keeps:
+It keeps these rules:
 
-- A batch is done once the program asks for the next one, or says so (`checkpoint(batch)`). Only what is
-  done is ever stored, so that a program which is killed gets the rest again.
-- Before a batch is given that would make more than `checkpoint_every` events given and not stored, what
-  is done is stored. Batches have at most `checkpoint_every` events. So no more than that many come again.
-- A program that waits with something done for `REST_S` has it stored; so has one whose follow ends.
-- What is read and not given yet stays within the bounds of the buffer: the reader waits, and the events stay
-  in the database. One event may go beyond the bound of bytes; of a group that has events set aside, one
-  read, by what its events differ from those before.
-- Whatever ends a follow but `stop` and the program itself is an error, after the events that came before it.
+- A batch is done once the program requests the next one, or says so (`checkpoint(batch)`). Only completed
+  work is ever stored, so that a program that is killed receives the rest again.
+- Completed work is stored before a batch would make more than `checkpoint_every` events delivered and not
+  stored. Batches have at most `checkpoint_every` events, so no more than that many are delivered again.
+- Completed work is also stored when the program has waited for `REST_S`, and when the follow ends.
+- Events that are read and not delivered yet stay within the bounds of the buffer: the reader waits, and the
+  events stay in the database. One event may exceed the bound of bytes; for a group with parked events, one
+  read may.
+- Every end of a follow other than `stop` and the program itself is an error, raised after the events that
+  precede it.
 
-The reader is a thread where the feed may run ahead of what is done; else the program's thread reads.
-Waiting is a wait on a future or on the condition here: nothing is asked again and again.
-
-Who follows what in one open database.
+The reader is a thread if the feed may run ahead of completed work; otherwise the program's thread reads.
+Waiting is a wait on a future or on the condition here, without polling. `Following` registers which
+consumers follow which streams in one open database.
 """
 
 from __future__ import annotations

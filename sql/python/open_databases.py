@@ -1,8 +1,8 @@
 """The databases that this process has open, each shared by its connections.
 
-A process opens a file once: DuckDB cannot share it between two owners. So a second `connect` on a
-path joins what is open, and the last connection to leave stops the servers that were started on
-the database and closes it. At the end of the process what is still open is closed.
+A process opens a file once: DuckDB cannot share it between two owners. A second `connect` on a path
+therefore joins the open database. The last connection to close stops the servers that were started on the
+database and closes it. The end of the process closes all open databases.
 """
 
 from __future__ import annotations

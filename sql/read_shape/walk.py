@@ -1,13 +1,10 @@
-"""From what the walk has found to the shape: edits, the unit, whether ready rows will do.
+"""The walk from a scan up through its query, one select at a time, to the shape.
 
-One select on the way up from a scan: does it keep rows as they are, and what does it cut?
-
-The walk from a scan up through its query, one select at a time, to the shape.
-
-The way begins row-wise: each select adds a level. The first aggregate, join or other order ends
-that (what is below it may become the unit); from there on only the absence of LIMIT and the like
-matters. What makes a read position impossible is noted once; the walk still goes on to the top, as a
-constant false filter there means that nothing is read at all.
+The walk begins row-wise: each select adds a level. The first aggregate, join or other order ends this state
+(the part below may become the unit); from there on only the absence of LIMIT and similar clauses matters.
+An obstacle to a read position is recorded once; the walk still continues to the top, because a constant
+false filter there means that nothing is read at all. At the top the findings become the shape: the edits,
+the unit, and whether ready rows are sufficient.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A session's two cursors on DuckDB, and what is open on the first.
+"""A session's two cursors on DuckDB, and the open result of the first.
 
-One is for the user's statements, the other for binding and looking up, which would fix a transaction's
-snapshot on the first. A DuckDB cursor has one open result: what a statement has not given yet is kept
-in the session's spool before the next one runs. Source: docs/design/sql.md, "Session".
+One is for the user's statements, the other for binding and look-ups, which would fix a transaction's
+snapshot on the first. A DuckDB cursor has one open result: its remaining rows are stored in the session's
+spool before the next statement runs. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The result of a statement: its columns, its rows batch by batch, and its command tag.
 
-A result is fetched by whoever drives the session, a bounded number of rows at a time, so the first
-row is there before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the
-gateway calls it on a worker thread. Fetching past the end gives the result's tag and tells the
-session that the answer is complete (that is when a read position is set).
+The driver of the session fetches a result, a bounded number of rows at a time, so the first row is
+available before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the gateway
+calls it on a worker thread. Fetching past the end returns the result's tag and informs the session that the
+answer is complete, which sets the read position.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Data frames of this process as relations of one session: `register`, `unregister`.
 
-DuckDB reads the object itself while a statement runs, so nothing is copied beforehand and a frame
-larger than memory may be a reader. An object belongs to one session: DuckDB makes it a temporary view
-of that session's cursor, and the session's name lookup is told, so that binding happens there.
+DuckDB reads the object itself while a statement runs, so nothing is copied beforehand and a frame larger
+than memory may be a reader. An object belongs to one session: DuckDB makes it a temporary view of that
+session's cursor, and the session's name lookup is informed, so that binding happens there.
 
-A view made in a transaction goes, and one dropped in it comes back, when the transaction is rolled
-back; what a program has registered must not. So the session puts its views right after a rollback.
-
-Source: docs/clients.md, "Python in process".
+A rollback removes a view that was created in the transaction and restores one that was dropped in it, but
+the frames that a program has registered must not change. The session therefore repairs its views after a
+rollback. Source: docs/clients.md, "Python in process".
 """
 
 from __future__ import annotations

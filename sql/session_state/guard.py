@@ -1,9 +1,9 @@
-"""One call at a time, cancelled, timed, and never beside the watchdog.
+"""The guard of a session: one call at a time, cancellation, timeouts, and exclusion of the watchdog.
 
-A driver owns its session and makes one call after the other. From other threads come a cancel, the
-watchdog that ends an idle session, and the warning that DuckDB has given its database up: the first and
-the last end what runs, a DuckDB call by an interrupt, a wait by a future of the session's own; whoever
-wants the session at rest asks for it `alone`. Source: docs/design/sql.md, "Session".
+A driver owns its session and makes one call after the other. Other threads send a cancel, the watchdog's
+end of an idle session, and the warning that DuckDB has invalidated the database. The first and the last end
+the running call: a DuckDB call by an interrupt, a wait by a future of the session's own. `alone` gives
+exclusive access to a session at rest. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations

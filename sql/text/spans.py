@@ -1,9 +1,9 @@
-"""Places in a statement's text, found by its tokens.
+"""Spans of a statement's text, found by its tokens.
 
-The spans of queries, clauses and expressions that stand in a statement; replacements of such spans, with
-error positions told in the user's own text; and the same text without long lists of literals, which name
-nothing: its tree is then as small as what it names. What is left out becomes spaces, so that every place
-stays where it was.
+They are the spans of queries, clauses and expressions in a statement, and replacements of such spans, with
+error positions converted to the user's own text. Long lists of literals can be removed from a text, because
+they name nothing: its tree is then as small as its names require. Removed characters become spaces, so that
+all positions are preserved.
 """
 
 from __future__ import annotations
