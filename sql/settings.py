@@ -310,7 +310,7 @@ def variable(name: str) -> Variable:
 
 
 class Variables:
-    """The present values of one session's settings, and what a transaction block puts back."""
+    """The present values of one session's settings, and the values that a transaction block restores."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
@@ -340,7 +340,7 @@ class Variables:
             self._changes[VARIABLES[key].name] = value
 
     def check(self, name: str, values: tuple[str, ...] | None) -> None:
-        """Refuse what SET would refuse.
+        """Check a value as SET does.
 
         Raises:
             UndefinedObject. InvalidParameterValue. CantChangeRuntimeParam.
@@ -350,7 +350,7 @@ class Variables:
             found.read(found.name, values)
 
     def started(self) -> None:
-        """The session has begun: what it was begun with are its defaults, and no news."""
+        """Make the values with which the session began its defaults; they are not reported as changes."""
         self._at_start = {
             key
             for key, value in self.values.items()

@@ -74,7 +74,7 @@ def as_json(
 
 
 def _exact(values: list[object]) -> str | None:
-    """The list's type in which all decimals are as they were given; None where there is none.
+    """A list type that represents all decimals exactly; None if there is none.
 
     The parameter's own type has only so many places where it is a numeric without a scale; DuckDB, too,
     takes a list of decimals for the type that its values want.

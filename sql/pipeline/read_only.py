@@ -26,7 +26,7 @@ _SEQUENCE_CALLS = frozenset({"nextval", "setval"})
 
 
 def check(session: Context, statement: ParsedStatement) -> None:
-    """Refuse what writes, in a read-only transaction.
+    """Refuse writes in a read-only transaction.
 
     Raises:
         ReadOnlyTransaction.

@@ -98,7 +98,7 @@ def _may_mean_several(session: Context, classified: Classified) -> bool:
 
 
 class _Naming:
-    """Collects what writes names in full, each place once."""
+    """Collector of the replacements that write names in full, each position once."""
 
     def __init__(self, session: Context, classified: Classified) -> None:
         self._names = session.names
@@ -114,7 +114,7 @@ class _Naming:
         return tuple(self._pieces[start] for start in sorted(self._pieces))
 
     def name(self, kind: str, parts: Name, start: int) -> None:
-        """A name of what is there."""
+        """The replacement for the name of an existing object."""
         found = None
         if fold(parts[0]) != TRUSTED:
             found = self._names.find(kind, parts) if kind == INDEX else self._resolver.find(kind, parts)
@@ -132,7 +132,7 @@ class _Naming:
             self.made(parts, start)
 
     def made(self, parts: Name, start: int) -> None:
-        """A name of what is to be made: without a schema it goes into the first of the search path."""
+        """The replacement for the name of a new object; the default is the first schema of the search path."""
         resolver = self._resolver
         if fold(parts[0]) == TEMPORARY or len(parts) > 2:
             return
@@ -159,7 +159,7 @@ class _Naming:
             self._pieces[token.start] = Replacement(token.start, token.end, full)
 
     def put(self, start: int, parts: Name, full: str) -> None:
-        """Write a name that begins at a place as another text; nothing where it does not stand there."""
+        """Replace a name that begins at a position, if it is there."""
         first = self._at.get(start)
         if first is None:
             return
@@ -202,7 +202,7 @@ def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
 
 
 def _sequences(naming: _Naming) -> None:
-    """Names of sequences in a definition, which stand in strings: DuckDB looks them up at each use.
+    """Names of sequences in a definition, which are strings: DuckDB looks them up at each use.
 
     In a query they stay as they are, as columns are called by them: it is judged by the same rules, and runs
     now.
@@ -236,7 +236,7 @@ def _read(session: Context, naming: _Naming, statement: ParsedStatement) -> None
 
 
 def _placeless(naming: _Naming, named: Named) -> None:
-    """Tables behind words with which the parser does not tell their place."""
+    """Tables behind words for which the parser does not report a position."""
     wanted = {table.path for table in named.tables if table.place is None}
     for index, token in enumerate(naming.tokens):
         words = _PLACELESS.get(token.kind)
@@ -254,7 +254,7 @@ Analyse = Callable[[str], Named]
 
 
 def _texts(session: Context, statement: ParsedStatement) -> Iterator[tuple[str, int, Analyse, int]]:
-    """The texts in a statement that name what they read.
+    """The texts in a statement that name what it reads.
 
     Each with what is to be added to its places, what analyses it, and the first place that is its own.
     """

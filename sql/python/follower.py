@@ -86,7 +86,7 @@ class Bounds:
 
     @property
     def batch_events(self) -> int:
-        """Most events of a batch: one that could not be stored as a whole would come again as one."""
+        """The maximum number of events in a batch, so that a batch can be stored as a whole."""
         return min(self.batch_size, self.checkpoint_every or self.batch_size)
 
 
@@ -152,7 +152,7 @@ class Follower:
             self.end(None)
 
     def _next(self) -> tuple[Event, ...] | None:
-        """The events of the next batch; None where there are to be no more."""
+        """The events of the next batch; None at the end."""
         if self._process != os.getpid():
             raise WrongState("a follow is of the process that began it, and not of one that it has forked")
         while True:
@@ -206,7 +206,7 @@ class Follower:
                 self._done = done
 
     def checkpoint(self, batch: Batch | None) -> None:
-        """Store what is done; with a batch of this follow, that and all before it are.
+        """Store completed work; with a batch of this follow, that batch and all before it count as done.
 
         Raises:
             DucktailError: it cannot be stored.
@@ -220,7 +220,7 @@ class Follower:
             self.store()
 
     def store(self) -> None:
-        """Store what is done, unless it is."""
+        """Store completed work that is not stored yet."""
         with self._storing:
             done = self._done
             if done.number > self._stored.number and not self._freed:
@@ -259,7 +259,7 @@ class Follower:
             _finish(waiting)
 
     def end(self, error: DucktailError | None) -> None:
-        """Stop, store what is done, and free the feed; a second time does nothing.
+        """Stop, store completed work, and free the feed; a second call does nothing.
 
         Neither does it in a process that was forked off: the database is not its own.
         """
@@ -302,7 +302,7 @@ class Follower:
             self._put(found)
 
     def _read_here(self) -> None:
-        """Read on the program's own thread: what was given is done, as far as it is to be."""
+        """Read on the program's own thread, once delivered events are done."""
         found = self._driven(self._feed.read(*self._room()))
         if found is not None:
             self._put(found)
@@ -380,7 +380,7 @@ def end_all(followers: Iterable[Follower], error: DucktailError | None) -> None:
 
 
 def bytes_of(event: Event) -> int:
-    """About what an event takes, bytes."""
+    """The approximate size of an event in bytes."""
     texts = (event.key, event.before, event.after, event.headers)
     return EVENT_BYTES + sum(len(text) for text in texts if text is not None)
 
@@ -403,7 +403,7 @@ class Following:
         self._closed = False
 
     def enter(self, key: Key, stream: str) -> None:
-        """A consumer begins to follow, or somebody changes its checkpoint.
+        """Begin a consumer's follow, or a change of its checkpoint.
 
         Raises:
             ObjectInUse: it follows already. AdminShutdown: the database is being closed.
@@ -438,7 +438,7 @@ class Following:
             self.leave(key)
 
     def close(self) -> None:
-        """The database is being closed: each follow ends with an error, and what is done is stored."""
+        """End each follow with an error because the database is being closed; completed work is stored."""
         with self._mutex:
             self._closed = True
             followers = [follower for follower in self._followers.values() if follower is not None]

@@ -31,7 +31,7 @@ TOO_MUCH = "Arrow Appender: The maximum total string size"
 
 
 def in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of which none is too large to be encoded at once, unless it is one row."""
+    """Divide batches so that none is too large to be encoded at once, unless it is one row."""
     for batch in batches:
         yield from _parts(batch)
 
@@ -115,7 +115,7 @@ class PlainBatch:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows as Arrow, as which they come back."""
+        """The rows as Arrow, in which form they are read back."""
         return self.record_batch(), ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:

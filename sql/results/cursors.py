@@ -20,7 +20,7 @@ from .spool import KeptSource, Spool
 
 
 class Cursors:
-    """See the head of the file. They are there once `renew` has been called.
+    """See the head of the file. The cursors exist once `renew` has been called.
 
     Attributes:
         main, meta: for the user's statements; for binding and looking up.
@@ -97,7 +97,7 @@ class Cursors:
                 self.keep_rest(result)
 
     def keep_rest(self, result: Result) -> None:
-        """Take what is left of a result from DuckDB's cursor.
+        """Take the rest of a result from DuckDB's cursor.
 
         Raises:
             OutOfMemory: as above. IoError: as above.
@@ -113,7 +113,7 @@ class Cursors:
                 result.close()
 
     def fail_result(self, error: DucktailError | None = None) -> None:
-        """The open result is void: an error has come."""
+        """Void the open result after an error."""
         for result in self._taken():
             result.fail(error)
 

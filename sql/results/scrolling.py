@@ -16,7 +16,7 @@ from .spool import Kept, Spool
 
 
 class ScrollSource:
-    """The rows of a query, kept as they come.
+    """The rows of a query, stored as they are computed.
 
     Attributes:
         given: rows that have been given at least once; the next new one is behind them.
@@ -65,7 +65,7 @@ class ScrollSource:
             pass
 
     def close(self) -> None:
-        """The query gives no more; what is kept stays."""
+        """Close the query; stored rows are kept."""
         self._ran_out = True
         self._inner.close()
 

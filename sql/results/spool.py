@@ -137,7 +137,7 @@ class KeptSource:
         source.close()
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next rows, at most `limit`: what is left of a batch stays where it is."""
+        """The next rows, at most `limit`: the rest of a batch stays where it is."""
         if not self._kept:
             return None
         first, start = self._kept[0], self._taken
@@ -151,6 +151,6 @@ class KeptSource:
         return batch.cut(start, None) if start else batch
 
     def close(self) -> None:
-        """Free what is left."""
+        """Free the rest."""
         while self._kept:
             self._spool.free(self._kept.popleft())

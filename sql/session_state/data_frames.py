@@ -115,7 +115,7 @@ class Frames:
         self.put(name, frame)
 
     def put(self, name: str, frame: object) -> None:
-        """Register without a look at who has the name: our own do not clash.
+        """Register without checking whether the name is taken: internal names do not clash.
 
         Raises:
             SyntaxError_: an empty name. DatatypeMismatch.
@@ -180,7 +180,7 @@ class Frames:
         self._forget_plans()
 
     def _drop(self, name: str) -> None:
-        """Drop a view that may be gone: a user can DROP VIEW it."""
+        """Drop a view that may be missing: a user can DROP VIEW it."""
         self._cursor.unregister(name)
         with suppress(duckdb.CatalogException):
             self._cursor.execute(f"DROP VIEW IF EXISTS temp.{ident(name)}")

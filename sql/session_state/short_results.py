@@ -106,7 +106,7 @@ class FewRows:
         return Result(self._columns, ReadySource([batch]), select_tag)
 
     def _taken(self, cursor: duckdb.DuckDBPyConnection) -> list[Row] | None:
-        """All rows, raw; None where there are many, or they are others than before."""
+        """All rows, raw; None if there are many, or their columns have changed."""
         if self._description != cursor.description:
             # Of another table by the same name, or the first time.
             told = cursor.description or []

@@ -61,7 +61,7 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The identifier that it stands for, unquoted; case is kept."""
+        """The identifier of the token, unquoted; case is preserved."""
         if self.kind == QUOTED:
             quote = self.text[0]
             return self.text[1:-1].replace(quote * 2, quote)
@@ -275,7 +275,7 @@ class StatementPiece(NamedTuple):
 
 
 def split_pieces(text: str) -> list[StatementPiece]:
-    """Split a text at its semicolons; what has no token (spaces, comments) is left out.
+    """Split a text at its semicolons; parts without a token (spaces, comments) are omitted.
 
     A semicolon in brackets ends the statement too, as DuckDB's parser would fail there: so no
     piece ever holds two statements.
