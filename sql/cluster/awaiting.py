@@ -94,7 +94,7 @@ class OwnersWait:
     here: Callable[[st.Scan, int, int], Waiting[int]]
 
     def wait(self, partitions: Sequence[int], ends_s: float) -> Waiting[bool]:
-        """Wait until enough events are there, or the time is up; whether they are.
+        """Wait until enough events exist, or the time is up; True if they do.
 
         Raises:
             CannotConnect, ConnectionLost: an owner is away. DucktailError: an owner's own.
@@ -158,7 +158,7 @@ class OwnersWait:
                 return
 
     def _has(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[bool]:
-        """Wait at an owner for so many events; whether they have come."""
+        """Wait at an owner for a number of events; True if they exist."""
         return (yield from self._count(node, partitions, ms, events)) >= events
 
     def _count(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[int]:

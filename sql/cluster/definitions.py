@@ -149,7 +149,7 @@ def _look(
 
 
 def facts_of(described: Answer) -> Facts:
-    """The properties that a DESCRIBE tells."""
+    """The properties in a DESCRIBE."""
     return {str(name): None if v is None else str(v) for name, v in described.rows}
 
 
@@ -194,7 +194,7 @@ def _change(session: Context, thing: Definition, statement: st.Statement) -> Wai
 
 
 def _check_everywhere(thing: Definition, found: Mapping[str, Facts | None]) -> None:
-    """Refuse to change what some nodes have not, or have another one of."""
+    """Refuse to change a definition that some nodes lack, or have with another identity."""
     identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
     if len(set(identities.values())) > 1:
         _agreed(thing, found)
@@ -356,7 +356,7 @@ def drop_topic(
 
 
 def _check_all_read(session: Context, thing: Definition, nodes: Sequence[str]) -> Waiting[None]:
-    """Refuse to drop a topic of which a group has unread events on some node."""
+    """Refuse to drop a topic with events that a group has not read on some node."""
     share = Share(st.ShowGroups(thing.topic), Part(epoch(session)))
     for node, answer in (yield from ask_nodes(session, dict.fromkeys(nodes, share))).items():
         if isinstance(answer, Exception):
@@ -480,7 +480,7 @@ def rename_stream(
 def named_anew(
     session: Context, schema: str, name: str, work: Callable[[], Waiting[Result]]
 ) -> Waiting[Result]:
-    """Do what gives a stream this name, if no other node has it.
+    """Execute a statement that gives a stream this name, if no other node has it.
 
     Raises:
         DuplicateObject: one has it, or makes it. LockNotAvailable: one makes it for longer than

@@ -175,7 +175,7 @@ class FetchedTracker:
         self._tell()
 
     def stopped(self) -> None:
-        """An answer is complete before the scan's end: what was handed out up to here counts."""
+        """Count the rows up to here, because an answer is complete before the scan's end."""
         self._tell(through=None if self._whole else self._through)
 
     def void(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class FetchedTracker:
         self._tell(reason=reason)
 
     def untold(self) -> None:
-        """The read of a query that sets no position is over: that was told when it began."""
+        """End the read of a query that sets no position, which was reported at its beginning."""
 
     def failed(self) -> None:
         """The statement has failed or was cancelled."""
@@ -199,7 +199,7 @@ class FetchedTracker:
 
 
 def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[object]) -> Waiting[Fetched]:
-    """Fetch what a scan of another node's gives.
+    """Fetch the rows of a scan of another node's stream.
 
     Raises:
         OutOfMemory: it is more than a statement may gather.

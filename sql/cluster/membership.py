@@ -47,7 +47,7 @@ Lsns = Mapping[int, int]
 
 
 def answer(session: Context, stream: Stream, group: Group) -> Result:
-    """Answer what another node asks of the home."""
+    """Answer another node's request to the home."""
     assert session.part is not None and session.part.asked is not None
     found = json.dumps(member_request(session, stream, group, session.part.asked))
     table = pa.table({"answer": [found]})
@@ -281,7 +281,7 @@ class Home:
         return bool((yield from self._ask({"do": "leave", "member": member}))["there"])
 
     def everybody(self) -> Waiting[tuple[list[Shown], list[str | None]]]:
-        """The members, and who has each partition."""
+        """The members, and the member of each partition."""
         found = yield from self._ask({"do": "everybody"})
         members = [Shown(**{**one, "partitions": tuple(one["partitions"])}) for one in found["members"]]
         return members, found["owners"]
@@ -295,7 +295,7 @@ class Home:
         return _numbered((yield from self._ask({"do": "position", "member": member}))["lsns"])
 
     def tell(self, facts: dict[str, Any]) -> None:
-        """Tell it something, without waiting for its answer; what is asked afterwards comes after it."""
+        """Send it a report without waiting for the answer; later requests follow it."""
         # A home that is none any more, or cannot be told, knows nothing of it: its members' time ends there.
         with suppress(DucktailError):
             if self.here:
@@ -378,7 +378,7 @@ class MemberRead:
 
 
 def settled(session: Context) -> Waiting[None]:
-    """Wait until homes know what they were told: so that another connection may go on from there.
+    """Wait until homes have their reports, so that another connection may continue from there.
 
     Raises:
         ConnectionLost: one was lost on the way.
@@ -401,7 +401,7 @@ PAUSE_S = 0.002
 
 
 def take_over(session: Context, part: Part, stream: Stream, group: Group, member: str) -> Waiting[None]:
-    """A member comes with partitions that are assigned to it: later epochs are made to stay.
+    """Admit a member to its assigned partitions: later epochs are made durable.
 
     Raises:
         SerializationFailure: one of its epochs is not the latest; or a partition is not here any more.
@@ -436,7 +436,7 @@ def begin_read(
 def begin_unassigned(
     session: Context, part: Part, stream: Stream, group: Group, partitions: Iterable[int]
 ) -> None:
-    """Somebody who is no member commits.
+    """Begin a commit without MEMBER.
 
     Raises:
         SerializationFailure: there have been members since the home was asked.

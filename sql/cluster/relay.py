@@ -185,7 +185,7 @@ def _executed(
 def read_pending(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[RowSource]:
-    """Run a query where its streams are, for a statement of this node's own; its rows come as Arrow.
+    """Run a query at the owner of its streams, for a statement of this node; its rows come as Arrow.
 
     What it reads becomes a read position when `RowSource.counts` says so.
 
@@ -463,7 +463,7 @@ class RowSource:
                 self._session.told.append(future)
 
     def failed(self) -> None:
-        """The client gets no more of it: what its owner has given does not count."""
+        """Void the rows at the owner, because the client receives no more of them."""
         if self._session.links is not None:
             self._session.links.later(self._node, Request(FAILED, portal=self._portal))
             self._session.links.ended(self._node, self._portal)

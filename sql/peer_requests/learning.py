@@ -33,7 +33,7 @@ BEGINNING = "1970-01-01 00:00:00+00"
 
 
 def learn(session: Context) -> Waiting[Learned]:
-    """Make here what other nodes have; in a session of a superuser, outside of a transaction."""
+    """Create the definitions of other nodes here; in a session of a superuser, outside of a transaction."""
     cluster = session.database.cluster
     placement = cluster.placement
     learned = Learned()
@@ -129,7 +129,7 @@ def look_again(
     *,
     makes: bool = False,
 ) -> Waiting[T]:
-    """Do once more what did not find a name here: with the definitions that the other nodes have by now.
+    """Repeat an operation that did not find a name, with the definitions that other nodes have by now.
 
     Args:
         missing: why it was not done; nothing was, where a name was not found.

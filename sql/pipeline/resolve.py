@@ -132,7 +132,7 @@ class _Naming:
             self.made(parts, start)
 
     def made(self, parts: Name, start: int) -> None:
-        """The replacement for the name of a new object; the default is the first schema of the search path."""
+        """The replacement for a new object's name; the default is the first schema of the search path."""
         resolver = self._resolver
         if fold(parts[0]) == TEMPORARY or len(parts) > 2:
             return

@@ -125,7 +125,7 @@ def _order_edits(query: Query, way: WalkState) -> tuple[Edit, ...]:
 
 
 def _unit(query: Query, way: WalkState, levels: list[Level]) -> Unit | None:
-    """The unit, if it stands by itself and its rows can be followed."""
+    """The unit, if it is self-contained and its rows can be followed."""
     top = levels[-1]
     if not _can_be_edited(query, way, levels) or not _is_self_contained(top.select):
         return None
@@ -264,7 +264,7 @@ _ODD_JOINS = frozenset({"ASOF", "POSITIONAL"})
 def take_select(
     select: exp.Select, source: ColumnSource, inside: exp.Expr, point: int, alone: bool, way: WalkState
 ) -> ColumnSource:
-    """Take one select into the way; gives what it makes of its source."""
+    """Add one select to the walk, and return its transformation of the source."""
     where = select.args.get("where")
     if where is not None and is_constant_false(where):
         way.unchanged = True
@@ -321,7 +321,7 @@ def _has_twins(outputs: tuple[Output, ...] | None) -> bool:
 
 
 def add_modifiers(node: exp.Expr, way: WalkState) -> None:
-    """The LIMIT and the like that stand behind a bracketed query or a set operation."""
+    """Add the LIMIT and similar clauses behind a parenthesized query or a set operation."""
     if has_offset(node):
         way.none("OFFSET stands over the scan")
     limit = limit_of(node, way)
@@ -397,7 +397,7 @@ def _climb(query: Query, node: exp.Expr, source: ColumnSource, point: int, way: 
 
 
 def _place_of(node: exp.Expr, way: WalkState) -> tuple[exp.Expr, bool, exp.Expr | None] | None:
-    """The select that a relation stands in, whether it stands alone there, and an alias in between."""
+    """The select that contains a relation, whether the relation is alone in it, and an alias in between."""
     alone = not node.args.get("joins")
     alias: exp.Expr | None = None
     while True:
