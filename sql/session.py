@@ -1,14 +1,13 @@
-"""A session: one client's cursors, transaction block, settings and read positions, put together.
+"""A session: one client's cursors, transaction block, settings and read positions.
 
-A statement is parsed (`parse`), perhaps described, and executed (`execute`); both are generators
-that yield what they wait for (engine/waiting.py), so the same session runs under the gateway's event
-loop and under the calling thread of the DB-API. One call at a time (`guard.py`, `calls.py`): a driver
-owns its session. Several statements of one message are an implicit block (`block.py`).
+A statement is parsed (`parse`), perhaps described, and executed (`execute`); both are generators that yield
+their waits (engine/waiting.py), so the same session runs under the gateway's event loop and under the
+calling thread of the DB-API. One call at a time (`guard.py`, `calls.py`): a driver owns its session.
+Several statements of one message are an implicit block (`block.py`).
 
-Where DuckDB gives its database up, a session lets go of its cursors and makes new ones at its next
-statement: an open block has failed then, temporary tables are gone, settings, registered frames,
-prepared statements and read positions stay.
-Source: docs/design/sql.md, "Session".
+If DuckDB invalidates the database, a session discards its cursors and creates new ones at its next
+statement: an open block has failed then, temporary tables are lost; settings, registered frames, prepared
+statements and read positions are kept. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -230,11 +229,11 @@ class Session(Context):
         return (yield from self.calls.run(lambda: self._execute(statement, parameters), text=statement.text))
 
     def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
-        """Run a statement of ours within the one that is under way, with the same rights."""
+        """Run one of ducktail's statements within the running one, with the same rights."""
         return dispatch.handle(self, node, parameters)
 
     def cycle_ended(self) -> None:
-        """A Sync of the wire: the time of what was prepared before is nobody's any more."""
+        """Handle a Sync of the wire: preparation time before it counts for no later statement."""
         self.calls.forget_prepared()
 
     def is_stale(self, statement: ParsedStatement) -> bool:
@@ -353,7 +352,7 @@ class Session(Context):
         yield from self.calls.run(changed)
 
     def copy_data(self, copy: CopyIn, data: bytes) -> Waiting[None]:
-        """Give a COPY FROM STDIN a piece of what its client sends.
+        """Pass a piece of the client's data to a COPY FROM STDIN.
 
         Raises:
             DucktailError: a row that is wrong, with its line; nothing of the COPY is kept.
@@ -361,11 +360,11 @@ class Session(Context):
         yield from self.calls.run(lambda: self._in_whole_block(lambda: copy.write(data)))
 
     def copy_done(self, copy: CopyIn) -> Waiting[Result]:
-        """End a COPY FROM STDIN: all its rows are there."""
+        """End a COPY FROM STDIN after its last row."""
         return (yield from self.calls.run(lambda: self._in_whole_block(copy.finish)))
 
     def _in_whole_block(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """Go on with what was begun in the open block, unless the block failed meanwhile."""
+        """Check that the block in which an operation began has not failed meanwhile."""
         self.block.check_whole()
         return (yield from work())
 
@@ -401,15 +400,15 @@ class Session(Context):
         self.block.failed()
 
     def as_told(self, error: Exception) -> DucktailError:
-        """An error as the session's client is told of it; whatever it is, it has a class."""
+        """Convert any exception to the error that the session's client receives."""
         return self.calls.told(translated(error))
 
     def cancel(self) -> None:
-        """End what the session is doing now with 57014; from any thread, at any time."""
+        """End the session's current operation with 57014; from any thread, at any time."""
         self.guard.cancel()
 
     def close(self) -> Waiting[None]:
-        """Roll back what is open and free everything; may be called twice."""
+        """Roll back open work and free everything; may be called twice."""
         if not self._freed:
             self._freed = True
             self.guard.close(AdminShutdown("the session is closed"))
@@ -448,7 +447,7 @@ class Session(Context):
         return self.variables.take_changes()
 
     def parameter_status(self) -> dict[str, str]:
-        """Reported settings as they are; a node is told what node it has reached as well."""
+        """The reported settings; for another node also the identity of this node."""
         reported = self.variables.reported()
         if self.peer is not None:
             ours = self.database.placement
@@ -458,7 +457,7 @@ class Session(Context):
         return reported
 
     def trace(self) -> str:
-        """The id by which what it does is followed through several nodes' logs; "" is none."""
+        """The id that identifies the session's work in the logs of several nodes; "" for none."""
         return self.variables[TRACE]
 
     def dress(self, work: Callable[[Session], None]) -> None:
@@ -507,7 +506,7 @@ class Session(Context):
                 raise
 
     def _catch_up(self) -> None:
-        """Run the settings that a failed transaction did not take, and mend what its rollback undid."""
+        """Run the settings that a failed transaction did not take, and repair the effects of its rollback."""
         if self.block.transaction is None:
             self.cursors.catch_up()
             if self.frames.stale:

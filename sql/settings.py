@@ -1,9 +1,9 @@
-"""A session's settings: PostgreSQL's that clients send and ask for, our own, and DuckDB's that may be set.
+"""A session's settings: PostgreSQL's that clients use, ducktail's own, and DuckDB's that may be set.
 
-Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether the client
-is told of a change (PostgreSQL's GUC_REPORT). What has no meaning here is accepted only at the
-value that says so: `standard_conforming_strings = off` is refused, not ignored.
-Source: docs/settings.md, "Of a session"; PostgreSQL's "Server Configuration".
+Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether a change is
+reported to the client (PostgreSQL's GUC_REPORT). A setting without a function here accepts only the value
+that describes ducktail's behaviour: `standard_conforming_strings = off` is refused, not ignored. Source:
+docs/settings.md, "Of a session"; PostgreSQL's "Server Configuration".
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def variable(name: str) -> Variable:
 
 
 class Variables:
-    """The present values of one session's settings, and what a transaction block puts back."""
+    """The present values of one session's settings, and the values that a transaction block restores."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
@@ -340,7 +340,7 @@ class Variables:
             self._changes[VARIABLES[key].name] = value
 
     def check(self, name: str, values: tuple[str, ...] | None) -> None:
-        """Refuse what SET would refuse.
+        """Check a value as SET does.
 
         Raises:
             UndefinedObject. InvalidParameterValue. CantChangeRuntimeParam.
@@ -350,7 +350,7 @@ class Variables:
             found.read(found.name, values)
 
     def started(self) -> None:
-        """The session has begun: what it was begun with are its defaults, and no news."""
+        """Make the values with which the session began its defaults; they are not reported as changes."""
         self._at_start = {
             key
             for key, value in self.values.items()

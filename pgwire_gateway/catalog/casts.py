@@ -87,7 +87,7 @@ def pg_type_name(to: exp.Expr) -> str | None:
 
 
 def parameter_oid(to: exp.Expr) -> int:
-    """The type to tell for a parameter that is cast to this one; what reads names takes a text."""
+    """The reported type of a parameter that is cast to this one; a type that reads names takes a text."""
     name = pg_type_name(to)
     oid = TYPES_BY_NAME[name].oid if name in TYPES_BY_NAME else value_types.TEXT
     return oid if oid == value_types.NUMERIC or value_types.duckdb_type(oid) else value_types.TEXT

@@ -199,7 +199,7 @@ def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
 # DuckDB's functions have some hundred types, each of them in many signatures.
 @cache
 def _type_oid(text: str) -> int:
-    """The oid of a DuckDB type in a function's signature, where ANY, T and LIST stand for many."""
+    """The oid of a DuckDB type in a function's signature; ANY, T and LIST stand for several types."""
     head = text.partition("(")[0].rstrip("[]0123456789")
     return value_types.pg_type(text).oid if head in value_types.OIDS else ANY_OID
 

@@ -114,7 +114,7 @@ def attach(session: Session) -> None:
 
 
 def register(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions that ask sessions, and tell them."""
+    """Create the functions that query sessions, and register them."""
     cursor.create_function(
         SIGNAL_FUNCTION, _signal, ["INTEGER", "INTEGER", "VARCHAR"], "BOOLEAN",
         null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
@@ -171,7 +171,7 @@ _NUMBERS = frozenset(item.name for item in numbers())
 def _may(
     pid: int | None, user: str | None, kind: str | None, place: str | None, asked: str | None
 ) -> str | None:
-    """The answer of a session's rights; None where there is no object to ask about."""
+    """The answer from a session's rights; None if the object does not exist."""
     session = _sessions.get(pid or 0)
     if session is None or kind is None or place is None or asked is None:
         return None
@@ -191,7 +191,7 @@ def _setting(pid: int | None, name: str | None) -> str | None:
 
 
 def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None:
-    """Cancel what another session does, or end it: a user's own, or anybody's for a superuser."""
+    """Cancel another session's statement, or end that session: a user's own, or any for a superuser."""
     if other is None:
         return None
     asking, told = _sessions.get(pid or 0), _sessions.get(other)
@@ -241,7 +241,7 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Database) -> None:
 
 
 def _macro_statements(macros: dict[str, str]) -> Iterator[str]:
-    """One CREATE MACRO a name, with all its forms, in the order in which the names come first."""
+    """One CREATE MACRO for each name, with all its forms, in the order of first occurrence."""
     forms: dict[str, list[str]] = {}
     for head, body in macros.items():
         name, _, parameters = head.partition("(")

@@ -54,7 +54,7 @@ def path_sql(*parts: str) -> str:
 
 
 def kind_of(oid: str) -> int:
-    """The kind that an oid tells of the object that has it.
+    """The kind of the object with an oid.
 
     >>> kind_of("1259") == FIXED, kind_of("16385") == INDEX
     (True, True)

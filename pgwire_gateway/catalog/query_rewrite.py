@@ -329,7 +329,7 @@ def _function(node: exp.Anonymous) -> exp.Expr:
 
 
 def _privilege(node: exp.Anonymous, name: str) -> exp.Expr:
-    """A question about a thing whose oid stands in a column: it is looked up by that alone."""
+    """A question about an object whose oid is in a column: the object is looked up by it."""
     at = len(node.expressions) - PRIVILEGE_FUNCTIONS[name]
     column = column_of(node.expressions[at]) if 0 <= at <= 1 else None
     if column is not None and column.pg_type == "oid":
@@ -452,7 +452,7 @@ _LOOKUPS = frozenset(head.partition("(")[0] for head in functions.lookups()) | f
 
 
 class Piece(NamedTuple):
-    """A token of the new text: what it says, and where it stood (start == end: nowhere)."""
+    """A token of the new text, with its position in the old one (start == end: none)."""
 
     text: str
     token: Token
@@ -558,14 +558,14 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
 
 
 def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
-    """True if it has no FROM and calls a function of ours: its types are then PostgreSQL's."""
+    """True if it has no FROM and calls one of ducktail's functions: its types are then PostgreSQL's."""
     if any(token.kind == "FROM" for token in tokens):
         return False
     return any(piece.text.startswith(MARK) or piece.token.kind == "CURRENT_SCHEMA" for piece in pieces)
 
 
 def _plain(tokens: Sequence[Token]) -> list[Piece]:
-    """The tokens without what only says that PostgreSQL's own is meant.
+    """The tokens without those that only qualify PostgreSQL's own objects.
 
     `pg_catalog.f(...)`, `OPERATOR(pg_catalog.~)`, `COLLATE pg_catalog.default`; and calls of functions
     that are ours with their marked names.
@@ -605,7 +605,7 @@ def _joined_tokens(first: Token, last: Token) -> Token:
 
 
 def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
-    """The token at `at` as it stays, or marked where it calls a function of ours."""
+    """The token at `at` unchanged, or marked if it calls one of ducktail's functions."""
     if at >= len(tokens):
         return []
     token = tokens[at]
@@ -646,7 +646,7 @@ def _spliced(text: str, pieces: Sequence[Piece]) -> str:
 
 
 def _names(pieces: Sequence[Piece]) -> list[str]:
-    """For each piece that ends a column which is nothing but a call of ours, PostgreSQL's name of it."""
+    """PostgreSQL's name for each piece that ends a column consisting of a call of ducktail's functions."""
     names = [""] * len(pieces)
     clause = ""
     for at, piece in enumerate(pieces):

@@ -193,7 +193,7 @@ _kept_given = lru_cache(TEXTS_KEPT)(_given)
 
 
 def _select_list(text: str, tokens: Sequence[Token]) -> str:
-    """The text between the first SELECT that is the query's own and what follows its list."""
+    """The text of the query's own select list, after its first SELECT."""
     if not tokens or tokens[0].kind not in _OPENINGS:
         return ""
     first = next((at for at, token in enumerate(tokens) if token.kind == "SELECT" and not token.depth), None)
@@ -409,7 +409,7 @@ def _list(reading: _Reading, node: exp.Expr) -> Type:
 
 
 def _of_argument(reading: _Reading, node: exp.Expr) -> Type:
-    """A function whose result is what it is asked of: max, nullif, a window, a filter."""
+    """A function whose result has the type of its argument: max, nullif, a window, a filter."""
     found = reading.type_of(node.this)
     # PostgreSQL has max(text) only.
     return "text" if isinstance(node, (exp.Max, exp.Min)) and found in _TEXTS else found
@@ -512,7 +512,7 @@ def spread_stars(tree: exp.Expr) -> None:
 
 
 def _spread(select: exp.Select, star: exp.Expr) -> list[exp.Expr] | None:
-    """The columns that a star stands for; None where they are not those of catalog tables alone."""
+    """The columns of a star; None if they are not those of catalog tables alone."""
     alias = fold(star.table) if isinstance(star, exp.Column) else ""
     joins = select.args.get("joins") or []
     tables = list(tables_of(select))

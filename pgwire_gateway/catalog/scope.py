@@ -27,12 +27,12 @@ WANTED = "ducktail_wanted"
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """A call of one of our functions."""
+    """A call of one of ducktail's functions."""
     return exp.Anonymous(this=MARK + name, expressions=list(arguments))
 
 
 def called(node: exp.Expr) -> str:
-    """The name of our function that a node calls, or ""."""
+    """The name of ducktail's function that a node calls, or ""."""
     name = str(node.this) if isinstance(node, exp.Anonymous) else ""
     return name.removeprefix(MARK) if name.startswith(MARK) else ""
 
@@ -167,7 +167,7 @@ def use_of(table: exp.Expr) -> Use | None:
 
 
 def mark_wanted(tree: exp.Expr) -> None:
-    """Note with each table what the query's conditions say of its columns: `relkind IN ('r', 'v')`."""
+    """Note with each table the query's conditions on its columns: `relkind IN ('r', 'v')`."""
     for select in tree.find_all(exp.Select):
         tables = [table for table in tables_of(select) if shape_of(table)]
         where = select.args.get("where")

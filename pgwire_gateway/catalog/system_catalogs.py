@@ -162,7 +162,7 @@ class SystemColumn:
 
     @property
     def empty(self) -> str:
-        """SQL of the value that stands for "nothing of that kind here"."""
+        """SQL of the value for "no such objects"."""
         if not self.not_null:
             return "NULL"
         if self.duckdb_type.endswith("[]"):

@@ -201,7 +201,7 @@ def _macros() -> str:
 
 
 def _head(text: str) -> str:
-    """SQL of what decides a DuckDB type's PostgreSQL type: one of `type_heads`.
+    """SQL of the part that determines a DuckDB type's PostgreSQL type: one of `type_heads`.
 
     That is the name before any arguments, with `[]` for a list or array; what is not known is text,
     and a list of lists or of structs is json, as engine/values/value_types.py has it.

@@ -28,7 +28,7 @@ class AuthenticationOk:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSasl:
-    """The client must prove who it is, by one of these mechanisms."""
+    """The client must authenticate, by one of these mechanisms."""
 
     mechanisms: tuple[str, ...]
 
@@ -126,7 +126,7 @@ class BindComplete:
 
 @dataclass(frozen=True, slots=True)
 class CloseComplete:
-    """The statement or portal is gone."""
+    """The statement or portal is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class EmptyQueryResponse:
 
 @dataclass(frozen=True, slots=True)
 class CopyInResponse:
-    """The server waits for the rows of a COPY, of so many columns."""
+    """The server waits for the rows of a COPY, with a number of columns."""
 
     columns: int
     binary: bool = False
@@ -149,7 +149,7 @@ class CopyInResponse:
 
 @dataclass(frozen=True, slots=True)
 class CopyOutResponse:
-    """The rows of a COPY follow, of so many columns."""
+    """The rows of a COPY follow, with a number of columns."""
 
     columns: int
     binary: bool = False

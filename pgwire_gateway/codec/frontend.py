@@ -151,7 +151,7 @@ class GssEncRequest:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Stop what the session `pid` is doing, if `secret` is its own."""
+    """Cancel the statement of session `pid`, if `secret` is its own."""
 
     pid: int
     secret: bytes
@@ -230,7 +230,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Send what has been answered so far."""
+    """Send the collected answers."""
 
 
 @dataclass(frozen=True, slots=True)

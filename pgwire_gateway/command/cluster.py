@@ -280,7 +280,7 @@ def _install_all(
 
 
 def _have_come(nodes: Mapping[str, Node]) -> bool:
-    """Wait until every node has what is its; say which partitions are still where, after ARRIVE_S."""
+    """Wait until every node has its partitions; report those that are missing after ARRIVE_S."""
     ends_s = time.monotonic() + ARRIVE_S
     while left := [line for name, node in sorted(nodes.items()) for line in _on_its_way(name, node)]:
         if time.monotonic() > ends_s:
@@ -316,7 +316,7 @@ def _placed(file: ClusterFile, nodes: Sequence[Node], folder: Path) -> dict[str,
 
 
 def _ask(nodes: Mapping[str, Node], present: dict[str, Present]) -> dict[str, str]:
-    """Learn what each of these nodes has in force; why those that do not say so do not."""
+    """The placement in force on each of these nodes, or the reason why it is unknown."""
     away = {}
     for name, node in nodes.items():
         try:

@@ -193,7 +193,7 @@ class Configuration:
         return None if cluster is None else ClusterSource(Path(cluster), node)
 
     def as_node(self, source: ClusterSource) -> Configuration:
-        """The same with the host and port that the cluster's file says, where nobody says others.
+        """The configuration with the host and port of the cluster's file, if no others are given.
 
         Raises:
             InvalidParameterValue: the file is wrong. IoError: it cannot be read.
@@ -307,7 +307,7 @@ def _unknown(place: str, name: str, value: object) -> DucktailError:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of `ducktail serve`; what is not given is None."""
+    """The flags of `ducktail serve`; a flag that is not given is None."""
     parser.add_argument(
         "--config", metavar="FILE", help="a configuration file, TOML; flags and environment override it"
     )

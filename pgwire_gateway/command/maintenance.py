@@ -28,7 +28,7 @@ NEVER_MS = 3_600_000
 
 
 def check(path: Path) -> int:
-    """Print what a closed database file is and what is wrong with it; 1 if anything is.
+    """Print the state of a closed database file and its damage; 1 if there is any.
 
     Raises:
         UndefinedObject: no such file. ObjectInUse: it is open.
@@ -80,7 +80,7 @@ def restore(source: Path, target: Path) -> int:
 
 
 def reset_commit_times(path: Path) -> int:
-    """Set the commit times of a closed database that are later than the machine's clock to what it says.
+    """Set the commit times of a closed database that are later than the machine's clock to the clock's time.
 
     Raises:
         UndefinedObject: no such file. ObjectInUse: it is open. DataCorrupted.

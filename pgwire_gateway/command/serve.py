@@ -115,7 +115,7 @@ async def _serve(server: Server, path: str) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Keep some freed memory for what comes next, where the C library is glibc; elsewhere do nothing."""
+    """Keep some freed memory for reuse, if the C library is glibc; otherwise do nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, ALONE_BYTES)
@@ -123,7 +123,7 @@ def keep_freed_memory() -> None:
 
 
 class _Mallinfo2(ctypes.Structure):
-    """Of <malloc.h>: what the C library knows of its memory, in bytes."""
+    """The structure in <malloc.h> with the C library's memory statistics, in bytes."""
 
     _fields_: ClassVar = [
         (name, ctypes.c_size_t)
@@ -135,7 +135,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def give_back_freed_memory() -> None:
-    """Give freed memory back to the system, where much of it lies between what is in use.
+    """Return freed memory to the system, if much of it lies between used blocks.
 
     Each worker thread has an arena of its own, of which the C library gives back the end alone: statements of
     megabytes, parsed on one thread and then another, would leave some hundred megabytes.
@@ -171,7 +171,7 @@ def leave_pandas_out() -> None:
 
 
 def collect_seldom() -> None:
-    """Look for garbage less often, and never at what has been imported: that stays to the end."""
+    """Run the garbage collector less often, and never on imported modules, which stay to the end."""
     gc.collect()
     gc.freeze()
     # Then it is garbage like all else; DuckDB's module would list what it finds left over on standard error.

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Need(Enum):
-    """A step that is no wait."""
+    """A step other than a wait."""
 
     INPUT = auto()
     """Resume when there are messages, on the caller's own thread; write the output before."""
@@ -142,11 +142,11 @@ class Channel:
 
     @property
     def pressing(self) -> bool:
-        """True if what is to be written must not wait until more has come: see PRESSING_BYTES."""
+        """True if the output must be written before more is collected: see PRESSING_BYTES."""
         return self.due or self._output_bytes > PRESSING_BYTES
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Take the output, in order; it is the caller's now. Small messages come as one piece."""
+        """Take the output, in order; it belongs to the caller. Small messages are joined into one piece."""
         output, size = self._output, self._output_bytes
         self._output, self._output_bytes, self.due = [], 0, False
         if len(output) > 1 and size <= OUTPUT_BYTES_MAX:
@@ -228,7 +228,7 @@ class Channel:
             yield Need.FLUSH
 
     def settle(self) -> None:
-        """The request is answered, or failed: a cancel of it is no longer meant."""
+        """Settle a request that is answered or has failed: a cancel no longer refers to it."""
         self.cancelled = False
 
     def check_cancelled(self) -> None:

@@ -75,12 +75,12 @@ class StatementTimer:
         return self._text
 
     def reset(self, text: str = "") -> None:
-        """A message has come, or the next statement of its text begins."""
+        """Reset the timing for a message, or for the next statement of its text."""
         self._text, self._kind, self._resumed = text, None, False
         self._start_s = self._now_s()
 
     def found(self, kind: Kind, text: str, *, resumed: bool = False) -> None:
-        """It is known what the statement is."""
+        """Record the kind of the statement."""
         self._kind, self._text, self._resumed = kind, text, resumed
 
     def end(self, sqlstate: str | None = None, *, unanswered: bool = False, executions: int = 1) -> None:
@@ -145,7 +145,7 @@ class Work:
     def parse(
         self, text: str, offset: int, oids: Sequence[int] = (), *, told: bool
     ) -> Steps[tuple[StatementText, Statement]]:
-        """Parse one statement that stands `offset` characters into the client's text.
+        """Parse one statement that begins `offset` characters into the client's text.
 
         Args:
             told: whether the client may ask for its columns before it runs.
@@ -290,7 +290,7 @@ class Work:
         self.channel.send(ErrorResponse(report(error, "ERROR")))
 
     def ready(self) -> None:
-        """Send what parameters have changed, and ReadyForQuery."""
+        """Send changed parameters, and ReadyForQuery."""
         self._take_news()
         for name, value in self._changed.items():
             self.channel.send(ParameterStatus(name, value))
@@ -301,7 +301,7 @@ class Work:
         self.channel.due = True
 
     def tell(self) -> None:
-        """Send what the session listens to, unless it is in a transaction."""
+        """Send the session's notifications, unless it is in a transaction."""
         if self.session.transaction_status == "I":
             for note in self.session.take_notifications():
                 self.channel.send(NotificationResponse(note.pid, note.channel, note.payload))
@@ -318,7 +318,7 @@ class Work:
 
 @dataclass(slots=True)
 class Prepared:
-    """A statement with what its client knows of it.
+    """A statement with the description that its client has.
 
     Args:
         types: DuckDB's names of its parameters' types.
@@ -402,7 +402,7 @@ def is_inline(statement: Statement) -> bool:
 
 
 class placed:
-    """Within, errors tell their place in the client's text instead of the session's.
+    """Context in which error positions refer to the client's text instead of the session's.
 
     A class, as it is entered for each statement: a generator costs four times as much.
     """

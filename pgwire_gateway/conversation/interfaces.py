@@ -89,7 +89,7 @@ class CopyIn(Protocol):
 
     @property
     def binary(self) -> bool:
-        """True if the rows come in the binary format."""
+        """True if the rows are in the binary format."""
 
 
 class CopyOut(Protocol):
@@ -101,7 +101,7 @@ class CopyOut(Protocol):
 
     @property
     def header(self) -> bool:
-        """True if the column names come first."""
+        """True if the column names are the first row."""
 
 
 class Batch(Protocol):
@@ -134,7 +134,7 @@ class Result(Protocol):
 
     @property
     def copy_in(self) -> CopyIn | None:
-        """The COPY FROM STDIN whose rows must come before the answer, or None."""
+        """The COPY FROM STDIN that precedes the answer, or None."""
 
     @property
     def copy_out(self) -> CopyOut | None:
@@ -142,7 +142,7 @@ class Result(Protocol):
 
     @property
     def arrow_schema(self) -> Any:
-        """Arrow's schema of its rows, where they come as Arrow."""
+        """Arrow's schema of its rows, if they are sent as Arrow."""
 
     @property
     def formats(self) -> Sequence[int]:
@@ -158,10 +158,10 @@ class Result(Protocol):
 
     @property
     def elsewhere(self) -> bool:
-        """Its rows come from another node: `arrive` before each fetch."""
+        """True if its rows come from another node: call `arrive` before each fetch."""
 
     def arrive(self, max_rows: int | None) -> Waiting[None]:
-        """Wait until the next rows are there."""
+        """Wait until the next rows have arrived."""
 
     @property
     def settles(self) -> bool:
@@ -177,7 +177,7 @@ class Result(Protocol):
         """The rows taken so far are an answer by themselves."""
 
     def fail(self) -> None:
-        """Give up what is left, in the middle of an answer."""
+        """Discard the rest, in the middle of an answer."""
 
 
 class Notice(Protocol):
@@ -201,7 +201,7 @@ class Notice(Protocol):
 
     @property
     def hint(self) -> str | None:
-        """A sentence that says what to do."""
+        """A sentence that suggests a remedy."""
 
 
 class Session(Protocol):
@@ -233,7 +233,7 @@ class Session(Protocol):
         """Run it."""
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
-        """True if what another node sends with FORWARD takes no DuckDB work."""
+        """True if a statement forwarded by another node needs no DuckDB work."""
 
     def many(self, statement: Any) -> Waiting[Many | None]:
         """An object that runs many executions of a statement at once; None: there is none."""
@@ -242,7 +242,7 @@ class Session(Protocol):
         """Give a COPY FROM STDIN a piece of its rows."""
 
     def copy_done(self, copy: Any) -> Waiting[Any]:
-        """End it: all its rows are there. Gives its result."""
+        """End the COPY after its last row, and return its result."""
 
     def begin_implicit(self, *, piped: bool = False) -> Waiting[None]:
         """Open the transaction that several statements share; nothing if one is open.
@@ -252,7 +252,7 @@ class Session(Protocol):
         """
 
     def cycle_ended(self) -> None:
-        """A Sync has come: what was prepared before it takes none of a later statement's time."""
+        """Handle a Sync: preparation time before it counts for no later statement."""
 
     def commit_implicit(self) -> Waiting[None]:
         """Commit it; nothing if a BEGIN or COMMIT among the statements has taken it over."""
@@ -267,7 +267,7 @@ class Session(Protocol):
         """The error to report to its client for an exception that is no DucktailError."""
 
     def cancel(self) -> None:
-        """End what it runs or waits for with 57014; from any thread, harmless when there is nothing."""
+        """End its current operation or wait with 57014; from any thread, no effect without one."""
 
     def close(self) -> Waiting[None]:
         """Roll back and free everything."""
@@ -285,7 +285,7 @@ class Session(Protocol):
         """All reported parameters."""
 
     def trace(self) -> str:
-        """The id by which what it does is followed through several nodes' logs; "" is none."""
+        """The id that identifies its work in the logs of several nodes; "" for none."""
 
 
 class Host(Protocol):
@@ -316,7 +316,7 @@ class Host(Protocol):
         """
 
     def refused(self, entry: Entry | None, error: DucktailError) -> None:
-        """The client was not let in; without an entry it did not even say who it is."""
+        """Record a refused client; without an entry it did not even name a user."""
 
     def now_s(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -325,4 +325,4 @@ class Host(Protocol):
         """A statement of the session has ended."""
 
     def cancel(self, pid: int, secret: bytes) -> None:
-        """Cancel what session `pid` is doing, if `secret` is its own; say nothing either way."""
+        """Cancel the statement of session `pid`, if `secret` is its own; there is no answer."""

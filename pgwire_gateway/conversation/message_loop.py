@@ -63,7 +63,7 @@ LIMITS = Limits()
 
 
 class Conversation:
-    """The machine; `run`, then `close`, is what a driver drives.
+    """The machine; a driver runs `run`, then `close`.
 
     Args:
         host: the server.
@@ -83,7 +83,7 @@ class Conversation:
         self._entry: Entry | None = None
 
     def run(self) -> Steps[None]:
-        """The whole conversation; `close` comes after it, however it ends."""
+        """Run the whole conversation; `close` follows, however it ends."""
         try:
             if (yield from self._enter()):
                 yield from self._serve()
@@ -211,7 +211,7 @@ class Requests:
         self._work.ready()
 
     def tell(self) -> None:
-        """Send what the session listens to, where no request is under way."""
+        """Send the session's notifications, if no request is in progress."""
         if not self._extended.under_way:
             self._work.tell()
 

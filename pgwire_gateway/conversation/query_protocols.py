@@ -64,7 +64,7 @@ class SimpleQuery:
         self._work = work
 
     def query(self, message: Query) -> Steps[None]:
-        """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
+        """Run all statements of a Query; without ReadyForQuery, which also follows errors."""
         self._work.observed.reset(message.text)
         statements = self._work.pieces(message.text)
         if not statements:
@@ -80,7 +80,7 @@ class SimpleQuery:
             yield from self._work.channel.relieve()
 
     def _check(self, statements: Sequence[StatementPiece]) -> Steps[None]:
-        """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
+        """Parse all statements before the first runs: a COMMIT before a syntax error would take effect."""
         for text, offset in statements:
             try:
                 yield from self._work.parse(text, offset, told=False)
@@ -119,7 +119,7 @@ Values = Sequence[object]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One of them that is to come.
+    """One of the executions that follow.
 
     Args:
         values: of its parameters.
@@ -272,7 +272,7 @@ class ExtendedQuery:
         self._work.channel.send(BindComplete())
 
     def describe(self, message: Describe) -> Steps[None]:
-        """Say what a statement takes and gives, or what a portal gives."""
+        """Describe the parameters and columns of a statement, or the columns of a portal."""
         columns: Sequence[Column] | None
         formats: Sequence[int]
         prepared: Prepared | None
@@ -299,7 +299,7 @@ class ExtendedQuery:
         self._work.describe(source, columns, formats)
 
     def execute(self, message: Execute) -> Steps[None]:
-        """Run a portal, or go on with one that was suspended."""
+        """Run a portal, or continue a suspended one."""
         portal = self._portal(message.portal)
         if portal.taken.statement.empty:
             self._work.channel.send(EmptyQueryResponse())
@@ -311,7 +311,7 @@ class ExtendedQuery:
             yield from self._run(portal, message.max_rows if message.max_rows > 0 else None)
 
     def close(self, message: Close) -> Steps[None]:
-        """Forget a statement or a portal; one that is not there is no error."""
+        """Forget a statement or a portal; an unknown one is no error."""
         if message.kind == "S":
             self._statements.pop(message.name, None)
         else:
@@ -464,7 +464,7 @@ class ExtendedQuery:
 
 
 def _rows_of(result: Any) -> list[bytes]:
-    """All rows of a result that are there, as DataRows of texts."""
+    """All remaining rows of a result, as DataRows of texts."""
     types, rows = [column.type for column in result.columns], []
     while (batch := result.fetch(None)) is not None:
         rows += datarow.messages(batch.record_batch(), types)

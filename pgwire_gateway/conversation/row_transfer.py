@@ -85,7 +85,7 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
 
 
 def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) -> Steps[None]:
-    """Send the rows of a COPY ... TO STDOUT, one message each (in Arrow as it comes), up to CopyDone.
+    """Send the rows of a COPY ... TO STDOUT, one message each (Arrow in its own pieces), up to CopyDone.
 
     Raises:
         DucktailError: the query failed under way, or was cancelled; what was sent does not count.

@@ -30,7 +30,7 @@ INLINE_ITEMS_MAX = 1000
 
 
 def is_long(message: Message) -> bool:
-    """True if a message is no work for the event loop."""
+    """True if a message is too long for the event loop."""
     match message:
         case Query(text):
             return len(text) > INLINE_CHARS_MAX
@@ -49,12 +49,12 @@ def are_long(parameters: Sequence[bytes | None]) -> bool:
 
 
 def is_long_text(text: str) -> bool:
-    """True if the text of a statement is no work for the event loop."""
+    """True if the text of a statement is too long for the event loop."""
     return len(text) > INLINE_CHARS_MAX
 
 
 def are_many(columns: Sequence[object] | None) -> bool:
-    """True if the description of columns is no work for the event loop."""
+    """True if the description of the columns is too long for the event loop."""
     return columns is not None and len(columns) > INLINE_ITEMS_MAX
 
 
@@ -72,7 +72,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A RowDescription that has been sent, and of what."""
+    """A RowDescription that has been sent, and its statement."""
 
     columns: Sequence[Column]
     formats: tuple[int, ...]
@@ -109,7 +109,7 @@ class StatementText:
 
     @property
     def long(self) -> bool:
-        """True if what is done with the text is no work for the event loop."""
+        """True if work on the text is too long for the event loop."""
         return is_long_text(self.text)
 
     def declared(self, oids: Sequence[int]) -> Sequence[int]:

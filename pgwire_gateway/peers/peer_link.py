@@ -31,7 +31,7 @@ FIELD = pq.DiagnosticField
 
 
 def _classes() -> dict[str, type[DucktailError]]:
-    """The classes of errors by SQLSTATE; of several, the one that stands first in the catalogue."""
+    """The classes of errors by SQLSTATE; of several, the first one in the catalogue."""
     found: dict[str, type[DucktailError]] = {}
     for value in vars(errors).values():
         if isinstance(value, type) and issubclass(value, DucktailError) and value is not DucktailError:
@@ -183,7 +183,7 @@ class PeerLink:
             self._probing = self._loop.call_later(SILENT_S, self._probe)
 
     def _flush(self) -> None:
-        """Send what libpq holds; the rest when the peer takes it."""
+        """Send libpq's output; the rest when the peer accepts it."""
         more = bool(self._libpq.flush())
         if more != self._writing:
             self._writing = more

@@ -145,7 +145,7 @@ class Peers:
         return connection
 
     def _check_reached(self, node: Node, connection: Connection, placement: Placement) -> None:
-        """Is it the node that was meant? It tells its name, and which placement it has."""
+        """Check the identity and placement of the node that was reached."""
         name = connection.info.parameter_status(NODE)
         if name != node.name:
             raise ConnectionRefused(
@@ -219,7 +219,7 @@ class Peers:
         self._greetings.add(asyncio.ensure_future(self._tell_those_that_have_left()))
 
     async def _greeted(self, node: Node) -> bool:
-        """Talk to a node, so that each knows the other's placement; whether it is there."""
+        """Exchange placements with a node; True if it is available."""
         try:
             (await self._link(node, None)).release()
         except (ConnectionRefused, InvalidParameterValue) as error:
@@ -231,7 +231,7 @@ class Peers:
         return True
 
     async def _tell_those_that_have_left(self) -> None:
-        """Nobody asks them any more: so they are told, that they acknowledge nothing more."""
+        """Inform nodes that have left, so that they acknowledge nothing more; no other node asks them."""
         told: dict[str, int] = {}
         pause_s = GONE_S[0]
         while True:

@@ -70,7 +70,7 @@ class Learner:
             return running
 
     def close(self) -> None:
-        """Wait for what is under way: the links are closed, so it ends."""
+        """Wait for work in progress, which ends because the links are closed."""
         self._thread.shutdown(wait=True)
 
     def _done(self, running: Future[Learned]) -> None:
@@ -168,7 +168,7 @@ class Mover:
                 self._closed.wait(PAUSE_S[0])
 
     def _look(self) -> bool:
-        """Take what is missing of each topic; whether some of it has not come."""
+        """Take the missing partitions of each topic; True if some have not arrived."""
         database, failed = self._database, False
         placement = database.cluster.placement
         with database.catalog.mutex:
@@ -354,7 +354,7 @@ class Mover:
         return frames
 
     def _link(self, node: Node) -> Future[Link]:
-        """The link to a node, which is being made where there is none of the placement in force."""
+        """The link to a node, created if there is none for the placement in force."""
         link = self._links.pop(node.name, None)
         if link is not None and not link.lost and link.epoch == self._database.cluster.placement.epoch:
             known: Future[Link] = Future()

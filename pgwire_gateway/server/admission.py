@@ -141,7 +141,7 @@ def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door
 
 
 def for_peer(database: Database, peer: Peer, account: str | None, user: str) -> tuple[str | None, str]:
-    """For whom a node of the cluster has come in: account and user's name of its session.
+    """The user for whom another node has connected: account and name for the session.
 
     Args:
         account, user: as whom it has connected.

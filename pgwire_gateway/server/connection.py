@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Begin the conversation with a new client."""
         self._transport = cast(asyncio.Transport, transport)
         # None where the client has left already.
         self.peer = str((transport.get_extra_info("peername") or ("",))[0])
@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         _settle(self._input, None)
 
     def _watch(self) -> None:
-        """Look whether a client that is not read has gone, for as long as it is not read."""
+        """Check whether a client that is not being read has disconnected."""
         self._watching = None
         assert self._transport is not None, "bytes came on a made connection"
         if self._reading or self._transport.is_closing():
@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         return plain
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Handle the loss of the socket."""
         if self._watching is not None:
             self._watching.cancel()
         self._unsent.clear()
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = False
 
     def resume_writing(self) -> None:
-        """The client has taken what there was."""
+        """Continue after the client has taken the output."""
         self._sending = True
         self._send()
         if self._unsent_bytes <= UNSENT_LOW_BYTES:
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             self._press(CANCEL_AGAIN_S)
 
     def news(self) -> None:
-        """The session listens to something, and it has come."""
+        """Handle new notifications of the session."""
         self._news = True
         _settle(self._input, None)
 
@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wake()
 
     def hang_up(self) -> None:
-        """Read no more of what a client sends whose session is over."""
+        """Stop reading from a client whose session is over."""
         if self._transport is not None:
             self._transport.close()
 
@@ -314,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         return step
 
     def _write_due(self) -> None:
-        """Send what there is, unless it is the small beginning of an answer: it goes with its end.
+        """Send the output, unless it is the small beginning of an answer, which is sent with its end.
 
         A client that is told of ParseComplete alone is woken for nothing.
         """
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write()
 
     def _write(self) -> None:
-        """Send what the conversation has said, or as much of it as the client takes."""
+        """Send the conversation's output, or as much of it as the client takes."""
         for data in self._channel.take_output():
             view = memoryview(data)
             self._unsent += (view[start : start + SEND_BYTES] for start in range(0, len(view), SEND_BYTES))

@@ -34,7 +34,7 @@ class Longest:
 
 
 class TimedSelector(selectors.DefaultSelector):
-    """A selector that measures what its loop does between two calls of it."""
+    """A selector that measures the work of its loop between two calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class TimedSelector(selectors.DefaultSelector):
         self._before, self._now = Longest(), Longest()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """A step has ended; the next one begins with what has become ready."""
+        """End a step; the next one begins with the ready events."""
         # The first step began on a thread that may be another one.
         if self._cpu_s is not None:
             self._end(time.monotonic(), self._cpu_s)
@@ -93,7 +93,7 @@ class Wakes:
         self._told = False
 
     def settle(self, waiter: asyncio.Future[Any], value: object, error: BaseException | None = None) -> None:
-        """Give a future its value, or its error, on its loop; one that has been settled keeps what it has."""
+        """Set a future's value or error, on its loop; a settled one is not changed."""
         if threading.get_ident() == self._thread:
             # The answer of another node, say: no need to wake a loop that is awake.
             _settle(waiter, value, error)

@@ -373,7 +373,7 @@ class Server:
             self._loop.call_soon_threadsafe(guest.connection.news)
 
     def cancelled(self, guest: Guest) -> None:
-        """Another session has cancelled what a session does; called on any thread."""
+        """Handle another session's cancel of a session; called on any thread."""
         if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(guest.connection.cancel)
 
@@ -427,11 +427,11 @@ class Guest:
         self._server.leave(self, connection)
 
     def news(self) -> None:
-        """The session listens to something, and it has come."""
+        """Handle new notifications of the session."""
         self._server.news(self)
 
     def cancelled(self) -> None:
-        """Another session has cancelled what the session does, the sending of its answer included."""
+        """Handle another session's cancel, which also ends the sending of the answer."""
         self._server.cancelled(self)
 
     def ended(self, error: DucktailError) -> None:

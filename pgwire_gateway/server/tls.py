@@ -60,7 +60,7 @@ def _signature_algorithm(certificate: bytes) -> bytes:
 
 
 def _value(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """The content of the value that `data` begins with, and what stands behind it."""
+    """The content of the value with which `data` begins, and the rest."""
     if len(data) < 2 or data[0] != tag:
         raise ValueError("not a DER certificate")
     length, start = data[1], 2

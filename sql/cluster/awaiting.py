@@ -1,9 +1,9 @@
-"""WAIT on a topic that other nodes have partitions of: its owners wait, and this node counts what they have.
+"""WAIT on a topic with partitions on other nodes: the owners wait, and this node counts their events.
 
-For one event the first owner that has one is enough. For n of them each owner waits for its part of those
-that are missing: once all are there, one owner at least has its part; then it is counted again.
+For one event the first owner that has one is sufficient. For n events each owner waits for its part of the
+missing ones: once all are there, at least one owner has its part; then the events are counted again.
 
-A member that waits asks its topic's home now and then, by which it is heard from and learns which partitions
+A waiting member asks the topic's home periodically. This is its heartbeat, and it learns which partitions
 it has. Source: docs/sql.md, "WAIT".
 """
 
@@ -94,7 +94,7 @@ class OwnersWait:
     here: Callable[[st.Scan, int, int], Waiting[int]]
 
     def wait(self, partitions: Sequence[int], ends_s: float) -> Waiting[bool]:
-        """Wait until enough events are there, or the time is up; whether they are.
+        """Wait until enough events exist, or the time is up; True if they do.
 
         Raises:
             CannotConnect, ConnectionLost: an owner is away. DucktailError: an owner's own.
@@ -158,7 +158,7 @@ class OwnersWait:
                 return
 
     def _has(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[bool]:
-        """Wait at an owner for so many events; whether they have come."""
+        """Wait at an owner for a number of events; True if they exist."""
         return (yield from self._count(node, partitions, ms, events)) >= events
 
     def _count(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[int]:

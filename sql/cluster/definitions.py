@@ -1,17 +1,16 @@
-"""CREATE, ALTER and DROP of topics and of their groups: the same on every node of the cluster.
+"""CREATE, ALTER and DROP of topics and of their groups on every node, and names of streams in a cluster.
 
-First all nodes are asked what they have: one that is away is told before anything is changed. Then the
-topic's home does it, and then all the others at once, each in a transaction of its own. What was done on
-some nodes only stands there, and the error says where: the same statement again does the rest, for it gives
-a node that lacks a definition the one that the others have. Source: docs/design/cluster.md, "Definitions".
+First all nodes are asked for their definitions: an unavailable node is reported before anything changes.
+Then the topic's home executes the statement, and then all the others at once, each in a transaction of its
+own. If some nodes fail, the statement stays executed on the others, and the error names them: repeating it
+completes the rest, because it gives a node that lacks a definition the one that the others have. Source:
+docs/design/cluster.md, "Definitions".
 
-A stream on a table wants a name that no other node has: CREATE STREAM, ALTER STREAM ... RENAME TO.
-
-There is no lock over nodes. Who makes a name says so on its own node (`Membership.making`) before it asks
-the others, and until the name is there: so of two that make one name at the same moment at least one is told
-of the other, and never do both make it. That one of them does, and not none, their order sees to: the node
-of the later name gives up at once, the other waits for that.
-Source: docs/design/cluster.md, "Lists".
+CREATE STREAM and ALTER STREAM ... RENAME TO on a table require a name that no other node has. There is no
+lock over nodes. A node that creates a name records this (`Membership.making`) before it asks the others,
+and until the name exists: of two nodes that create one name at the same moment at least one learns of the
+other, so they never both succeed. The order of the nodes ensures that one of them succeeds: the node with
+the later name gives up at once, the other waits for that. Source: docs/design/cluster.md, "Lists".
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _look(
 
 
 def facts_of(described: Answer) -> Facts:
-    """The properties that a DESCRIBE tells."""
+    """The properties in a DESCRIBE."""
     return {str(name): None if v is None else str(v) for name, v in described.rows}
 
 
@@ -195,7 +194,7 @@ def _change(session: Context, thing: Definition, statement: st.Statement) -> Wai
 
 
 def _check_everywhere(thing: Definition, found: Mapping[str, Facts | None]) -> None:
-    """Refuse to change what some nodes have not, or have another one of."""
+    """Refuse to change a definition that some nodes lack, or have with another identity."""
     identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
     if len(set(identities.values())) > 1:
         _agreed(thing, found)
@@ -357,7 +356,7 @@ def drop_topic(
 
 
 def _check_all_read(session: Context, thing: Definition, nodes: Sequence[str]) -> Waiting[None]:
-    """Refuse to drop a topic of which a group has unread events on some node."""
+    """Refuse to drop a topic with events that a group has not read on some node."""
     share = Share(st.ShowGroups(thing.topic), Part(epoch(session)))
     for node, answer in (yield from ask_nodes(session, dict.fromkeys(nodes, share))).items():
         if isinstance(answer, Exception):
@@ -481,7 +480,7 @@ def rename_stream(
 def named_anew(
     session: Context, schema: str, name: str, work: Callable[[], Waiting[Result]]
 ) -> Waiting[Result]:
-    """Do what gives a stream this name, if no other node has it.
+    """Execute a statement that gives a stream this name, if no other node has it.
 
     Raises:
         DuplicateObject: one has it, or makes it. LockNotAvailable: one makes it for longer than

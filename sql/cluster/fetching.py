@@ -1,10 +1,10 @@
-"""Scans of other nodes' streams in a query that runs here: fetched from their owner, and read as a table.
+"""Scans of other nodes' streams in a query that runs on this node: fetched from the owner, read as a table.
 
-What is sent is a query of the one scan, or the row-wise query with a LIMIT in which it stands (`Unit`): so
-the owner's rules are the scan's: its rights, gaps, WAIT, members, parked events. It has the columns that are
-named here, and what WHERE says of partition, LSN and commit time. The rows are all here before the query
-begins; its reads count at the owner once it is known how many of them the client has got.
-Source: docs/design/cluster.md, "Statements that mix".
+The owner receives a query of the one scan, or the row-wise query with a LIMIT that contains it (`Unit`).
+Rights, gaps, WAIT, members and parked events are therefore handled by the owner. The query has the columns
+that the statement names, and the conditions on partition, LSN and commit time. All rows are fetched before
+the query begins; they count as read at the owner once it is known how many the client has received. Source:
+docs/design/cluster.md, "Statements that mix".
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class FetchedTracker:
         self._tell()
 
     def stopped(self) -> None:
-        """An answer is complete before the scan's end: what was handed out up to here counts."""
+        """Count the rows up to here, because an answer is complete before the scan's end."""
         self._tell(through=None if self._whole else self._through)
 
     def void(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class FetchedTracker:
         self._tell(reason=reason)
 
     def untold(self) -> None:
-        """The read of a query that sets no position is over: that was told when it began."""
+        """End the read of a query that sets no position, which was reported at its beginning."""
 
     def failed(self) -> None:
         """The statement has failed or was cancelled."""
@@ -199,7 +199,7 @@ class FetchedTracker:
 
 
 def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[object]) -> Waiting[Fetched]:
-    """Fetch what a scan of another node's gives.
+    """Fetch the rows of a scan of another node's stream.
 
     Raises:
         OutOfMemory: it is more than a statement may gather.

@@ -85,7 +85,7 @@ class Gathered:
 
 
 class GatheredScan:
-    """A scan of what was gathered, with the interface of `engine.scan.Scan`."""
+    """A scan of gathered events, with the interface of `engine.scan.Scan`."""
 
     hot = True  # Its rows are in memory.
 
@@ -115,7 +115,7 @@ class GatheredScan:
             yield event_batch(part.to_pylist()).append_column(NUMBER, numbers)
 
     def schema(self) -> pa.Schema:
-        """Of what `batches` gives."""
+        """The schema of `batches`."""
         return EVENT_SCHEMA.append(pa.field(NUMBER, pa.int64()))
 
     def interrupt(self) -> None:
@@ -188,7 +188,7 @@ class OwnerEvents:
             )
 
     def txids(self) -> Numbers:
-        """The numbers of their transactions; those of one stand together."""
+        """The numbers of their transactions; the events of one are adjacent."""
         found = [transactions_of(rows) for rows in self.rows]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
@@ -197,7 +197,7 @@ _LESS = "Read with a LIMIT, a group and its commits, or one PARTITION after the 
 
 
 def share_of(wanted: st.Scan, partitions: Sequence[int], after: Mapping[int, int] | None) -> st.Scan:
-    """A scan's share of some partitions; its values stand in it as they are."""
+    """A scan's share of some partitions, with its values."""
     at = None
     if after is not None:
         # AFTER 0 is what is retained, in each partition that has it.

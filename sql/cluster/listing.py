@@ -1,7 +1,7 @@
 """The lists of all nodes (streams, topics, groups), and the warning of LISTEN about other nodes.
 
-A node that is away is told in a WARNING with its name: what it has is not in the answer.
-Source: docs/design/cluster.md, "Lists".
+An unavailable node is named in a WARNING; its objects are not in the answer. Source:
+docs/design/cluster.md, "Lists".
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def show(session: Context, asked: st.Statement, parameters: Values, plain: Handl
 
 
 def is_of_all_nodes(session: Context, asked: st.Statement) -> bool:
-    """True if a SHOW lists what all nodes of the cluster have."""
+    """True if a SHOW lists the objects of all nodes of the cluster."""
     row = st.row_of(asked)
     if row is None or row.in_cluster is not st.InCluster.ALL_NODES:
         return False
@@ -54,14 +54,14 @@ def is_of_all_nodes(session: Context, asked: st.Statement) -> bool:
 
 
 def listen(session: Context, asked: st.Listen, parameters: Values, plain: Handler) -> Waiting[Result]:
-    """LISTEN, where other nodes may have what the channel is."""
+    """LISTEN on a name that may be a stream of other nodes."""
     if session.wire:
         yield from _check_heard(session, asked.channel)
     return (yield from plain(session, asked, parameters))
 
 
 def _check_heard(session: Context, channel: str) -> Waiting[None]:
-    """LISTEN hears of this node's own partitions: what it would not hear of is told."""
+    """Report partitions on other nodes, which LISTEN does not cover."""
     hint = "Connect to that node, or read with WAIT."
     stream = session.names.find_stream((channel,))
     if stream is not None:

@@ -382,7 +382,7 @@ class MemberRead:
 
 
 def settled(session: Context) -> Waiting[None]:
-    """Wait until homes know what they were told: so that another connection may go on from there.
+    """Wait until homes have their reports, so that another connection may continue from there.
 
     Raises:
         ConnectionLost: one was lost on the way.
@@ -405,7 +405,7 @@ PAUSE_S = 0.002
 
 
 def take_over(session: Context, part: Part, stream: Stream, group: Group, member: str) -> Waiting[None]:
-    """A member comes with partitions that are assigned to it: later epochs are made to stay.
+    """Admit a member to its assigned partitions: later epochs are made durable.
 
     Raises:
         SerializationFailure: one of its epochs is not the latest; or a partition is not here any more.
@@ -440,7 +440,7 @@ def begin_read(
 def begin_unassigned(
     session: Context, part: Part, stream: Stream, group: Group, partitions: Iterable[int]
 ) -> None:
-    """Somebody who is no member commits.
+    """Begin a commit without MEMBER.
 
     Raises:
         SerializationFailure: there have been members since the home was asked.

@@ -152,7 +152,7 @@ def _piped_alone(session: Context) -> bool:
 def _in_block(
     session: Context, topic: Stream, owners: Owners, rows: Rows, named: Named | None, *, told: bool
 ) -> Waiting[PublishedShare]:
-    """Publish within a transaction: what has no key goes round among this node's own partitions."""
+    """Publish within a transaction: events without a key are distributed over this node's partitions."""
     own = owners.partitions.get(owners.local, ())
 
     def work(transaction: Transaction) -> Waiting[PublishedShare]:
@@ -335,7 +335,7 @@ def _stored_there(
 
 
 def _check(topic: Stream, local: str, shares: Mapping[str, pa.Table], outcomes: Mapping[str, object]) -> None:
-    """Raise the first error of a share, or that the statement was ended, and say what of it stands."""
+    """Raise the first error of a share, or the end of the statement, with the state of all shares."""
     failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
     if not failed:
         return

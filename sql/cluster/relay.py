@@ -1,9 +1,10 @@
-"""The entry node's end: a statement that runs on another node, answered here as if it ran here.
+"""The entry node's end of forwarding: a statement that runs on another node, answered as if it ran here.
 
-The answer is the owner's own: columns, rows, tag, notices, errors and what it does to read positions. Its
-rows come a reply at a time, the next one when the client has taken the last. In a transaction block a
-stream of another node can be read, as of the moment of that read: it is in no snapshot of this node's; what
-would have to be atomic with the block's own writes is refused. Source: docs/design/cluster.md, "Forwarding".
+The answer is the owner's own: columns, rows, tag, notices, errors and the effect on read positions. Its
+rows arrive one reply at a time, the next one when the client has taken the last. In a transaction block a
+stream of another node can be read in its state at the moment of that read, because it is in no snapshot of
+this node; operations that would have to be atomic with the block's own writes are refused. Source:
+docs/design/cluster.md, "Forwarding".
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def _executed(
 def read_pending(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[RowSource]:
-    """Run a query where its streams are, for a statement of this node's own; its rows come as Arrow.
+    """Run a query at the owner of its streams, for a statement of this node; its rows come as Arrow.
 
     What it reads becomes a read position when `RowSource.counts` says so.
 
@@ -462,7 +463,7 @@ class RowSource:
                 self._session.told.append(future)
 
     def failed(self) -> None:
-        """The client gets no more of it: what its owner has given does not count."""
+        """Void the rows at the owner, because the client receives no more of them."""
         if self._session.links is not None:
             self._session.links.later(self._node, Request(FAILED, portal=self._portal))
             self._session.links.ended(self._node, self._portal)

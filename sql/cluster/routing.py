@@ -1,8 +1,8 @@
 """The place of execution of a statement: this node, or the one other node that has its streams.
 
-A name that is something here is what it is here. What is nothing here is looked for in the directory of the
-other nodes; that may have to ask them, so it is done before the statement is prepared (`Ask`).
-Source: docs/design/cluster.md, "Forwarding".
+A name of an object on this node means that object. Any other name is looked up in the directory of the
+other nodes. The directory may have to ask them, so the look-up takes place before the statement is prepared
+(`Ask`). Source: docs/design/cluster.md, "Forwarding".
 """
 
 from __future__ import annotations

@@ -381,13 +381,13 @@ def is_unknown(error: Exception, *, here: bool) -> bool:
 def named(
     error: Exception, message: str, detail: str | None = None, hint: str | None = None
 ) -> DucktailError:
-    """An error of a node's, told of the whole statement; what is no error of ours is raised as it is."""
+    """A node's error as that of the whole statement; other exceptions are raised unchanged."""
     if not isinstance(error, DucktailError):
         raise error
     return type(error)(message, detail=detail, hint=hint)
 
 
 def listed(names: Sequence[object]) -> str:
-    """Names as they stand in a sentence."""
+    """A list of names for a sentence."""
     words = [str(name) for name in names]
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -442,7 +442,7 @@ def show_bookmarks(topic: SharedTopic, asked: st.ShowBookmarks) -> Waiting[Resul
 
 
 def _merged(columns: Columns, answers: Mapping[str, Answer]) -> list[Row]:
-    """One row for each bookmark, of what owners say of their own partitions."""
+    """One row for each bookmark, from the owners' answers about their own partitions."""
     names = [column.name for column in columns]
     of: dict[str, list[dict[str, object]]] = {}
     for answer in answers.values():

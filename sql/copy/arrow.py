@@ -70,7 +70,7 @@ class ArrowCopyIn:
         return len(self._names)
 
     def write(self, data: bytes) -> Waiting[None]:
-        """Take a piece of what the client sends.
+        """Accept a piece of the client's data.
 
         Raises:
             DucktailError: the stream is broken, or not of the table's columns; what the INSERT says.
@@ -84,7 +84,7 @@ class ArrowCopyIn:
                     yield from self._flush()
 
     def finish(self) -> Waiting[Result]:
-        """The client has sent all: write what is left, and commit where the transaction is ours."""
+        """End the COPY: write the rest, and commit its own transaction."""
         self._reader.finish()
         self._match()
         yield from self._flush()
@@ -96,7 +96,7 @@ class ArrowCopyIn:
         return Result.command(f"COPY {count}")
 
     def _match(self) -> None:
-        """Find the columns in the stream, once its schema is there."""
+        """Match the columns, once the stream's schema has arrived."""
         schema = self._reader.schema
         if self._inserting is not None or schema is None:
             return
@@ -140,7 +140,7 @@ class ArrowCopyIn:
         return loader
 
     def _flush(self) -> Waiting[None]:
-        """Write the batches that are there."""
+        """Write the complete batches."""
         batches, self._batches = self._batches, []
         size, self._bytes = self._bytes, 0
         rows = sum(batch.num_rows for batch in batches)

@@ -315,7 +315,7 @@ def _known() -> frozenset[str]:
 
 
 def as_option_error(error: DucktailError, tokens: Sequence[Token]) -> DucktailError:
-    """An error of DuckDB about an option or a format as PostgreSQL tells it; any other as it is.
+    """A DuckDB error about an option or a format, in PostgreSQL's form; other errors unchanged.
 
     Args:
         tokens: those of the statement behind FROM or TO.

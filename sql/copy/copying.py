@@ -110,7 +110,7 @@ def _not_a_literal(start: int) -> NotSupported:
 
 
 def _option(token: Token) -> str:
-    """The option that a word names, in quotes or without; "" where it is no word."""
+    """The option that a word names, in quotes or without; "" if it is no word."""
     return token.name.upper() if token.is_name else ""
 
 

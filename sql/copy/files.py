@@ -42,7 +42,7 @@ class _File(NamedTuple):
 
 
 def check_named(session: Context, classified: Classified) -> None:
-    """Hold the names that stand in a statement against what is in reach.
+    """Check the file names in a statement against the allowed directories.
 
     Raises:
         InsufficientPrivilege: a file out of reach, or secrets. NotSupported: a name that is
@@ -53,7 +53,7 @@ def check_named(session: Context, classified: Classified) -> None:
 
 
 def check_given(session: Context, classified: Classified, parameters: Sequence[object]) -> None:
-    """Hold the names that parameters give against what is in reach.
+    """Check the file names in parameters against the allowed directories.
 
     Raises:
         InsufficientPrivilege.
@@ -120,7 +120,7 @@ def _check(session: Context, tokens: Sequence[Token], in_query: bool) -> None:
 
 
 def _check_query(session: Context, tokens: Sequence[Token], index: int) -> None:
-    """query('...') runs a text: it must stand there, and is a statement like any."""
+    """Check that the text of query('...') is a literal; it is then a statement like any other."""
     text = tokens[index + 2] if index + 2 < len(tokens) else None
     if text is None or not _is_whole(tokens, index + 2):
         raise NotSupported(

@@ -104,7 +104,7 @@ class Inserting:
         self.count += table.num_rows
 
     def send(self) -> Waiting[None]:
-        """All rows are there, and the COPY's own transaction is over: what other nodes store is sent them.
+        """Send the rows of other nodes' partitions, after the COPY's own transaction.
 
         Raises:
             DucktailError: as `publishing.send`.

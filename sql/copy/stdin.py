@@ -1,8 +1,8 @@
 """COPY ... FROM STDIN: rows that a client sends in pieces, written in batches of bounded size.
 
-The whole is one transaction: the open one, or one of its own that ends with the last row. A batch is
-one INSERT, captured where the table has a stream; the writer lock is taken with the first one. What
-is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
+All rows are one transaction: the open one, or one of its own that ends with the last row. A batch is one
+INSERT, captured if the table has a stream; the first one takes the writer lock. An error in a row is
+reported with its line. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
 
 
 def begin(session: Context, statement: ParsedStatement, classified: Classified) -> Waiting[Result]:
-    """Begin a COPY FROM STDIN; the rows come through `CopyIn`.
+    """Begin a COPY FROM STDIN; the rows arrive through `CopyIn`.
 
     Raises:
         NotSupported: the session has no client that sends them.
@@ -134,7 +134,7 @@ def _bracketed(names: tuple[str, ...] | None) -> str:
 
 
 def _unplaced(session: Context, text: str) -> tuple[str, ...]:
-    """Bind a text of ours: the types of its columns; an error has no place in the user's text."""
+    """Bind an internal text for the types of its columns; its errors have no position in the user's text."""
     try:
         return bound(session, text).types
     except DucktailError as error:
@@ -183,7 +183,7 @@ class CopyFromStdin:
         return self._binary
 
     def write(self, data: bytes) -> Waiting[None]:
-        """Take a piece of what the client sends.
+        """Accept a piece of the client's data.
 
         Raises:
             DucktailError: a row that is wrong, with its line; what the INSERT says.
@@ -196,7 +196,7 @@ class CopyFromStdin:
                 yield from self._flush()
 
     def finish(self) -> Waiting[Result]:
-        """The client has sent all: write what is left, and commit where the transaction is ours."""
+        """End the COPY: write the rest, and commit its own transaction."""
         self._rows += self._reader.finish()
         if self._rows:
             yield from self._flush()

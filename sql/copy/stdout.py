@@ -21,7 +21,7 @@ ANSWERING = (Kind.READ, Kind.DML)
 
 
 def begin(session: Context, statement: ParsedStatement, runners: dict[Kind, Runner]) -> Waiting[Result]:
-    """Run what is copied; its result says in which form its rows go out.
+    """Run the copied query; its result has the output format of the rows.
 
     Raises:
         NotSupported: the session has no client that takes them, or there are no rows to take.

@@ -159,7 +159,7 @@ class RowReader:
         return rows
 
     def _take_text(self, line: str) -> list[Row] | None:
-        """A line of the text format; None where the row goes on in the next line."""
+        """A line of the text format; None if the row continues in the next line."""
         if "\r" in line and self._ending != b"\r":
             raise self._bad("literal carriage return found in data", self._line, line, '"\\r"')
         if "\n" in line:
@@ -288,7 +288,7 @@ class RowReader:
         return fields
 
     def _cut_regular(self, line: str) -> Fields | None:
-        """The fields of a line whose quotes stand around whole fields, as nearly all do; else None."""
+        """The fields of a line in which quotes enclose whole fields, the usual case; otherwise None."""
         if self._options.escape != self._options.quote or line.count(self._options.delimiter) > REGULAR_MAX:
             return None
         if self._regular.fullmatch(line) is None:

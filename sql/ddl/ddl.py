@@ -1,8 +1,8 @@
-"""CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
+"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects, with protection of ducktail's.
 
-A captured table changes only in ways that its streams can tell (`engine/table_changes/alter_table.py`), a
-stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it: a
-CREATE STREAM there waits for it. Source: docs/sql.md, "Streams".
+A captured table changes only in ways that its streams can express (`engine/table_changes/alter_table.py`),
+a stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as a write:
+a CREATE STREAM on it waits for the DDL. Source: docs/sql.md, "Streams".
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
 
 
 def _schema_of_tables(session: Context, facts: DdlFacts) -> list[Key]:
-    """Under which the gate is told that tables of a schema are made, renamed or dropped."""
+    """The name under which changes of a schema's tables are registered."""
     if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
         return []
     schema = _key(session, facts, facts.table)[0]
@@ -205,7 +205,7 @@ def alters_captured(session: Context, facts: DdlFacts) -> bool:
 
 
 def _captured_to_alter(session: Context, facts: DdlFacts) -> Key | None:
-    """The captured table that an ALTER TABLE changes in a way that its streams can tell."""
+    """The captured table that an ALTER TABLE changes in a supported way."""
     if facts.verb != "ALTER" or facts.action not in ALTERED or facts.table is None:
         return None
     key = session.names.table_key(facts.table)
@@ -273,7 +273,7 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
 
 
 def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]:
-    """CREATE or DROP TRIGGER, under the writer lock: nobody makes a stream on what it writes meanwhile."""
+    """CREATE or DROP TRIGGER, under the writer lock, so that no stream is created on its tables meanwhile."""
     facts = classified.ddl
     assert facts is not None
     transactions = session.database.transactions
@@ -305,7 +305,7 @@ def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]
 
 
 def _note_triggers(session: Context) -> None:
-    """Triggers have come, or may have gone with a table: the engine looks again, once that is committed."""
+    """Make the engine read the triggers again once the statement is committed."""
     transactions = session.database.transactions
     if session.block.begun:
         session.block.opened().at(CommitStep.WAKE, transactions.look_for_triggers)
@@ -446,12 +446,12 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
 
 
 def _tables(session: Context) -> list[Key]:
-    """All tables of the database but ours."""
+    """All tables of the database except ducktail's own."""
     return [one.key for one in session.names.objects() if one.kind == TABLE and one.key[0] != OURS]
 
 
 def _guard_built_in(session: Context, facts: DdlFacts) -> None:
-    """A macro or a type under a built-in one's name (json, say) would change what our own SQL means."""
+    """Refuse a macro or a type with a built-in name (such as json), which would change internal SQL."""
     asked = BUILT_IN.get(facts.object_type)
     if asked is None:
         return
@@ -472,7 +472,7 @@ def _harmless(facts: DdlFacts) -> bool:
 
 
 def _guard(session: Context, facts: DdlFacts) -> list[Key]:
-    """Refuse what would break a stream; the tables that the statement changes."""
+    """Refuse changes that would break a stream; returns the tables that the statement changes."""
     if facts.verb == "CREATE" and facts.temporary:
         return []  # It hides a table of its name from this session, and changes none.
     if facts.object_type == "SCHEMA":
@@ -506,21 +506,21 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
 
 
 def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
-    """The table or view of a name: what is made goes into the search path's first schema."""
+    """The table or view of a name: a new one goes into the search path's first schema."""
     if facts.verb == "CREATE" and facts.object_type != "INDEX":
         return session.names.made_key(name)
     return session.names.table_key(name)
 
 
 def _guard_names(facts: DdlFacts) -> None:
-    """Refuse names of ours, of what is made or named, and of what a table is to be called."""
+    """Refuse reserved names in new objects, references and new names of tables."""
     for name in (*facts.names, *([] if facts.renamed is None else [(facts.renamed,)])):
         if any(fold(part).startswith(RESERVED_PREFIX) for part in name):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
 
 
 def _guard_types(session: Context, facts: DdlFacts) -> None:
-    """Refuse to take away, or to make another one of, a type that a stream's filter names."""
+    """Refuse to drop or change a type that a stream's filter names."""
     filters = [s.filter for s in list(session.database.catalog.streams.values()) if s.filter is not None]
     types = {found for text in filters for found in types_in(session.meta, text)}
     for name in facts.names:

@@ -105,7 +105,7 @@ def in_lists(executions: Sequence[Values]) -> list[list[object]]:
 
 
 def kinds(values: Values, types: Sequence[str]) -> list[type | None] | None:
-    """The Python types of an execution's values, None for NULL; None where one cannot stand in a list.
+    """The Python types of an execution's values, None for NULL; None if one cannot be in a list.
 
     Args:
         types: of the lists' elements.

@@ -115,7 +115,7 @@ def _begins(statement: Classified) -> int:
 
 
 def words(text: str) -> frozenset[str]:
-    """Every name in a text, in small letters, wherever it stands."""
+    """Every name in a text, in lower case, at any position."""
     return frozenset(fold(token.name) for token in tokenize(text) if token.is_name)
 
 
@@ -226,7 +226,7 @@ def run_cte_writes(
     parameters: Values,
     rest: Rest,
 ) -> Waiting[Result]:
-    """Run such a statement: the writing parts, then `rest` with what is left of the text.
+    """Run such a statement: the writing parts, then the rest of the text with `rest`.
 
     Raises:
         NotSupported: the answer would hang on the order of the parts.
@@ -251,7 +251,7 @@ def run_cte_writes(
 
 
 def _refuse_disorder(session: Context, classified: Classified, parts: Sequence[CteDefinition]) -> None:
-    """Refuse what has no order, or what this way of running cannot keep."""
+    """Refuse statements whose result depends on the order, or which this method cannot run."""
     table_key = session.names.table_key
     targets: list[Key] = [table_key(part.body.dml.target) for part in parts if part.body.dml is not None]
     main = [] if classified.dml is None else [table_key(classified.dml.target)]
@@ -275,7 +275,7 @@ def _refuse_disorder(session: Context, classified: Classified, parts: Sequence[C
 
 
 def _outside(text: str, parts: Sequence[CteDefinition]) -> str:
-    """The text without what stands in the common table expressions."""
+    """The text outside of the common table expressions."""
     return cut(text, [Replacement(part.start, part.end, "") for part in parts])
 
 
@@ -330,7 +330,7 @@ def _with_definitions(session: Context, named: frozenset[str]) -> frozenset[str]
 
 @dataclass(slots=True)
 class _Staging:
-    """The parts of one execution that have been run: what stands for each of them."""
+    """The parts of one execution that have been run, with the relations that replace them."""
 
     session: Context
     statement: ParsedStatement
@@ -341,7 +341,7 @@ class _Staging:
     registered: list[str] = field(default_factory=list)
 
     def run(self) -> Waiting[None]:
-        """Run the writing parts, and before them what more than one reader needs, in the text's order."""
+        """Run the writing parts in textual order, preceded by the parts that several readers need."""
         shared = self._shared()
         for part in self.parts:
             if part.body.dml is not None:
@@ -356,7 +356,7 @@ class _Staging:
                 self._keep(part, columns, table)
 
     def left(self) -> str:
-        """The text with what has been run replaced by its rows."""
+        """The text with the executed parts replaced by their rows."""
         read = {part.name for part in needed(self.parts, _main_words(self.text, self.parts))}
         pieces = []
         for part in self.parts:

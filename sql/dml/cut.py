@@ -29,7 +29,7 @@ QUERY_WORDS = frozenset(
 
 
 class Cut:
-    """One statement while it is cut: the reader stands behind the verb and the target's alias."""
+    """One statement while it is split: the reader is behind the verb and the target's alias."""
 
     def __init__(self, statement: Classified, facts: DmlFacts, schema: str) -> None:
         tokens = statement.tokens
@@ -194,7 +194,7 @@ class Cut:
         return parts if len(parts) > 1 else None
 
     def _bare(self, first: int, end: int) -> tuple[int, int]:
-        """The range without the brackets that stand around all of it."""
+        """The range without parentheses around all of it."""
         while end - first > 2 and self.tokens[first].kind == "(" and self.closes(first, end):
             first, end = first + 1, end - 1
         return first, end
@@ -289,7 +289,7 @@ def _qualifiers_before(tokens: tuple[Token, ...], index: int, table: str, schema
 
 
 def _without_hidden(tokens: tuple[Token, ...], index: int, first: int) -> list[_Edit]:
-    """Leave the hidden column out where this token is a star that stands for columns."""
+    """Exclude the hidden column if this token is a star that expands to columns."""
     token = tokens[index]
     following = _kind(tokens, index + 1)
     if token.kind == "COLUMNS" and following == "(" and not _is_star(tokens, index + 2):

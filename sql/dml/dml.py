@@ -97,7 +97,7 @@ def _insert(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
 
 
 def _query_from(cut: Cut, first: int, end: int) -> tuple[str, ...]:
-    """The table of `SELECT ... FROM table [AS alias] [WHERE ...]`; () where the query is more than that.
+    """The table of `SELECT ... FROM table [AS alias] [WHERE ...]`; () for any other query.
 
     Whatever could give other rows the second time, by picking or ordering them, is more.
     """
@@ -133,7 +133,7 @@ def _columns_by_name(query: str, columns_of: ColumnsOf | None) -> tuple[str, ...
 
 
 def column_list(cut: Cut) -> tuple[str, ...] | None:
-    """Take the column list, if the bracket that comes next is one and not a query."""
+    """Read the column list, if the next parenthesis is one and not a query."""
     reader = cut.reader
     if reader.peek() != "(":
         return None

@@ -188,7 +188,7 @@ def _updates(cut: Cut, end: int, clause: MergeClause) -> MergeClause:
 
 
 def _order(reader: TokenReader) -> str:
-    """Take BY NAME or BY POSITION and a star; by position is what DuckDB takes without a word."""
+    """Read BY NAME or BY POSITION and a star; the default is by position."""
     by_name = reader.accept("BY", "NAME")
     reader.accept("BY", "POSITION")
     reader.accept("*")

@@ -1,4 +1,4 @@
-"""Cuts an INSERT into a topic: the query of what is published, and RETURNING."""
+"""Splitting of an INSERT into a topic: the query with the published rows, and RETURNING."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def describe(
 def write_topic(
     session: Context, statement: ParsedStatement, classified: Classified, parameters: Values, topic: Stream
 ) -> Waiting[PublishedShare]:
-    """Publish what the statement's query gives.
+    """Publish the rows of the statement's query.
 
     Args:
         classified: the text that DuckDB is to run: the statement's own, or the same with its stream
@@ -345,7 +345,7 @@ def _planned(
 def _bound(
     session: Context, insert: TopicInsert, types: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """The query with its parameters cast to what they are, and its columns' names and types."""
+    """The query with its parameters cast to their types, and its columns' names and types."""
     try:
         found = bind(session.cursor, insert.query).parameters if "" in types else {}
         # What is NULL, and nobody says what it would be, is taken for text.
@@ -405,7 +405,7 @@ def _named(statement: ParsedStatement, parameters: Values) -> Named | None:
 
 
 def _at_place(insert: TopicInsert, work: Callable[[], T]) -> T:
-    """Do `work`; its error is told with its place in the statement's text."""
+    """Do `work`; the position of its error refers to the statement's text."""
     try:
         return work()
     except DucktailError as error:

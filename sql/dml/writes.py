@@ -150,7 +150,7 @@ def write_rows(
 
 
 def refuse_target(session: Context, statement: ParsedStatement) -> None:
-    """Refuse to write what is ours, before DuckDB says so in its own words.
+    """Refuse a write to internal objects, before DuckDB does so in its own words.
 
     Raises:
         NotSupported: the target is a stream. InsufficientPrivilege: it is in our schema.
@@ -168,7 +168,7 @@ def _verb(statement: ParsedStatement, classified: Classified) -> str:
 
 
 def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
-    """Refuse to write what is ours.
+    """Refuse a write to internal objects.
 
     Args:
         verb: INSERT, PUBLISH, COPY and so on.
@@ -265,7 +265,7 @@ def _plain(
 
 
 def _check_returned(statement: ParsedStatement, classified: Classified, shape: Bound) -> None:
-    """Before anything is written: the client knows the columns of what RETURNING gives.
+    """Check that the described columns of RETURNING are still valid, before anything is written.
 
     Args:
         classified: the write; of a part of the statement the client knows nothing.

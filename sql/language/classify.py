@@ -107,7 +107,7 @@ def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
         Its class; a statement that must not run is of Kind.REFUSED, with the error to raise.
 
     Raises:
-        SyntaxError_: 42601, with the position, where the opening is malformed or unknown.
+        SyntaxError_: with the position, where the opening is malformed or unknown.
     """
     if tokens is None:
         tokens = tokenize(text)

@@ -58,7 +58,7 @@ class Grammar(TokenReader):
         """Take exactly these tokens.
 
         Raises:
-            SyntaxError_: 42601, at the first one that is another.
+            SyntaxError_: at the first one that is another.
         """
         for kind in kinds:
             if not self.accept(kind):
@@ -149,9 +149,9 @@ class Grammar(TokenReader):
         """An integer from `low` to `high`, or a parameter.
 
         Raises:
-            SyntaxError_: 42601, where no integer stands.
-            InvalidTextRepresentation: 22P02, for a string that is none.
-            InvalidParameterValue: 22023, beyond the bounds.
+            SyntaxError_: where no integer stands.
+            InvalidTextRepresentation: for a string that is none.
+            InvalidParameterValue: beyond the bounds.
         """
         parameter = self.parameter()
         if parameter is not None:
@@ -195,7 +195,7 @@ class Grammar(TokenReader):
         """A map of LSNs by partition as a string, or a parameter.
 
         Raises:
-            InvalidTextRepresentation: 22P02, where the string is no such map.
+            InvalidTextRepresentation: where the string is no such map.
         """
         position = self.position
         text = self.string(f"{what}, such as '{{\"0\": 17}}',")

@@ -244,7 +244,7 @@ def check(owner: str, name: str, raw: Raw, position: int) -> Option:
         position: of the option's name in the text, from 1.
 
     Raises:
-        InvalidParameterValue: 22023, for an unknown name or a bad value.
+        InvalidParameterValue: for an unknown name or a bad value.
     """
     folded = name.lower()
     rule = RULES.get(folded)
@@ -290,7 +290,7 @@ def collect(options: list[Option]) -> Options:
     """The options of one statement.
 
     Raises:
-        SyntaxError_: 42601, for one that is given twice.
+        SyntaxError_: for one that is given twice.
     """
     seen: set[str] = set()
     for option in options:

@@ -113,10 +113,10 @@ def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
         is_table: whether a table or view of that lower-case name is visible.
 
     Raises:
-        SyntaxError_: 42601, with the position of the token.
-        InvalidParameterValue: 22023, for an option or a number out of bounds.
-        InvalidTextRepresentation: 22P02, for a bad position.
-        NotSupported: 0A000, for a scan where none may be, as in a view.
+        SyntaxError_: with the position of the token.
+        InvalidParameterValue: for an option or a number out of bounds.
+        InvalidTextRepresentation: for a bad position.
+        NotSupported: for a scan where none may be, as in a view.
     """
     tokens = tokenize(text)
     while tokens and tokens[-1].kind == ";":

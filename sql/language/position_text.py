@@ -22,7 +22,7 @@ def parse_positions(text: str) -> dict[int, int]:
     {0: 17, 1: 20}
 
     Raises:
-        InvalidTextRepresentation: 22P02.
+        InvalidTextRepresentation.
     """
     try:
         return dict(PartitionLsns.parse(text).lsns)
@@ -35,7 +35,7 @@ def parse_after(value: int | str) -> int | dict[int, int]:
     """The value of AFTER: an LSN, also as text (drivers send `'17'`), or LSNs by partition.
 
     Raises:
-        InvalidTextRepresentation: 22P02.
+        InvalidTextRepresentation.
     """
     if isinstance(value, str):
         digits = value.strip()

@@ -187,9 +187,9 @@ def find_scans(tokens: Sequence[Token], text: str, is_table: IsTable) -> tuple[S
     """All stream scans of a text, in its order.
 
     Raises:
-        SyntaxError_: 42601, in a scan's clauses.
-        InvalidParameterValue: 22023, for a value out of bounds.
-        InvalidTextRepresentation: 22P02, for a bad map of LSNs.
+        SyntaxError_: in a scan's clauses.
+        InvalidParameterValue: for a value out of bounds.
+        InvalidTextRepresentation: for a bad map of LSNs.
     """
     return tuple(parse_scan(Grammar(text, tokens, index)) for index in openings(tokens, text, is_table))
 

@@ -1,9 +1,9 @@
-"""A node that has joined, or was away, gets the definitions of topics and groups that the others have.
+"""Learning of definitions: a node that joined, or was unavailable, copies topics and groups from others.
 
-A definition stands on every node, but a node makes it only while it is there: so one that comes later asks
-the others what they have, and makes here what it lacks, as the same thing: with its identity, its options and
-its owner. Of several that have it the topic's home is asked. What is here and nowhere else stays: it may be
-this node that was there first. Source: docs/design/cluster.md, "Definitions".
+A definition exists on every node, but a node can only create it while it is available. One that arrives
+later asks the others for their definitions, and creates the missing ones with the same identity, options
+and owner. If several nodes have a definition, the topic's home is asked. A definition that exists only on
+this node is kept, because this node may be the first one. Source: docs/design/cluster.md, "Definitions".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEGINNING = "1970-01-01 00:00:00+00"
 
 
 def learn(session: Context) -> Waiting[Learned]:
-    """Make here what other nodes have; in a session of a superuser, outside of a transaction."""
+    """Create the definitions of other nodes here; in a session of a superuser, outside of a transaction."""
     cluster = session.database.cluster
     placement = cluster.placement
     learned = Learned()
@@ -129,7 +129,7 @@ def look_again(
     *,
     makes: bool = False,
 ) -> Waiting[T]:
-    """Do once more what did not find a name here: with the definitions that the other nodes have by now.
+    """Repeat an operation that did not find a name, with the definitions that other nodes have by now.
 
     Args:
         missing: why it was not done; nothing was, where a name was not found.

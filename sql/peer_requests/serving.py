@@ -1,4 +1,4 @@
-"""The owner's end: `FORWARD $1`, the one statement that nodes send each other.
+"""The owner's end of forwarding: `FORWARD $1`, the one statement that nodes send each other.
 
 Its parameter is a request (`peers/requests.py`), its answer frames (`peers/peer_frames.py`), a row each. What
 it runs is judged, run and told as if the session's user had sent it; but the session never asks a further
@@ -52,7 +52,7 @@ Operation = Callable[[Context, Request], Waiting[list[bytes]]]
 
 
 def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
-    """The runner of FORWARD, with the runners of what is sent.
+    """The runner of FORWARD, with the runners of the forwarded statements.
 
     Args:
         told_at: within, errors are told with their place in the user's text.
@@ -144,7 +144,7 @@ def oids_of(request: Request) -> tuple[int, ...]:
 
 
 def spared(session: Context, parameters: Sequence[object]) -> Result | None:
-    """The open answer of which a FORWARD takes more rows."""
+    """The open answer from which a FORWARD takes more rows."""
     request = _request(parameters)
     portal = session.portals.get(_portal(request)) if request.op == FETCH else None
     return None if portal is None else portal.result
@@ -223,7 +223,7 @@ def _close(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _failed(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """The entry node's client gets no more of an answer: a cancel may have come when it was given here."""
+    """Void an answer that the entry node's client does not receive, for example after a cancel."""
     portal = session.portals.get(_portal(request))
     if portal is not None and portal.result is not None:
         portal.result.fail()
@@ -234,7 +234,7 @@ def _failed(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _wipe(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """The entry node's session is over, and another one may come."""
+    """Reset the session for the entry node's next session."""
     session.positions.clear()
     session.holds.close()
     session.portals.clear()

@@ -198,7 +198,7 @@ class Links:
         return link
 
     def later(self, node: Node, request: Request) -> Future[Reply] | None:
-        """Tell a node something whose answer nobody needs; None where there is no link to it."""
+        """Send a node a request without waiting for the answer; None if there is no link to it."""
         link = self._open.get((node.name, request.portal)) or self._links.get(node.name)
         return None if link is None or link.lost else link.ask(request.encode())
 
@@ -233,6 +233,6 @@ class Links:
 
 
 def _released(future: Future[Link]) -> None:
-    """A link that nobody waits for any more."""
+    """Release a link that is no longer waited for."""
     if not future.cancelled() and future.exception() is None:
         future.result().release()

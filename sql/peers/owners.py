@@ -1,12 +1,11 @@
 """The owners of a topic's partitions, the distribution of its reads over them, and members' holds.
 
-How the events of a topic's reads were shared among its owners: what each is asked for at first.
+An answer of n events has events of several owners, and their shares are not known in advance. Asking each
+for all n would multiply the cost by the number of owners. The next answer is usually distributed like the
+last one, because owners fill evenly, or a long transaction of one of them is read through: each owner is
+first asked for its previous share.
 
-An answer of n events has them from several owners, and nobody knows beforehand how many from which. Asking
-each for all n costs as many times more than is given as there are owners. What comes next is mostly as what
-came last: owners fill evenly, or a long transaction of one of them is read through.
-
-At a topic's home: what members hold for reads and commits that other nodes do.
+The holds are those of a topic's home: what members hold for reads and commits that other nodes perform.
 """
 
 from __future__ import annotations

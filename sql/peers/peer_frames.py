@@ -143,7 +143,7 @@ _EVENT_HEAD = HEAD + _json({"columns": [[c.name, c.type] for c in EVENT_RESULT]}
 
 
 def head_of(frame: bytes) -> Head:
-    """A head: the same one for the same frame, so that what is made of its columns can be kept with them.
+    """Decode a head; the same object for the same frame, so that derived values can be kept with it.
 
     Raises:
         ProtocolViolation: the frame is none.
@@ -297,11 +297,11 @@ class PassedBatch:
         return self.events().stored()
 
     def parts(self) -> Sequence[ResultBatch]:
-        """None: what is ready is only given on."""
+        """None: ready rows are only passed on."""
         return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
-        """The rows as DataRow messages: as they came, where that is what is asked for."""
+        """The rows as DataRow messages: unchanged if the client wants that form."""
         if self.columns is None and not any(formats) and timezone == UTC:
             return self.data
         return self.events().datarows(types, formats, timezone)
@@ -353,7 +353,7 @@ class FrameBatch:
         return pa.RecordBatch.from_arrays([pa.array(self.frames, pa.binary())], ["frame"])
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """As Arrow, as which they come back."""
+        """The rows as Arrow, in which form they are read back."""
         return self.record_batch(), ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:

@@ -92,7 +92,7 @@ class Remote(Protocol):
         """The node that has a stream, as far as the directory knows."""
 
     def look(self, keys: Iterable[Key]) -> Future[Mapping[Key, Node]]:
-        """Ask all other nodes which of them has these streams; what none has is not among the answer.
+        """Ask all other nodes which of them has these streams; unknown streams are omitted.
 
         The future's error is WrongState (55000), two nodes have streams of one name; CannotConnect (08001),
         none that answers has it, and one does not answer.
@@ -133,7 +133,7 @@ class Peers(Protocol):
         """
 
     def later(self, node: str, text: str) -> Future[Any] | None:
-        """Have a statement run there whose answer nobody wants, after those that were asked before.
+        """Have a statement run there without waiting for its answer, after earlier requests.
 
         Returns:
             What is done once it has been answered, or has failed; None where there is no session.

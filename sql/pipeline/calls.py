@@ -1,8 +1,7 @@
-"""The calls of a session: each alone, cancellable, its errors told as ours.
+"""The calls of a session: each alone, cancellable, with DuckDB's errors translated.
 
-What a call has begun when it fails does not stand: the open result is void, and the block has failed.
-Where DuckDB has given its database up, that is what an error is told to be of.
-Source: docs/design/sql.md, "Session".
+A failing call leaves nothing: the open result is void, and the block has failed. If DuckDB has invalidated
+the database, the error says so. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Calls:
             self._leave()
 
     def prepare(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """Do what a statement waits for before it runs, in the call under way or in one of its own.
+        """Perform the waits of a statement before it runs, in the running call or in one of its own.
 
         As in PostgreSQL the statement's time-out begins here, and is over for all of it at once.
         """
@@ -102,7 +101,7 @@ class Calls:
         return result
 
     def forget_prepared(self) -> None:
-        """A Sync: what runs from now on has all of its time, whatever was prepared before."""
+        """Handle a Sync: later statements have all of their time, whatever was prepared before."""
         self._prepared = None
 
     def _left_of(self, text: str, limit_ms: int) -> int:
@@ -136,7 +135,7 @@ class Calls:
         self._guard.leave()
 
     def mark(self, state: str) -> None:
-        """Tell the engine what the session is from now on."""
+        """Report the session's state to the engine."""
         entry, clock = self._entry, self._database.clock
         entry.state, entry.since_us, entry.since_s = state, clock.now_us(), clock.monotonic_s()
 
@@ -156,7 +155,7 @@ class Calls:
         raise told from error
 
     def told(self, error: DucktailError) -> DucktailError:
-        """An error as it is told: to whom it may be, and where DuckDB has given the database up, of that."""
+        """The error for the client, with hidden names removed; an invalidated database is reported."""
         error = without_hidden_names(self._access, self._database, as_told(self._access, error))
         error.hint = hint_for(error) or error.hint
         if isinstance(error, IoError) and error.message.startswith(UNKNOWN):

@@ -145,7 +145,7 @@ def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStat
 
 
 def told_at(published: Published | None) -> AbstractContextManager[None]:
-    """Within, errors are told with their place in a PUBLISH, and not in the INSERT that it is run as."""
+    """Context in which error positions refer to a PUBLISH, and not to the INSERT as which it runs."""
     return AS_IT_IS if published is None else _told_at(published)
 
 
@@ -291,7 +291,7 @@ def _check_bound(session: Context, statement: ParsedStatement) -> None:
 
 @contextmanager
 def _user_places(session: Context, statement: ParsedStatement) -> Iterator[str]:
-    """Within, the text of a query or a write that DuckDB can bind; errors are told with the user's places."""
+    """Context with a text that DuckDB can bind; error positions refer to the user's text."""
     if not isinstance(statement.node, Query):
         yield statement.text
         return
@@ -438,7 +438,7 @@ def _run_ours(
 
 
 def handle(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """Run a statement of ours."""
+    """Run one of ducktail's statements."""
     row = st.row_of(node)
     assert row is not None
     found = runners.RUNNERS.get(row.node) or show.runner(row)
@@ -478,7 +478,7 @@ def _files_checked(runner: Runner) -> Runner:
 
 
 def _of_one_node(runner: Runner) -> Runner:
-    """The runner, for what does not take a node's part of a topic for all of it."""
+    """The runner, for statements that must not take a node's part of a topic for the whole."""
 
     def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
         plain_views.refuse(session, statement, lambda query: scan_relation.bindable(session, query))
@@ -488,7 +488,7 @@ def _of_one_node(runner: Runner) -> Runner:
 
 
 def _as_described(runner: Runner) -> Runner:
-    """The runner, whose rows have the columns that their client was told."""
+    """The runner, with a check that the rows have the described columns."""
 
     def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
         result = yield from runner(session, statement, parameters)
@@ -538,7 +538,7 @@ RUNNERS: dict[Kind, Runner] = {
 
 
 def _permitted(runner: Runner) -> Runner:
-    """The runner, behind the resolution of names and a look at what its session may do."""
+    """The runner, after the resolution of names and the check of rights."""
 
     def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
         if relay.is_remote(session, statement):

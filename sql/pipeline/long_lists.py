@@ -1,8 +1,8 @@
-"""Long lists among a statement's parameters: given to DuckDB as JSON, and cast to their type in its text.
+"""Long lists among a statement's parameters: passed to DuckDB as JSON, and cast to their type in its text.
 
-DuckDB's client makes a value of each element of a Python list with Python's lock held, twice: 2,500,000
-elements stop all other threads for some two seconds. A text it takes as it is, and what it does with that
-while the statement runs stops nobody; it is faster, too. Source: docs/design/values.md, "Long lists".
+DuckDB's client converts each element of a Python list with Python's lock held, twice: 2,500,000 elements
+stop all other threads for some two seconds. A text is passed without conversion, and DuckDB's work on it
+during the statement blocks no thread; it is also faster. Source: docs/design/values.md, "Long lists".
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def as_json(
 
 
 def _exact(values: list[object]) -> str | None:
-    """The list's type in which all decimals are as they were given; None where there is none.
+    """A list type that represents all decimals exactly; None if there is none.
 
     The parameter's own type has only so many places where it is a numeric without a scale; DuckDB, too,
     takes a list of decimals for the type that its values want.

@@ -144,7 +144,7 @@ def _in_one_state(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A statement with its names in full, and of which state of the catalog and of rights it is.
+    """A statement with its names in full, and the state of catalog and rights to which it belongs.
 
     Args:
         full: None where the statement has them so itself.
@@ -179,12 +179,12 @@ def in_full(session: Context, statement: ParsedStatement, again: Again) -> Parse
 
 
 def places_of(statement: ParsedStatement) -> AbstractContextManager[None]:
-    """Within, errors are told with their place in the statement as it was given."""
+    """Context in which error positions refer to the statement as it was given."""
     return told_by(statement.pieces)
 
 
 def told_by(pieces: Sequence[Replacement]) -> AbstractContextManager[None]:
-    """Within, errors are told with their place in the text into which these pieces were put."""
+    """Context in which error positions refer to the text before these replacements."""
     return _told_by(pieces) if pieces else _AS_IT_IS
 
 

@@ -24,7 +24,7 @@ from ..text.spans import defining_query_span
 
 
 def refuse(session: Context, statement: ParsedStatement, bindable: Callable[[Query], str]) -> None:
-    """Refuse a statement that reads the view of a topic of which other nodes have partitions.
+    """Refuse a statement that reads the view of a topic with partitions on other nodes.
 
     Args:
         bindable: gives the text of a query with scans for DuckDB's binder.

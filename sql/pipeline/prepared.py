@@ -191,7 +191,7 @@ def _natural(value: int) -> str:
 def deallocate(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """DEALLOCATE { name | ALL }; one that is not there is no error, as in DuckDB."""
+    """DEALLOCATE { name | ALL }; an unknown name is no error, as in DuckDB."""
     name = statement.classified.name
     if name is None:
         session.prepared.clear()
@@ -209,7 +209,7 @@ def plan_rows(lines: list[str]) -> Result:
 def _analyze_writing(
     session: Context, inner: ParsedStatement, parameters: tuple[object, ...], word: str
 ) -> Waiting[list[str]]:
-    """EXPLAIN ANALYZE of what may write: it is run as it would be without, and captured."""
+    """EXPLAIN ANALYZE of a statement that may write: it runs as usual, and is captured."""
     classified = inner.classified
     if classified.kind is Kind.DDL or isinstance(inner.node, Query):
         raise NotSupported(
@@ -220,7 +220,7 @@ def _analyze_writing(
 
 
 def explain_with(in_full: Callable[[Context, ParsedStatement], ParsedStatement]) -> Runner:
-    """EXPLAIN [ANALYZE] statement, with what writes the names of a statement in full."""
+    """EXPLAIN [ANALYZE] statement, with the replacements that write its names in full."""
 
     def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
         return (yield from _explain(session, statement, parameters, in_full))

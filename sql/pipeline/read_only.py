@@ -1,10 +1,10 @@
-"""READ ONLY transactions: the statements that one may hold, as in PostgreSQL.
+"""READ ONLY transactions: the permitted statements, as in PostgreSQL.
 
-Of our own statements the row says what they change. DuckDB's are judged by its binder, which knows of a
-write in a view, a macro or a common table expression, and of nextval; DuckDB's own transaction is read-only
-as well, where the block began so. A temporary table may be written, not made. A read of a group moves the
-session's read position, which is in its memory alone; committing it is a write. Source: docs/sql.md,
-"Transactions"; PostgreSQL's "SET TRANSACTION".
+For ducktail's statements the row states what they change. DuckDB's statements are checked by its binder,
+which detects a write in a view, a macro or a common table expression, and nextval; DuckDB's own transaction
+is read-only as well, if the block began so. A temporary table may be written, not created. A read of a
+group moves the session's read position, which is in its memory alone; committing it is a write. Source:
+docs/sql.md, "Transactions"; PostgreSQL's "SET TRANSACTION".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEQUENCE_CALLS = frozenset({"nextval", "setval"})
 
 
 def check(session: Context, statement: ParsedStatement) -> None:
-    """Refuse what writes, in a read-only transaction.
+    """Refuse writes in a read-only transaction.
 
     Raises:
         ReadOnlyTransaction.

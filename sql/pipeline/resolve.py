@@ -1,16 +1,13 @@
-"""The second step of a statement, after it is parsed: its names in full.
+"""The second step of a statement, after parsing: its names in full.
 
 Each name of a table, view, sequence, type or index in a text is resolved once (`names.py`) and written in
-full, `"catalog"."schema"."name"`, as it is stored. That text is what rights are asked for, what capture
-works on and what DuckDB gets: a temporary object, a common table expression, a search path, a rule of
-letters or another session can make nothing else of it. A name that does not resolve stays as it is, and is
-an error later.
+full, `"catalog"."schema"."name"`, as it is stored. Rights are checked on that text, capture works on it,
+and DuckDB receives it: a temporary object, a common table expression, a search path, a case rule or another
+session cannot change its meaning. A name that does not resolve is left unchanged, and is an error later.
 
-For users who are not superusers every name is written in full. For all others it is the names of what a
-statement writes or defines, where they could mean more than one object: captured and plain tables are told
-apart by them.
-
-Source: docs/design/sql.md, "Names".
+For users who are not superusers every name is written in full. For all others only the names of the targets
+of writes and definitions are, if they could mean more than one object, because they distinguish captured
+from plain tables. Source: docs/design/sql.md, "Names".
 """
 
 from __future__ import annotations
@@ -101,7 +98,7 @@ def _may_mean_several(session: Context, classified: Classified) -> bool:
 
 
 class _Naming:
-    """Collects what writes names in full, each place once."""
+    """Collector of the replacements that write names in full, each position once."""
 
     def __init__(self, session: Context, classified: Classified) -> None:
         self._names = session.names
@@ -117,7 +114,7 @@ class _Naming:
         return tuple(self._pieces[start] for start in sorted(self._pieces))
 
     def name(self, kind: str, parts: Name, start: int) -> None:
-        """A name of what is there."""
+        """The replacement for the name of an existing object."""
         found = None
         if fold(parts[0]) != TRUSTED:
             found = self._names.find(kind, parts) if kind == INDEX else self._resolver.find(kind, parts)
@@ -135,7 +132,7 @@ class _Naming:
             self.made(parts, start)
 
     def made(self, parts: Name, start: int) -> None:
-        """A name of what is to be made: without a schema it goes into the first of the search path."""
+        """The replacement for a new object's name; the default is the first schema of the search path."""
         resolver = self._resolver
         if fold(parts[0]) == TEMPORARY or len(parts) > 2:
             return
@@ -162,7 +159,7 @@ class _Naming:
             self._pieces[token.start] = Replacement(token.start, token.end, full)
 
     def put(self, start: int, parts: Name, full: str) -> None:
-        """Write a name that begins at a place as another text; nothing where it does not stand there."""
+        """Replace a name that begins at a position, if it is there."""
         first = self._at.get(start)
         if first is None:
             return
@@ -205,7 +202,7 @@ def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
 
 
 def _sequences(naming: _Naming) -> None:
-    """Names of sequences in a definition, which stand in strings: DuckDB looks them up at each use.
+    """Names of sequences in a definition, which are strings: DuckDB looks them up at each use.
 
     In a query they stay as they are, as columns are called by them: it is judged by the same rules, and runs
     now.
@@ -239,7 +236,7 @@ def _read(session: Context, naming: _Naming, statement: ParsedStatement) -> None
 
 
 def _placeless(naming: _Naming, named: Named) -> None:
-    """Tables behind words with which the parser does not tell their place."""
+    """Tables behind words for which the parser does not report a position."""
     wanted = {table.path for table in named.tables if table.place is None}
     for index, token in enumerate(naming.tokens):
         words = _PLACELESS.get(token.kind)
@@ -257,7 +254,7 @@ Analyse = Callable[[str], Named]
 
 
 def _texts(session: Context, statement: ParsedStatement) -> Iterator[tuple[str, int, Analyse, int]]:
-    """The texts in a statement that name what they read.
+    """The texts in a statement that name what it reads.
 
     Each with what is to be added to its places, what analyses it, and the first place that is its own.
     """

@@ -122,7 +122,7 @@ class ParsedStatements:
     def _prepared_after(
         self, text: str, oids: tuple[int, ...], missing: routing.Ask | routing.Describe
     ) -> Waiting[ParsedStatement]:
-        """The same, once the other nodes have been asked what is missing."""
+        """Prepare the statement again, once the other nodes have been asked for missing names."""
         session, links, cluster = self._session, self._session.links, self._session.database.cluster
         assert links is not None, "who asks has links"
         try:
@@ -189,7 +189,7 @@ class ParsedStatements:
         return kept if isinstance(kept, Many) else None
 
     def forget(self) -> None:
-        """A name that texts may hold has come to mean something else."""
+        """Forget texts that may contain a name whose meaning has changed."""
         prepared = (found.statement for found in self._session.prepared.values())
         for statement in (*self._kept.values(), *prepared):
             statement.forget()

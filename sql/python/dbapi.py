@@ -248,7 +248,7 @@ class Connection:
                 self._with_frames(lambda frames: frames.unregister(APPENDED))
 
     def commit(self) -> None:
-        """Commit the open transaction; nothing where there is none.
+        """Commit the open transaction, if there is one.
 
         Raises:
             OperationalError: it met another's writes; everything is rolled back.
@@ -262,12 +262,12 @@ class Connection:
             raise from_engine(InFailedTransaction("the transaction had failed and is rolled back", hint=hint))
 
     def rollback(self) -> None:
-        """Roll the open transaction back; nothing where there is none."""
+        """Roll back the open transaction, if there is one."""
         self.check_open()
         self._end_transaction("ROLLBACK")
 
     def cancel(self) -> None:
-        """Cancel what another thread runs on this connection: it gets 57014."""
+        """Cancel a statement that another thread runs on this connection; it fails with 57014."""
         self._session.cancel()
 
     def duplicate(self) -> Connection:
@@ -295,7 +295,7 @@ class Connection:
         return server
 
     def close(self) -> None:
-        """Roll back, end the session, and close the database where nobody else holds it."""
+        """Roll back, end the session, and close the database with its last connection."""
         if self._closed:
             return
         self._closed = True
@@ -333,7 +333,7 @@ class Connection:
 
     @contextmanager
     def _running(self, text: str) -> Iterator[None]:
-        """Within, a text is run: an error fails an open block, whoever has found it."""
+        """Context in which a text runs: an error fails an open block."""
         self.check_open()
         _check_text(text)
         try:
@@ -413,7 +413,7 @@ class Connection:
 
 
 def table_name(text: str) -> str:
-    """A table's name as it stands in SQL, and nothing else.
+    """The name of a table, parsed from SQL that contains nothing else.
 
     Raises:
         SyntaxError_: it is no name.
@@ -537,14 +537,14 @@ class Cursor:
 
     @property
     def description(self) -> Description | None:
-        """A 7-tuple (name, DuckDB type, five times None) a column; None where there are no rows."""
+        """A 7-tuple (name, DuckDB type, five times None) for each column; None without rows."""
         if self._result is None or self._result.columns is None:
             return None
         return [(column.name, column.type, None, None, None, None, None) for column in self._result.columns]
 
     @property
     def rowcount(self) -> int:
-        """Rows written, or given once all are fetched; -1 when there is no such number (yet)."""
+        """The number of rows written, or returned once all are fetched; -1 if it is not known (yet)."""
         if self._written_by_many is not None:
             return self._written_by_many
         return rows_written(self.statusmessage)
@@ -638,7 +638,7 @@ class Cursor:
         return frame
 
     def close(self) -> None:
-        """Give up what is left of the answer; the cursor is of no more use."""
+        """Discard the rest of the answer and make the cursor unusable."""
         self._forget()
         self._closed = True
 

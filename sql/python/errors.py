@@ -15,7 +15,7 @@ from ...engine.errors import DucktailError
 
 
 class Warning(Exception):
-    """Required by PEP 249; warnings come as notices (`Connection.notices`), never raised."""
+    """Required by PEP 249 and never raised: warnings are notices (`Connection.notices`)."""
 
 
 class Error(Exception):
@@ -73,7 +73,7 @@ class IntegrityError(DatabaseError):
 
 
 class InternalError(DatabaseError):
-    """A failed transaction, damage, or a fault of ours."""
+    """A failed transaction, damage, or an internal error."""
 
 
 class ProgrammingError(DatabaseError):

@@ -1,17 +1,15 @@
-"""A batch of events, as a program that follows a stream gets them.
+"""The source of a follower's events: statements of docs/sql.md in a session of its own.
 
-Where a follower's events come from: statements of docs/sql.md in a session of its own.
+Rights, gaps, waits, cancels, the reopening of an invalidated database, and the rows of `ducktail.sessions`
+are therefore those of any read. A feed reads and waits until there are events; the driver of the generator
+can end the wait.
 
-So rights, gaps, waits, cancels, an open that DuckDB gives up and comes back from, and the lines of
-`ducktail.sessions` are those of any read. A feed is told to read and waits until there is something; who
-drives the generator can end the wait.
+- Without a group (`StreamFeed`) a read continues behind the last one: it may run ahead of the program.
+- With a group (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the
+  group's committed LSNs. It does not run ahead of what has been committed, so that a partition that is
+  handed over continues at its next owner where this one stopped.
 
-- Without a group (`StreamFeed`) a read goes on behind the last one: it may run ahead of the program.
-- With one (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the group's
-  committed LSNs: it is not run ahead of what has been committed, so that a partition which is handed over
-  comes to its next owner from where this one stopped.
-
-A stream is followed by its number: a new name does not matter, and a stream that is dropped is 42704, though
+A stream is followed by its number: a new name does not matter, and a dropped stream is 42704, even if
 another one has its name by now.
 """
 
@@ -129,7 +127,7 @@ class Feed(Protocol):
         """End the read that is under way; from any thread."""
 
     def close(self) -> None:
-        """Free what it holds; no read is under way."""
+        """Free the resources; no read is in progress."""
 
 
 class Reads:
@@ -281,7 +279,7 @@ class StreamFeed:
                 return found
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
-        """See Feed. Events come in LSN order over all partitions: none is behind the last one."""
+        """See Feed. Events are in LSN order over all partitions: none is behind the last one."""
         last_lsn = events[-1].lsn
         return {partition: max(lsn, last_lsn) for partition, lsn in position.items()}
 
@@ -324,7 +322,7 @@ class GroupFeed:
         self._again = False  # some of that is at or before the committed LSN: released events
 
     def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
-        """See Feed. What is given and not committed comes again, and is passed over."""
+        """See Feed. Delivered events that are not committed are returned again, and skipped."""
         while True:
             self._forget_lost()
             left = len(self._given)
@@ -346,7 +344,7 @@ class GroupFeed:
         )
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
-        """See Feed. Each partition goes on from its own committed LSN."""
+        """See Feed. Each partition continues at its own committed LSN."""
         moved = dict(position)
         for event in events:
             moved[event.partition] = max(moved.get(event.partition, 0), event.lsn)
@@ -372,7 +370,7 @@ class GroupFeed:
         return True
 
     def _forget_lost(self) -> None:
-        """Forget what was given and does not come to this member again: a read would wait for that many more.
+        """Forget delivered events that this member does not receive again; a read must not count them.
 
         A partition may be another member's by now; SEEK, or a whole copy, may have moved the group on; what
         retention has taken is behind a gap.
@@ -420,7 +418,7 @@ class GroupFeed:
 
 
 def _fitting(rows: Sequence[bytes], bytes_max: int) -> tuple[Sequence[bytes], int]:
-    """The first rows, up to the one that fills a bound, and what is left of the bound."""
+    """The first rows, up to the one that fills a bound, and the rest of the bound."""
     for place, row in enumerate(rows):
         bytes_max -= len(row) + EVENT_BYTES
         if bytes_max <= 0:

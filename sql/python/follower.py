@@ -1,21 +1,21 @@
-"""One consumer that follows a stream: its buffer, what is done, and what is stored of that.
+"""A consumer that follows a stream: its buffer, its completed work, and the stored part of that.
 
-The rules that it keeps:
+It keeps these rules:
 
-- A batch is done once the program asks for the next one, or says so (`checkpoint(batch)`). Only what is
-  done is ever stored, so that a program which is killed gets the rest again.
-- Before a batch is given that would make more than `checkpoint_every` events given and not stored, what
-  is done is stored. Batches have at most `checkpoint_every` events. So no more than that many come again.
-- A program that waits with something done for `REST_S` has it stored; so has one whose follow ends.
-- What is read and not given yet stays within the bounds of the buffer: the reader waits, and the events stay
-  in the database. One event may go beyond the bound of bytes; of a group that has events set aside, one
-  read, by what its events differ from those before.
-- Whatever ends a follow but `stop` and the program itself is an error, after the events that came before it.
+- A batch is done once the program requests the next one, or says so (`checkpoint(batch)`). Only completed
+  work is ever stored, so that a program that is killed receives the rest again.
+- Completed work is stored before a batch would make more than `checkpoint_every` events delivered and not
+  stored. Batches have at most `checkpoint_every` events, so no more than that many are delivered again.
+- Completed work is also stored when the program has waited for `REST_S`, and when the follow ends.
+- Events that are read and not delivered yet stay within the bounds of the buffer: the reader waits, and the
+  events stay in the database. One event may exceed the bound of bytes; for a group with parked events, one
+  read may.
+- Every end of a follow other than `stop` and the program itself is an error, raised after the events that
+  precede it.
 
-The reader is a thread where the feed may run ahead of what is done; else the program's thread reads.
-Waiting is a wait on a future or on the condition here: nothing is asked again and again.
-
-Who follows what in one open database.
+The reader is a thread if the feed may run ahead of completed work; otherwise the program's thread reads.
+Waiting is a wait on a future or on the condition here, without polling. `Following` registers which
+consumers follow which streams in one open database.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Bounds:
 
     @property
     def batch_events(self) -> int:
-        """Most events of a batch: one that could not be stored as a whole would come again as one."""
+        """The maximum number of events in a batch, so that a batch can be stored as a whole."""
         return min(self.batch_size, self.checkpoint_every or self.batch_size)
 
 
@@ -152,7 +152,7 @@ class Follower:
             self.end(None)
 
     def _next(self) -> tuple[Event, ...] | None:
-        """The events of the next batch; None where there are to be no more."""
+        """The events of the next batch; None at the end."""
         if self._process != os.getpid():
             raise WrongState("a follow is of the process that began it, and not of one that it has forked")
         while True:
@@ -206,7 +206,7 @@ class Follower:
                 self._done = done
 
     def checkpoint(self, batch: Batch | None) -> None:
-        """Store what is done; with a batch of this follow, that and all before it are.
+        """Store completed work; with a batch of this follow, that batch and all before it count as done.
 
         Raises:
             DucktailError: it cannot be stored.
@@ -220,7 +220,7 @@ class Follower:
             self.store()
 
     def store(self) -> None:
-        """Store what is done, unless it is."""
+        """Store completed work that is not stored yet."""
         with self._storing:
             done = self._done
             if done.number > self._stored.number and not self._freed:
@@ -259,7 +259,7 @@ class Follower:
             _finish(waiting)
 
     def end(self, error: DucktailError | None) -> None:
-        """Stop, store what is done, and free the feed; a second time does nothing.
+        """Stop, store completed work, and free the feed; a second call does nothing.
 
         Neither does it in a process that was forked off: the database is not its own.
         """
@@ -302,7 +302,7 @@ class Follower:
             self._put(found)
 
     def _read_here(self) -> None:
-        """Read on the program's own thread: what was given is done, as far as it is to be."""
+        """Read on the program's own thread, once delivered events are done."""
         found = self._driven(self._feed.read(*self._room()))
         if found is not None:
             self._put(found)
@@ -380,7 +380,7 @@ def end_all(followers: Iterable[Follower], error: DucktailError | None) -> None:
 
 
 def bytes_of(event: Event) -> int:
-    """About what an event takes, bytes."""
+    """The approximate size of an event in bytes."""
     texts = (event.key, event.before, event.after, event.headers)
     return EVENT_BYTES + sum(len(text) for text in texts if text is not None)
 
@@ -403,7 +403,7 @@ class Following:
         self._closed = False
 
     def enter(self, key: Key, stream: str) -> None:
-        """A consumer begins to follow, or somebody changes its checkpoint.
+        """Begin a consumer's follow, or a change of its checkpoint.
 
         Raises:
             ObjectInUse: it follows already. AdminShutdown: the database is being closed.
@@ -438,7 +438,7 @@ class Following:
             self.leave(key)
 
     def close(self) -> None:
-        """The database is being closed: each follow ends with an error, and what is done is stored."""
+        """End each follow with an error because the database is being closed; completed work is stored."""
         with self._mutex:
             self._closed = True
             followers = [follower for follower in self._followers.values() if follower is not None]

@@ -1,8 +1,8 @@
 """The databases that this process has open, each shared by its connections.
 
-A process opens a file once: DuckDB cannot share it between two owners. So a second `connect` on a
-path joins what is open, and the last connection to leave stops the servers that were started on
-the database and closes it. At the end of the process what is still open is closed.
+A process opens a file once: DuckDB cannot share it between two owners. A second `connect` on a path
+therefore joins the open database. The last connection to close stops the servers that were started on the
+database and closes it. The end of the process closes all open databases.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Server(Protocol):
 
 @dataclass(slots=True, eq=False)
 class OpenDatabase:
-    """One open database, with the number of connections that hold it, and who follows its streams."""
+    """One open database, with the number of its connections and the registry of its follows."""
 
     key: str
     database: Database
@@ -133,7 +133,7 @@ def _close(opened: OpenDatabase) -> None:
 
 
 def _forked() -> None:
-    """In a process that was forked off: the databases are its parent's, which goes on with them.
+    """Forget the databases in a forked process: they belong to the parent, which continues to use them.
 
     DuckDB's threads are not there, so closing one would wait for ever, or write into a file that the parent
     writes as well. They are held until the process ends.

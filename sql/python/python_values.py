@@ -105,7 +105,7 @@ def arrow_table(result: Result, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Within, DuckDB's errors are told as ours."""
+    """Context in which DuckDB's errors are translated."""
     try:
         yield
     except duckdb.Error as error:
@@ -113,7 +113,7 @@ def _told() -> Iterator[None]:
 
 
 def _by_duckdb(table: pa.Table, types: Sequence[str], cursor: duckdb.DuckDBPyConnection) -> list[Row]:
-    """The rows as DuckDB's client has them; what it has no value for is DuckDB's text."""
+    """The rows as DuckDB's client converts them; a value without an equivalent is DuckDB's text."""
     try:
         return _cast(table, list(map(restored_type, types)), cursor).fetchall()
     except UNHELD:

@@ -147,7 +147,7 @@ class StreamManager:
         position: After,
         group: str | None = None,
     ) -> None:
-        """Let a consumer go on behind a position, be it forward or back; with a group this is its SEEK.
+        """Make a consumer continue behind a position, forward or back; with a group this is its SEEK.
 
         Args:
             position: an LSN for each partition, or one for all.
@@ -166,7 +166,7 @@ class StreamManager:
                 self._change(found, consumer_id, partial(_moved, lsns=lsns))
 
     def clear_checkpoint(self, stream: str, consumer_id: str, group: str | None = None) -> None:
-        """Let a consumer begin again at what is retained; with a group this is SEEK TO EARLIEST.
+        """Make a consumer begin again at the first retained event; with a group this is SEEK TO EARLIEST.
 
         Raises:
             OperationalError: the consumer follows now.
@@ -193,12 +193,12 @@ class StreamManager:
             return checkpoints_of_jobs(self._database, keep=keep)
 
     def close(self) -> None:
-        """Stop all follows, store what is done, and open no more; may be called twice."""
+        """Stop all follows, store completed work, and open no more; may be called twice."""
         with translated():
             self.end(None)
 
     def end(self, error: DucktailError | None) -> None:
-        """The same, with what their programs are told."""
+        """End all follows as `close` does, with an error for their programs."""
         with self._mutex:
             self._closed = self._closed or AdminShutdown("the stream manager is closed")
             followers = [follower for _, follower in self._followed.values()]
@@ -223,7 +223,7 @@ class StreamManager:
         after: After | None,
         bounds: Bounds,
     ) -> tuple[Follower, Callable[[], None]]:
-        """A follow begins: its follower, and what is to be called when it is over."""
+        """Begin a follow: its follower, and the function to call when it is over."""
         self._check_open()
         check_text("the consumer's name", consumer_id, NAME_BYTES_MAX)
         member_of = None if group is None else self._group(stream, group)
@@ -318,7 +318,7 @@ class StreamManager:
             within(session, lambda: change(self._store(stream, consumer_id)))
 
     def _lsns(self, stream: Stream, position: After, *, whole: bool) -> dict[int, int]:
-        """A position that a program gives, held against the stream."""
+        """The LSNs of a position that a program gives, checked against the stream."""
         if isinstance(position, int):
             position = dict.fromkeys(range(stream.partitions), position)
         if not isinstance(position, Mapping):
@@ -473,7 +473,7 @@ class ReplicationStream:
         buffer_bytes: int = BUFFER_BYTES,
         checkpoint_every: int | None = CHECKPOINT_EVERY,
     ) -> Generator[Batch]:
-        """Follow the stream: its events in batches, as they come, until `stop`.
+        """Yield the stream's events in batches, as they arrive, until `stop`.
 
         It begins behind the consumer's checkpoint; without one, at what is retained. A batch is done once
         the next one is asked for. What is done is stored before more than `checkpoint_every` events
@@ -523,7 +523,7 @@ class ReplicationStream:
                 ended()
 
     def checkpoint(self, batch: Batch | None = None) -> None:
-        """Store what is done now; with a batch of this follow, that one and all before it are done.
+        """Store completed work now; with a batch of this follow, that batch and all before it count as done.
 
         Raises:
             OperationalError: nothing is being followed; 40001, as `follow`.

@@ -114,7 +114,7 @@ def own(node: exp.Expr | None, kinds: type[N] | tuple[type[N], ...]) -> Iterator
 
 
 def values_of(select: exp.Select) -> Iterator[exp.Expr]:
-    """The expressions of a select in which an aggregate or a window may stand."""
+    """The expressions of a select that may contain an aggregate or a window."""
     yield from select.expressions
     for part in ("order", "having", "qualify"):
         node = select.args.get(part)
@@ -230,7 +230,7 @@ def _has_whole_row(select: exp.Select, source: ColumnSource, inside: exp.Expr) -
 
 
 def outputs_of(select: exp.Select, source: ColumnSource) -> tuple[Output, ...] | None:
-    """The columns that a select gives; None when they cannot be told."""
+    """The columns of a select; None if they cannot be determined."""
     outputs: list[Output] = []
     for value in select.expressions:
         if is_star(value, source):

@@ -69,7 +69,7 @@ class WalkState:
         return self.scan.envelope != "json"
 
     def none(self, reason: str) -> None:
-        """There is no read position; the first reason is the one to tell."""
+        """Record that there is no read position; the first reason is reported."""
         self.reason = self.reason or reason
         self.rowwise = False
 
@@ -121,7 +121,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class RowCut:
-    """A LIMIT clause over rows of which two may be an update's.
+    """A LIMIT clause over rows of which two may belong to one update.
 
     DuckDB is asked for one row more, and the session cuts where no update is parted.
 

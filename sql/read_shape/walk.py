@@ -1,13 +1,10 @@
-"""From what the walk has found to the shape: edits, the unit, whether ready rows will do.
+"""The walk from a scan up through its query, one select at a time, to the shape.
 
-One select on the way up from a scan: does it keep rows as they are, and what does it cut?
-
-The walk from a scan up through its query, one select at a time, to the shape.
-
-The way begins row-wise: each select adds a level. The first aggregate, join or other order ends
-that (what is below it may become the unit); from there on only the absence of LIMIT and the like
-matters. What makes a read position impossible is noted once; the walk still goes on to the top, as a
-constant false filter there means that nothing is read at all.
+The walk begins row-wise: each select adds a level. The first aggregate, join or other order ends this state
+(the part below may become the unit); from there on only the absence of LIMIT and similar clauses matters.
+An obstacle to a read position is recorded once; the walk still continues to the top, because a constant
+false filter there means that nothing is read at all. At the top the findings become the shape: the edits,
+the unit, and whether ready rows are sufficient.
 """
 
 from __future__ import annotations
@@ -128,7 +125,7 @@ def _order_edits(query: Query, way: WalkState) -> tuple[Edit, ...]:
 
 
 def _unit(query: Query, way: WalkState, levels: list[Level]) -> Unit | None:
-    """The unit, if it stands by itself and its rows can be followed."""
+    """The unit, if it is self-contained and its rows can be followed."""
     top = levels[-1]
     if not _can_be_edited(query, way, levels) or not _is_self_contained(top.select):
         return None
@@ -267,7 +264,7 @@ _ODD_JOINS = frozenset({"ASOF", "POSITIONAL"})
 def take_select(
     select: exp.Select, source: ColumnSource, inside: exp.Expr, point: int, alone: bool, way: WalkState
 ) -> ColumnSource:
-    """Take one select into the way; gives what it makes of its source."""
+    """Add one select to the walk, and return its transformation of the source."""
     where = select.args.get("where")
     if where is not None and is_constant_false(where):
         way.unchanged = True
@@ -324,7 +321,7 @@ def _has_twins(outputs: tuple[Output, ...] | None) -> bool:
 
 
 def add_modifiers(node: exp.Expr, way: WalkState) -> None:
-    """The LIMIT and the like that stand behind a bracketed query or a set operation."""
+    """Add the LIMIT and similar clauses behind a parenthesized query or a set operation."""
     if has_offset(node):
         way.none("OFFSET stands over the scan")
     limit = limit_of(node, way)
@@ -400,7 +397,7 @@ def _climb(query: Query, node: exp.Expr, source: ColumnSource, point: int, way: 
 
 
 def _place_of(node: exp.Expr, way: WalkState) -> tuple[exp.Expr, bool, exp.Expr | None] | None:
-    """The select that a relation stands in, whether it stands alone there, and an alias in between."""
+    """The select that contains a relation, whether the relation is alone in it, and an alias in between."""
     alone = not node.args.get("joins")
     alias: exp.Expr | None = None
     while True:

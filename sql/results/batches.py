@@ -1,12 +1,12 @@
-"""Rows of any size in Arrow batches, of which DuckDB fills each with a number of rows.
+"""Result batches: rows of any size in Arrow batches, and few rows as raw Python values.
 
-How large rows are is not known before they are there. To take few of them at a time and to join small ones
-made ordinary results a tenth dearer, so DuckDB fills a batch of many rows as ever; one that turns out large
-is given in parts, so that no more than a part is encoded at once. A column of one batch has 2 GiB of text
-at the most, as Arrow counts it in 32 bits: where the very first batch has more, nothing of the answer has
-been sent, and the query runs again with few rows a batch.
+The size of rows is not known in advance. Taking few rows at a time and joining small ones made ordinary
+results a tenth more expensive, so DuckDB fills a batch of many rows as usual; a large one is divided, so
+that only a part is encoded at once. A column of one batch has at most 2 GiB of text, because Arrow counts
+it in 32 bits: if the very first batch has more, nothing of the answer has been sent, and the query runs
+again with few rows in each batch.
 
-A batch of few rows as raw Python values, without Arrow until somebody asks for it.
+A batch of few rows stays raw Python values until Arrow is requested.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOO_MUCH = "Arrow Appender: The maximum total string size"
 
 
 def in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of which none is too large to be encoded at once, unless it is one row."""
+    """Divide batches so that none is too large to be encoded at once, unless it is one row."""
     for batch in batches:
         yield from _parts(batch)
 
@@ -115,7 +115,7 @@ class PlainBatch:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows as Arrow, as which they come back."""
+        """The rows as Arrow, in which form they are read back."""
         return self.record_batch(), ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:

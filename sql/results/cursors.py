@@ -1,8 +1,8 @@
-"""A session's two cursors on DuckDB, and what is open on the first.
+"""A session's two cursors on DuckDB, and the open result of the first.
 
-One is for the user's statements, the other for binding and looking up, which would fix a transaction's
-snapshot on the first. A DuckDB cursor has one open result: what a statement has not given yet is kept
-in the session's spool before the next one runs. Source: docs/design/sql.md, "Session".
+One is for the user's statements, the other for binding and look-ups, which would fix a transaction's
+snapshot on the first. A DuckDB cursor has one open result: its remaining rows are stored in the session's
+spool before the next statement runs. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .spool import KeptSource, Spool
 
 
 class Cursors:
-    """See the head of the file. They are there once `renew` has been called.
+    """See the head of the file. The cursors exist once `renew` has been called.
 
     Attributes:
         main, meta: for the user's statements; for binding and looking up.
@@ -97,7 +97,7 @@ class Cursors:
                 self.keep_rest(result)
 
     def keep_rest(self, result: Result) -> None:
-        """Take what is left of a result from DuckDB's cursor.
+        """Take the rest of a result from DuckDB's cursor.
 
         Raises:
             OutOfMemory: as above. IoError: as above.
@@ -113,7 +113,7 @@ class Cursors:
                 result.close()
 
     def fail_result(self, error: DucktailError | None = None) -> None:
-        """The open result is void: an error has come."""
+        """Void the open result after an error."""
         for result in self._taken():
             result.fail(error)
 

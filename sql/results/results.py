@@ -1,9 +1,9 @@
 """The result of a statement: its columns, its rows batch by batch, and its command tag.
 
-A result is fetched by whoever drives the session, a bounded number of rows at a time, so the first
-row is there before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the
-gateway calls it on a worker thread. Fetching past the end gives the result's tag and tells the
-session that the answer is complete (that is when a read position is set).
+The driver of the session fetches a result, a bounded number of rows at a time, so the first row is
+available before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the gateway
+calls it on a worker thread. Fetching past the end returns the result's tag and informs the session that the
+answer is complete, which sets the read position.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ResultBatch(Protocol):
         """The rows as Arrow, in the result's columns."""
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """All that it is as Arrow, and what makes it of that again."""
+        """The batch as Arrow, and the function that restores it."""
 
     def parts(self) -> Sequence[ResultBatch]:
         """The rows in parts for threads that encode; none where a thread is not worth its while."""
@@ -110,7 +110,7 @@ class ArrowBatch:
         return self.rows, ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:
-        """Two where there are enough rows: what encodes them leaves Python's lock to others."""
+        """Two parts if there are enough rows: the encoder then releases Python's lock in between."""
         half = self.row_count // 2
         if half < PART_ROWS_MIN:
             return (self,) if self.row_count > INLINE_ROWS_MAX else ()
@@ -166,7 +166,7 @@ class EventBatch:
         )
 
     def turned(self) -> ResultBatch:
-        """The rows from the last to the first; nobody follows a read that goes back."""
+        """The rows in reverse order; a backward move does not affect a read position."""
         rows, lsns, partitions = self.rows[::-1], self.lsns[::-1], self.partitions[::-1]
         return EventBatch(rows, lsns, partitions, self.columns, self.types)
 
@@ -198,11 +198,11 @@ class EventBatch:
         return pa.RecordBatch.from_arrays(arrays, ["row", "lsn", "partition"]), made_again
 
     def parts(self) -> Sequence[ResultBatch]:
-        """None: what is ready is only put together."""
+        """None: ready rows are only joined."""
         return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
-        """The rows as DataRow messages: the ready bytes themselves where that is what is asked for."""
+        """The rows as DataRow messages: the ready bytes themselves if the client wants that form."""
         return rows_in_formats(self.rows, self.types, self.columns, formats, timezone)
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
@@ -222,7 +222,7 @@ class CopyIn(Protocol):
         """True if the rows are in the binary format."""
 
     def write(self, data: bytes) -> Waiting[None]:
-        """Take a piece of what the client sends."""
+        """Accept a piece of the client's data."""
 
     def finish(self) -> Waiting[Result]:
         """The client has sent all."""
@@ -247,7 +247,7 @@ class Source(Protocol):
         """Up to `limit` more rows; None at the end."""
 
     def close(self) -> None:
-        """Free what it holds; may be called twice."""
+        """Free the resources; may be called twice."""
 
 
 class Rest(Source, Protocol):
@@ -396,7 +396,7 @@ class Result:
         return self._arrive is not None
 
     def arrive(self, max_rows: int | None) -> Waiting[None]:
-        """Wait until the next rows, at most `max_rows`, are there, or there are no more.
+        """Wait until the next rows, at most `max_rows`, have arrived, or there are no more.
 
         Raises:
             DucktailError: the statement failed there, or its node is lost.
@@ -405,7 +405,7 @@ class Result:
             yield from self._arrive(max_rows)
 
     def bind_arrival(self, arrive: Callable[[int | None], Waiting[None]]) -> None:
-        """Its rows come from another node."""
+        """Bind the arrival of rows from another node."""
         self._arrive = arrive
 
     @property
@@ -419,7 +419,7 @@ class Result:
             yield from self._settle()
 
     def bind_settling(self, settle: Callable[[], Waiting[None]]) -> None:
-        """Its end has to be known elsewhere before its client is told of it."""
+        """Bind the report of its end to another place, which must precede the client's."""
         self._settle = settle
 
     def guard_settling(self, run: Callable[[Callable[[], Waiting[None]]], Waiting[None]]) -> None:
@@ -471,7 +471,7 @@ class Result:
         return batch
 
     def when_ended(self, tell: Callable[[bool], None]) -> None:
-        """Tell of the end, as `on_end`; of a result that nobody else is told of."""
+        """Call a function at the end, as `on_end`; for a result without another observer."""
         assert self._on_end is None, "somebody is told of its end"
         self._on_end = tell
 
@@ -509,7 +509,7 @@ class Result:
             self._end(complete=False)
 
     def fail(self, lost: DucktailError | None = None) -> None:
-        """The statement has failed or was cancelled: what it has given does not count.
+        """Fail the statement or cancel it: the delivered rows do not count.
 
         With `lost`, it failed between two fetches: the next one says so.
         """

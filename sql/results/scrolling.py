@@ -1,9 +1,9 @@
-"""SCROLL cursors: the rows that a query has given are kept, and are given again in any direction.
+"""SCROLL cursors: the rows of a query are kept, and returned again in any direction.
 
-DuckDB's results go forward only. So each batch of a SCROLL cursor's query goes into the session's spool
-as it comes, and stays there until the cursor is closed; the cursor's place moves over what is kept, and
-asks the query for more where it goes further than ever. Only rows that are new are told to who follows
-a read (its read position goes forward alone). Source: PostgreSQL documentation, "FETCH".
+DuckDB's results go forward only. Each batch of a SCROLL cursor's query is therefore stored in the session's
+spool, and stays there until the cursor is closed; the cursor's position moves over the stored rows, and the
+query is asked for more rows when it moves beyond them. Only new rows move a read position, which goes
+forward alone. Source: PostgreSQL documentation, "FETCH".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .spool import Kept, Spool
 
 
 class ScrollSource:
-    """The rows of a query, kept as they come.
+    """The rows of a query, stored as they are computed.
 
     Attributes:
         given: rows that have been given at least once; the next new one is behind them.
@@ -65,7 +65,7 @@ class ScrollSource:
             pass
 
     def close(self) -> None:
-        """The query gives no more; what is kept stays."""
+        """Close the query; stored rows are kept."""
         self._ran_out = True
         self._inner.close()
 

@@ -1,9 +1,10 @@
 """The stored rest of a session's unfinished results: in memory to a bound, then in a file of its own.
 
-DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the rest
-of a result from it. The rest of all results of a session together holds `spool_memory_bytes_max` in memory;
-what is more lies in the session's file (engine/storage/spill.py), a batch an Arrow IPC stream, and comes back
-batch by batch: one batch of a session is in memory at a time. Source: docs/design/sql.md, "Cursors".
+DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the
+rest of a result from it. The rest of all results of a session together uses `spool_memory_bytes_max` of
+memory; further batches are in the session's file (engine/storage/spill.py), each as an Arrow IPC stream,
+and are read back one by one: one batch of a session's file is in memory at a time. Source:
+docs/design/sql.md, "Cursors".
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class KeptSource:
         source.close()
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next rows, at most `limit`: what is left of a batch stays where it is."""
+        """The next rows, at most `limit`: the rest of a batch stays where it is."""
         if not self._kept:
             return None
         first, start = self._kept[0], self._taken
@@ -150,6 +151,6 @@ class KeptSource:
         return batch.cut(start, None) if start else batch
 
     def close(self) -> None:
-        """Free what is left."""
+        """Free the rest."""
         while self._kept:
             self._spool.free(self._kept.popleft())

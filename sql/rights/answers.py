@@ -1,7 +1,7 @@
 """The answers of has_table_privilege and related functions, with PostgreSQL's privileges.
 
-What is not there as far as the session is told never comes here: the caller has looked it up in the
-catalog that the session is told of (pgwire_gateway/catalog). Source: docs/security.md.
+Objects that are hidden from the session never arrive here: the caller has looked them up in the catalog
+that the session sees (pgwire_gateway/catalog). Source: docs/security.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects: who may, and whose they are then.
+"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects: the required rights, and the resulting owners.
 
-Rights follow objects and not words: the catalog is listed before a definition runs and behind it, in its
-transaction. An object that has come belongs to the session's user, one that has another name keeps its
-rights, and with one that is gone they go. A user who is not a superuser may change or drop nothing else than
-what is his, whatever the statement says (CASCADE, OWNED BY). Source: docs/security.md.
+Rights belong to objects and not to words: the catalog is listed before and after a definition, in its
+transaction. A new object belongs to the session's user, a renamed one keeps its rights, and those of a
+dropped one end. A user who is not a superuser may change or drop only own objects, whatever the statement
+says (CASCADE, OWNED BY). Source: docs/security.md.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Names in errors: a session that is not told of a thing does not read its name in an error either.
+"""Names in errors: a session does not learn the name of a hidden object from an error.
 
-Errors of the catalog name what is in the way: the table that depends on a sequence, the stream that a
-schema holds, what a view reads. Such a name is left out unless the user wrote it in the statement, or is told
-of a thing of that name. Whether a hidden thing has the name is not asked: by leaving names out an error would
-else tell which there are. Source: docs/security.md, "Visibility of objects".
-
-What errors say, and to whom.
+Errors of the catalog name the object that prevents a statement: the table that depends on a sequence, the
+stream in a schema, the relations of a view. Such a name is omitted unless the user wrote it in the
+statement, or an object of that name is visible to the user. Whether a hidden object has the name is not
+checked: otherwise the omission itself would reveal which ones exist. Source: docs/security.md, "Visibility
+of objects".
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The look at each statement before it runs, or is described: may its session do this?
+"""The check of rights before a statement is described or runs.
 
-Nothing is asked while there is no user, and of superusers only that they leave the passwords alone. For
-everybody else a kind of statement that has no rule here is refused, and so is one of which it cannot be
-told what it reaches. First the names in the text are judged, by DuckDB's own parser and with nothing bound,
-so that no error tells of what is hidden; then, where it is about to run, what DuckDB's plan reads must be
-what was judged. Source: docs/security.md, "Enforcement".
+Nothing is checked while there is no user; superusers are only denied access to password verifiers. For all
+others a kind of statement without a rule here is refused, and so is one whose reach cannot be determined.
+First the names in the text are checked, by DuckDB's own parser and with nothing bound, so that no error
+reveals a hidden object; then, before the statement runs, everything that DuckDB's plan reads must have been
+checked. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The objects that a text reaches through its names, and the session's rights on them.
 
-A view runs with the rights of its owner, as in PostgreSQL: whoever may read it needs none on what is
-under it, but its owner does, each time. A macro runs with the caller's. What was made by nobody, or by a
-superuser, reaches everything. A relation that the session may not know of is answered as one that is
-not there. Source: docs/security.md, "Enforcement".
+A view runs with the rights of its owner, as in PostgreSQL: a reader needs no right on the underlying
+objects, but the owner does, each time. A macro runs with the caller's rights. An object without an owner,
+or of a superuser, reaches everything. A relation that is hidden from the session is answered as
+nonexistent. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

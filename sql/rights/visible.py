@@ -1,9 +1,9 @@
 """The visibility of objects for a session: DuckDB variables that filter the catalog's relations.
 
-The catalog for clients (pgwire_gateway/catalog) and the system views of schema `ducktail` are the same
-SQL for everybody; these variables say for whom it runs. No user can set them: names that begin with two
-underscores and our name are refused in SET VARIABLE. A session without an account has none of them, and
-is told everything.
+The catalog for clients (pgwire_gateway/catalog) and the system views of schema `ducktail` are the same SQL
+for all users; these variables hold the user for whom it runs. No user can set them: SET VARIABLE refuses
+names that begin with two underscores and `ducktail`. A session without an account has none of them, and
+sees everything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The names in a text without a syntax tree from DuckDB's parser: calls, sequences, schemas.
 
-A definition holds expressions (DEFAULT, CHECK, USING, generated columns, indexes) that run later, for
-whoever writes the table. So every name that a bracket follows is judged as a function's. Errs on the side
-of more. Source: docs/security.md, "Enforcement".
+A definition contains expressions (DEFAULT, CHECK, USING, generated columns, indexes) that run later, for
+any user who writes the table. Every name before a parenthesis is therefore checked as a function name,
+which may find too many names but never too few. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Access:
         return GONE if found is None else found.key
 
     def _found(self) -> User | None:
-        """The user whose session it is, by whatever name; another who has got his is not he."""
+        """The session's user, by account and not by name: another user with the same name is not accepted."""
         assert self.account is not None
         users = self.rights.users
         found = users.get(self.account.lower())
@@ -88,7 +88,7 @@ class Access:
 
     @property
     def known(self) -> User | None:
-        """The user of the account, as he is now.
+        """The user of the account in the present catalog.
 
         Raises:
             InvalidAuthorization: he has been dropped.
@@ -170,7 +170,7 @@ class Access:
         return key[0] != OURS and self.rights.has(self.user, self.wanted(privilege, key), self.item_of(key))
 
     def wanted(self, privilege: str, key: Key) -> str:
-        """The privilege that something wants: who inserts into a topic publishes."""
+        """The privilege that an operation needs: an INSERT into a topic needs PUBLISH."""
         stream = self._database.catalog.streams.get(key)
         return "publish" if privilege == "insert" and stream is not None and stream.topic else privilege
 
@@ -219,7 +219,7 @@ class Access:
     def bookmark(
         self, stream: Stream, name: str, transaction: Transaction | None, *, drops: bool = False
     ) -> Bookmark:
-        """A stream's bookmark by name: his own; the stream's owner may seek to any that is on it.
+        """A stream's bookmark by name: the user's own; the stream's owner may seek to any of them.
 
         Args:
             drops: it is to be dropped, which is for its own owner.

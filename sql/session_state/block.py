@@ -132,7 +132,7 @@ class Block:
         return transactions.enter_plain(session_id, key, timeout_ms, self.transaction, drops=drops)
 
     def enter_plain_write(self, key: TableKey) -> Waiting[bool]:
-        """`enter_plain`, of who writes rows.
+        """`enter_plain` for a statement that writes rows.
 
         Raises:
             LockNotAvailable. WrongState: the table is in none of the streams over all tables of
@@ -147,7 +147,7 @@ class Block:
         return free
 
     def _enter_fired(self, key: TableKey) -> Waiting[None]:
-        """A CREATE STREAM on what triggers write waits for who fires them, as for who writes that."""
+        """Register tables that triggers write, so that a CREATE STREAM waits for this transaction."""
         catalog, made = self._database.catalog, () if self.transaction is None else self.transaction.makes
         catalog.refuse_triggered(key, {*self.tables, *made})
         for trigger in catalog.triggers.fired_by(key):
@@ -182,7 +182,7 @@ class Block:
         return transaction
 
     def commit(self) -> Waiting[None]:
-        """COMMIT of an open block; the block is over, whatever comes of it."""
+        """COMMIT of an open block; the block ends, whatever the outcome."""
         try:
             self._committing()
         except BaseException:
@@ -234,7 +234,7 @@ class Block:
             self.failed()
 
     def refuse_within(self, what: str) -> None:
-        """Refuse what makes its own transaction inside a block, which could not take it back.
+        """Refuse a statement with its own transaction inside a block, which could not undo it.
 
         Raises:
             ActiveTransaction.
@@ -246,7 +246,7 @@ class Block:
             )
 
     def check_sound(self) -> None:
-        """Refuse what asks or changes something, once the block has failed.
+        """Refuse a statement that reads or changes something, once the block has failed.
 
         Raises:
             InFailedTransaction.
@@ -257,7 +257,7 @@ class Block:
             )
 
     def check_whole(self) -> None:
-        """Go on with what was begun in the open block, unless the block failed meanwhile.
+        """Check that the block in which an operation began has not failed meanwhile.
 
         Raises:
             IoError: it did: DuckDB gave the database up. InFailedTransaction: it did.

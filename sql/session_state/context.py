@@ -115,7 +115,7 @@ class Context(ABC):
 
     @abstractmethod
     def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
-        """Ask once more whether the session may do what a statement does, once it need not wait any more."""
+        """Check a statement's rights again, after it has had to wait."""
 
     @abstractmethod
     def parse(self, text: str, oids: tuple[int, ...] = (), *, told: bool = True) -> Waiting[ParsedStatement]:
@@ -127,7 +127,7 @@ class Context(ABC):
 
     @abstractmethod
     def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
-        """Run a statement of ours within the one that is under way, with the same rights."""
+        """Run one of ducktail's statements within the running one, with the same rights."""
 
     @abstractmethod
     def begin_implicit(self) -> Waiting[None]:

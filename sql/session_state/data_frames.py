@@ -1,13 +1,12 @@
 """Data frames of this process as relations of one session: `register`, `unregister`.
 
-DuckDB reads the object itself while a statement runs, so nothing is copied beforehand and a frame
-larger than memory may be a reader. An object belongs to one session: DuckDB makes it a temporary view
-of that session's cursor, and the session's name lookup is told, so that binding happens there.
+DuckDB reads the object itself while a statement runs, so nothing is copied beforehand and a frame larger
+than memory may be a reader. An object belongs to one session: DuckDB makes it a temporary view of that
+session's cursor, and the session's name lookup is informed, so that binding happens there.
 
-A view made in a transaction goes, and one dropped in it comes back, when the transaction is rolled
-back; what a program has registered must not. So the session puts its views right after a rollback.
-
-Source: docs/clients.md, "Python in process".
+A rollback removes a view that was created in the transaction and restores one that was dropped in it, but
+the frames that a program has registered must not change. The session therefore repairs its views after a
+rollback. Source: docs/clients.md, "Python in process".
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Frames:
         self.put(name, frame)
 
     def put(self, name: str, frame: object) -> None:
-        """Register without a look at who has the name: our own do not clash.
+        """Register without checking whether the name is taken: internal names do not clash.
 
         Raises:
             SyntaxError_: an empty name. DatatypeMismatch.
@@ -181,7 +180,7 @@ class Frames:
         self._forget_plans()
 
     def _drop(self, name: str) -> None:
-        """Drop a view that may be gone: a user can DROP VIEW it."""
+        """Drop a view that may be missing: a user can DROP VIEW it."""
         self._cursor.unregister(name)
         with suppress(duckdb.CatalogException):
             self._cursor.execute(f"DROP VIEW IF EXISTS temp.{ident(name)}")

@@ -1,9 +1,9 @@
-"""One call at a time, cancelled, timed, and never beside the watchdog.
+"""The guard of a session: one call at a time, cancellation, timeouts, and exclusion of the watchdog.
 
-A driver owns its session and makes one call after the other. From other threads come a cancel, the
-watchdog that ends an idle session, and the warning that DuckDB has given its database up: the first and
-the last end what runs, a DuckDB call by an interrupt, a wait by a future of the session's own; whoever
-wants the session at rest asks for it `alone`. Source: docs/design/sql.md, "Session".
+A driver owns its session and makes one call after the other. Other threads send a cancel, the watchdog's
+end of an idle session, and the warning that DuckDB has invalidated the database. The first and the last end
+the running call: a DuckDB call by an interrupt, a wait by a future of the session's own. `alone` gives
+exclusive access to a session at rest. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Guard:
 
     @contextmanager
     def alone(self, timeout_s: float = -1) -> Iterator[bool]:
-        """Within, no call is under way; False where one still is after so many seconds."""
+        """Context in which no call is running; False if one still is after the given seconds."""
         alone = self._busy.acquire(timeout=timeout_s)
         try:
             yield alone
@@ -94,7 +94,7 @@ class Guard:
     # Its waits.
 
     def cancellable(self, work: Waiting[T], limit_ms: int) -> Generator[Wait, bool, T]:
-        """Pass on what `work` waits for, so that a cancel or a time-out ends the wait.
+        """Pass on the waits of `work`, so that a cancel or a timeout ends them.
 
         Args:
             limit_ms: the statement's time-out; 0 is none.
@@ -153,7 +153,7 @@ class Guard:
     # From other threads.
 
     def cancel(self) -> None:
-        """End what the session is doing now with 57014; from any thread, at any time."""
+        """End the session's current operation with 57014; from any thread, at any time."""
         with self._cancel_lock:
             if not self.running:
                 return
@@ -163,7 +163,7 @@ class Guard:
             _finish(waiting)
 
     def warn(self, error: DucktailError) -> None:
-        """End what the session is doing: the database has fallen."""
+        """End the session's current operation because DuckDB has invalidated the database."""
         with self._cancel_lock:
             if not self.running or self.warned is not None:
                 return
@@ -181,7 +181,7 @@ class Guard:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """A cancel waits: what DuckDB does within is done whole, or not begun."""
+        """Context that delays a cancel: DuckDB's work in it is completed, or not begun."""
         with self._cancel_lock:
             yield
 

@@ -107,7 +107,7 @@ class Names:
         return known.now(cursor) if self.limited() else known.latest(cursor)
 
     def replaced(self) -> frozenset[tuple[str, Key]]:
-        """Kind and key of what the session's snapshot has, and others have dropped or made anew since.
+        """Kind and key of an object of the snapshot that others have dropped or created again since.
 
         Rights are those of now: by these names they are on other objects, or on none.
         """
@@ -134,14 +134,14 @@ class Names:
         return self._temporary
 
     def changed(self) -> None:
-        """A statement of this session, or the end of its transaction, may have changed what is there."""
+        """Note that a statement, or the end of a transaction, may have changed the catalog."""
         self._temporary = None
         if self._block.transaction is not None:
             self._block.transaction.objects = None
 
     @property
     def resolver(self) -> Resolver:
-        """Finds what a name means to this session now."""
+        """The resolver of names for this session now."""
         catalog, sees = self._database.catalog_name, self.sees_object
         return Resolver(catalog, self.objects(), self.temporary_objects(), self.path, sees)
 
@@ -265,7 +265,7 @@ class Names:
         return None if found is None else found.kind
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """The cursor that sees what the session sees now: the open snapshot, where there is one."""
+        """The cursor with the session's view of the database: the open snapshot, if there is one."""
         transaction = self._block.transaction
         if transaction is not None and transaction.snapshot_counter is not None:
             self._cursors.settle()
@@ -332,7 +332,7 @@ class Names:
         )
 
     def _stream_on(self, parts: tuple[str, ...]) -> str | None:
-        """The streams on a table, or how one is made, for a HINT; None for what can have none."""
+        """A HINT with the streams on a table, or with the way to create one; None for other objects."""
         key, name = self.table_key(parts), self.without_catalog(parts)[-1]
         if key[0] in (TEMPORARY, OURS) or self.kind_of(key) != "table":
             return None

@@ -58,7 +58,7 @@ class Portal:
         return columns or ()
 
     def take(self, count: int | None) -> ResultBatch | None:
-        """The next rows, at most `count`, within a call of the session; None where there are no more."""
+        """The next rows, at most `count`, within a call of the session; None if there are no more."""
         assert self.result is not None, "a portal is started before its rows are taken"
         batch = self.result.take(count)
         if batch is not None:
@@ -121,7 +121,7 @@ class Portals:
         self._portals[name] = portal
 
     def remove(self, name: str) -> None:
-        """Close one, if it is there."""
+        """Close a portal, if it exists."""
         portal = self._portals.pop(name, None)
         if portal is not None:
             portal.close()
@@ -133,7 +133,7 @@ class Portals:
                 self.remove(name)
 
     def keep_held(self, keep_rest: Callable[[Result], None]) -> None:
-        """The transaction is about to be committed: what outlives it is kept.
+        """Keep the results that outlive the transaction, before its COMMIT.
 
         Raises:
             OutOfMemory: there is no room for it. IoError: it cannot be written.

@@ -264,11 +264,11 @@ class Positions:
         return self._own.lsns(key)
 
     def committed(self, key: Key, lsns: Mapping[int, int]) -> None:
-        """The session has committed these LSNs of a group; a later commit is of what it reads since."""
+        """Note that the session has committed these LSNs of a group; a later commit covers later reads."""
         self._own.committed(key, lsns)
 
     def set_aside(self, key: Key, lsn: int) -> None:
-        """The session has parked an event: what was read of it before counts no more."""
+        """Note that the session has parked an event: earlier reads of it no longer count."""
         self._own.set_aside(key, lsn)
         for of in self._of_transaction:
             if of[0] == key:
@@ -296,7 +296,7 @@ class Positions:
         return self._own.get((key, member), group_name, seeks)
 
     def seeking(self, key: Key, *, transaction: bool) -> None:
-        """The session moves a group by SEEK: what it has read of it, as whatever member, is void.
+        """Void the session's reads of a group, as any member, because it moves the group by SEEK.
 
         Args:
             transaction: it is in one, and so the group is moved for it alone until the COMMIT.
@@ -309,7 +309,7 @@ class Positions:
                 self._own.void((key, member), MOVED)
 
     def seeked(self, key: Key, seeks: int) -> None:
-        """SEEK has moved the group in this session's transaction: what was read after it stands."""
+        """Note a SEEK in this session's transaction: reads after it count."""
         self._own.seeked(key, seeks)
         for (of, member), reader in self._of_transaction.items():
             if of == key and isinstance(reader.hold, MemberHold):

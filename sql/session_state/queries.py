@@ -56,7 +56,7 @@ def _query(session: Context, statement: ParsedStatement, parameters: tuple[objec
 
 
 def tables_named(session: Context, text: str) -> Iterator[Key]:
-    """The tables that a text names, as DuckDB tells them."""
+    """The tables that a text names, according to DuckDB."""
     text = without_lists(text)
     if len(text) > NAMES_CHARS_MAX and len(tokenize(text)) > NAMES_TOKENS_MAX:
         raise ProgramLimitExceeded(
@@ -73,7 +73,7 @@ def tables_named(session: Context, text: str) -> Iterator[Key]:
 
 
 def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
-    """The names of tables that data-modifying common table expressions write: DuckDB does not tell."""
+    """The tables that data-modifying common table expressions write; DuckDB does not report them."""
     for name, _ in cte_target_places(text):
         yield name
 
@@ -92,7 +92,7 @@ def cte_target_places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
-    """Captured tables whose name is a word of the text, wherever it stands."""
+    """Captured tables whose name is a word of the text, at any position."""
     words = {fold(token.name) for token in tokenize(text) if token.is_name}
     for key in session.block.tables:
         if key[-1] in words:
@@ -100,7 +100,7 @@ def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
 
 
 def refuse_captured(session: Context, text: str) -> list[Key]:
-    """The net under the rewriting: what writes in a way of its own may not name a captured table.
+    """Safety net of the rewriting: refuse other writing statements that name a captured table.
 
     Raises:
         NotSupported.

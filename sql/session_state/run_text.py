@@ -119,7 +119,7 @@ def placed(session: Context, error: BaseException, text: str) -> DucktailError:
 
 
 def _file(error: DucktailError, text: str) -> DucktailError:
-    """A string where a table may stand is a file's name: it is not missing, it is out of reach."""
+    """The error for a string in place of a table: a file name, which is not accessible."""
     if isinstance(error, UndefinedTable) and text[(error.position or 1) - 1 :].startswith("'"):
         return InsufficientPrivilege(
             "files cannot be read",
@@ -218,7 +218,7 @@ def result_columns(names: Sequence[str], types: Sequence[object]) -> tuple[Resul
 
 @contextmanager
 def told_in(session: Context, user_text: str | None) -> Iterator[None]:
-    """Within, DuckDB's errors are told as ours, with their place where it ran the user's own text."""
+    """Context in which DuckDB's errors are translated, with positions in the user's own text."""
     try:
         yield
     except duckdb.Error as error:
@@ -237,7 +237,7 @@ def query_result(
     arrow: bool = False,
     again: bool = False,
 ) -> Result:
-    """Run a query on the session's cursor; its rows come as the client takes them.
+    """Run a query on the session's cursor; its rows are computed as the client takes them.
 
     Args:
         text: what DuckDB runs.
@@ -278,7 +278,7 @@ def query_result(
 def rows_result(
     session: Context, columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
 ) -> Result:
-    """A result of rows that are all there, fit for who takes them."""
+    """A result of complete rows, in the form that the client needs."""
     projection = _projection(session, [column.type for column in columns])
     if projection is not None:
         names = [f"c{place}" for place in range(len(columns))]
@@ -316,7 +316,7 @@ def _projection(session: Context, types: Sequence[str]) -> str | None:
 
 @contextmanager
 def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
-    """Within, rows of these types come from the session's cursor whole, under DuckDB's own Arrow types.
+    """Context in which the cursor returns rows of these types without loss, in DuckDB's own Arrow types.
 
     `rows_result` needs it where a type is odd.
     """
@@ -329,7 +329,7 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def in_one_transaction(session: Context, types: Sequence[str]) -> Iterator[None]:
-    """Within, rows come from the session's cursor under DuckDB's own Arrow types, whatever their types.
+    """Context in which the cursor returns rows in DuckDB's own Arrow types, whatever their types.
 
     What is given back to DuckDB needs it.
     """
@@ -345,7 +345,7 @@ def in_one_transaction(session: Context, types: Sequence[str]) -> Iterator[None]
 
 @contextmanager
 def undone(session: Context, types: Sequence[object]) -> Iterator[None]:
-    """Within, what is written in autocommit is undone where its rows of these types cannot be taken."""
+    """Context that undoes an autocommit write if its rows of these types cannot be returned."""
     if session.block.begun or not any(arrow_types.may_be_refused(type_text(type_)) for type_ in types):
         yield
         return
@@ -373,7 +373,7 @@ def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting
 
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:
-    """A small result of our own."""
+    """A small result of text columns."""
     found = tuple(ResultColumn(*column) for column in columns)
     schema = pa.schema([(column.name, ARROW.get(column.type, pa.string())) for column in found])
     batch = PlainBatch([tuple(row) for row in rows], tuple(column.type for column in found), schema)

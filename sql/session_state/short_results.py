@@ -1,11 +1,10 @@
-"""Queries whose answers are short: their rows are taken as Python values, without Arrow.
+"""Queries with short answers: their rows are fetched as Python values, without Arrow.
 
-What an Arrow reader costs is more than a query of one row does. So a statement whose answer was short
-once is run the other way from then on: parsed by DuckDB once, and its rows fetched as they are. An
-answer that turns out long, or that has a value which Python's types do not tell whole, is asked for
-again as Arrow; nothing of it has been sent by then. What is made of literals alone (`SELECT 1`, with which
-pools ask whether a connection lives) always has the same answer: it is kept.
-Source: docs/design/sql.md, "Short answers".
+An Arrow reader costs more than a query of one row. A statement whose answer was short once is therefore run
+differently from then on: DuckDB parses it once, and its rows are fetched directly. An answer that turns out
+to be long, or that has a value which Python's types cannot represent, is requested again as Arrow; nothing
+of it has been sent by then. The answer of a query of literals alone (`SELECT 1`, with which pools test a
+connection) never changes and is kept. Source: docs/design/sql.md, "Short answers".
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class FewRows:
         return Result(self._columns, ReadySource([batch]), select_tag)
 
     def _taken(self, cursor: duckdb.DuckDBPyConnection) -> list[Row] | None:
-        """All rows, raw; None where there are many, or they are others than before."""
+        """All rows, raw; None if there are many, or their columns have changed."""
         if self._description != cursor.description:
             # Of another table by the same name, or the first time.
             told = cursor.description or []

@@ -67,7 +67,7 @@ class Description:
 
 
 class ParsedStatement:
-    """One statement's text, its class, and what it parsed to.
+    """One statement's text, its class, and its parsed form.
 
     `parameter_types` and `columns` are worked out when they are first asked for, and ask DuckDB's
     binder: ask on a thread that may run DuckDB.
@@ -183,7 +183,7 @@ class ParsedStatement:
 
     @property
     def described(self) -> tuple[ResultColumn, ...] | None:
-        """The columns that a client was told; None where it was told none."""
+        """The described columns; None if the client has not been given any."""
         return None if self._description is None else self._description.columns
 
     @property

@@ -17,7 +17,7 @@ Name = tuple[str, ...]
 
 
 class Kind(enum.Enum):
-    """The classes of statements that the front end knows; what has none is refused."""
+    """The classes of statements that the front end knows; a statement without a class is refused."""
 
     EMPTY = "empty"
     OURS = "ours"
@@ -143,7 +143,7 @@ class CopyFacts:
 
 @dataclass(frozen=True, slots=True)
 class ExplainFacts:
-    """EXPLAIN: `options` maps upper-case names to their texts ('' where there is none)."""
+    """EXPLAIN: `options` maps upper-case names to their texts ('' without a value)."""
 
     analyze: bool
     options: dict[str, str]
@@ -247,7 +247,7 @@ class TokenReader:
         return self.tokens[index].kind if index < len(self.tokens) else ""
 
     def accept(self, *kinds: str) -> bool:
-        """Take these tokens if they come next, all of them."""
+        """Consume these tokens if all of them follow."""
         if any(self.peek(ahead) != kind for ahead, kind in enumerate(kinds)):
             return False
         self.index += len(kinds)
@@ -341,7 +341,7 @@ class TokenReader:
             raise self.unexpected()
 
     def unexpected(self) -> SyntaxError_:
-        """The error for the token that comes next."""
+        """The error for the next token."""
         if self.at_end:
             return SyntaxError_("syntax error at end of input", position=len(self.text) + 1)
         token = self.tokens[self.index]

@@ -113,7 +113,7 @@ def _error(tokens: Sequence[Token], words: tuple[str, ...], hint: str) -> Duckta
 
 
 def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
-    """The error for a clause of a query that stands as elsewhere, or None.
+    """The error for a clause in the syntax of another system, or None.
 
     Only what DuckDB's own grammar refuses as well: `FROM s consumer GROUP BY x` has an alias, and
     `SELECT emit changes` has one too.
@@ -174,7 +174,7 @@ def _near(token: Token, hint: str) -> SyntaxError_:
 
 
 def _table_before(tokens: Sequence[Token], index: int) -> str | None:
-    """The table of the FROM clause that ends just before `index`, as text; None where none stands."""
+    """The table of the FROM clause that ends just before `index`, as text; None if there is none."""
     depth = tokens[index].depth
     for start in range(index - 1, -1, -1):
         if tokens[start].depth < depth or tokens[start].kind in ("SELECT", "STREAM", "TOPIC"):

@@ -1,9 +1,9 @@
-"""Places in a statement's text, found by its tokens.
+"""Spans of a statement's text, found by its tokens.
 
-The spans of queries, clauses and expressions that stand in a statement; replacements of such spans, with
-error positions told in the user's own text; and the same text without long lists of literals, which name
-nothing: its tree is then as small as what it names. What is left out becomes spaces, so that every place
-stays where it was.
+They are the spans of queries, clauses and expressions in a statement, and replacements of such spans, with
+error positions converted to the user's own text. Long lists of literals can be removed from a text, because
+they name nothing: its tree is then as small as its names require. Removed characters become spaces, so that
+all positions are preserved.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _outermost(tokens: Sequence[Token]) -> tuple[int, int]:
 
 
 def _verb(tokens: Sequence[Token]) -> int | None:
-    """Index of INSERT or CREATE, which may stand behind common table expressions."""
+    """Index of INSERT or CREATE, which may follow common table expressions."""
     if tokens[0].kind in ("INSERT", "CREATE"):
         return 0
     if tokens[0].kind != "WITH":
@@ -120,7 +120,7 @@ def order_place(tokens: Sequence[Token], point: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A span of the user's text and what stands there instead."""
+    """A span of the user's text and its replacement."""
 
     start: int
     end: int
@@ -221,7 +221,7 @@ _CLOSING = {"(": ")", "[": "]"}
 
 
 def without_lists(text: str) -> str:
-    """The text without what follows the first literal of a list, and the first of a list of rows of literals.
+    """The text without the elements after the first of each list of literals or of rows of literals.
 
     >>> without_lists("SELECT 1 IN (" + ", ".join(["1"] * 10_000) + ")").split()
     ['SELECT', '1', 'IN', '(1', ')']

@@ -1,21 +1,18 @@
-"""The tokens of a statement, as DuckDB 2.0 itself cuts them, with exact places.
+"""The tokens of a statement with exact positions, as DuckDB 2.0 splits them.
 
-sqlglot's tokenizer swallows what stands after EXPLAIN, PREPARE, EXECUTE or CALL as one string, and
-DML is cut by tokens here rather than regenerated, so this scanner is our own. It must never see
-less than DuckDB does: what it takes for a comment or a string DuckDB must take for one too. Tried
-against DuckDB 2.0.0: comments nest, `--` ends at a carriage return too, back-quotes and double
-quotes name identifiers, `$ 1` is a parameter, and only the spaces in `_SPACE` part tokens.
+sqlglot's tokenizer returns everything after EXPLAIN, PREPARE, EXECUTE or CALL as one string, and DML is
+split by tokens here rather than regenerated, so this scanner is ducktail's own. It must never see less than
+DuckDB does: a comment or a string to this scanner must be one to DuckDB too. Verified against DuckDB 2.0.0:
+comments nest, `--` ends at a carriage return too, back-quotes and double quotes name identifiers, `$ 1` is
+a parameter, and only the spaces in `_SPACE` separate tokens.
 
-A statement without its values, for logs: what stands between quotes and every number is `?`.
+For logs, a statement can be written without its values: quoted texts and numbers become `?`, because a
+literal may be a password, a name or a card number, and drivers that put parameters into the text make each
+of them a literal.
 
-Whoever reads a log is told what was slow, not what was in it: a literal may be a password, a name, a
-card's number, and drivers that put parameters into the text make each of them a literal.
-
-A first look at a text, whatever its length: whether a pattern occurs in it at all.
-
-A regular expression holds Python's lock from its beginning to its end, and of megabytes one with many words
-takes a second or more, in which no other thread goes on: not the event loop either. So a long text is
-searched window by window.
+`occurs` tests whether a pattern occurs in a text of any length. A regular expression holds Python's lock
+from its beginning to its end, and on megabytes one with many words takes a second or more, in which no
+other thread runs, the event loop included. A long text is therefore searched window by window.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The identifier that it stands for, unquoted; case is kept."""
+        """The identifier of the token, unquoted; case is preserved."""
         if self.kind == QUOTED:
             quote = self.text[0]
             return self.text[1:-1].replace(quote * 2, quote)
@@ -278,7 +275,7 @@ class StatementPiece(NamedTuple):
 
 
 def split_pieces(text: str) -> list[StatementPiece]:
-    """Split a text at its semicolons; what has no token (spaces, comments) is left out.
+    """Split a text at its semicolons; parts without a token (spaces, comments) are omitted.
 
     A semicolon in brackets ends the statement too, as DuckDB's parser would fail there: so no
     piece ever holds two statements.
