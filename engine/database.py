@@ -333,7 +333,7 @@ class Database(Parts):
 
     @property
     def fallen(self) -> DucktailError | None:
-        """What statements are answered while the database is not open: DuckDB has given it up."""
+        """The error of statements while the database is not open, once DuckDB has given it up."""
         return self._reopener.error
 
     def has_fallen(self) -> bool:
@@ -389,7 +389,7 @@ class Database(Parts):
 
     @property
     def placement(self) -> Placement:
-        """Which node owns what; this one everything, where there is no cluster."""
+        """The placement of partitions on nodes; all on this one where there is no cluster."""
         return self.cluster.placement
 
     def install_placement(self, new: Placement) -> None:
@@ -498,11 +498,11 @@ class Database(Parts):
 
     @property
     def side_failure(self) -> str | None:
-        """Why the side file cannot be written; None where it can."""
+        """The reason why the side file cannot be written; None where it can."""
         return None if self.side is None else self.side.failure
 
     def _look_at_side(self) -> None:
-        """Where the side file could not be written: try it again, as nobody may have anything to commit."""
+        """Retry the side file where it could not be written, as nobody may have anything to commit."""
         if self.side is not None and self.side.failure is not None:
             with suppress(IoError):
                 self.side.check()

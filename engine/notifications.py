@@ -1,4 +1,4 @@
-"""Who is told of what: sessions that listen, to streams and to channels that NOTIFY names.
+"""Notifications: sessions that listen to streams and to channels that NOTIFY names.
 
 Of a stream a listener has one note a partition, the newest LSN, however long it does not ask: a slow
 listener costs no more memory than one that is quick. What NOTIFY sends is kept as it is, up to
@@ -124,7 +124,7 @@ class Notifications:
             listener.overrun()
 
     def take(self, listener: Listener) -> list[Notification]:
-        """What is to be told since the last time."""
+        """The notifications since the last call."""
         if not listener.ends and not listener.notes:
             return []
         with self._mutex:

@@ -475,7 +475,7 @@ def partition_of_sql() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What `meta` says; a database of format 1 has no identity."""
+    """The facts in `meta`; a database of format 1 has no identity."""
 
     format: int
     identity: uuid.UUID | None
@@ -483,7 +483,7 @@ class Facts:
 
 
 def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
-    """What the database says of itself; None where no ducktail has written it yet.
+    """The facts in the database; None where no ducktail has written it yet.
 
     In no transaction, which would be aborted where there is none.
 

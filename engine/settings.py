@@ -1,4 +1,4 @@
-"""What an operator may set: one frozen value with every bound of the server, checked when built."""
+"""Settings of an operator: one frozen value with every bound of the server, checked when built."""
 
 from __future__ import annotations
 
@@ -157,6 +157,6 @@ def shown_text(value: object) -> str:
 
 
 def told_everybody(rows: tuple[ShownSetting, ...]) -> tuple[ShownSetting, ...]:
-    """What a user who is no superuser is told: the bounds; no file or address of the server's machine."""
+    """The settings that any user sees: the bounds; no file or address of the server's machine."""
     bounds = {item.name for item in numbers()}
     return tuple(replace(row, place=None) for row in rows if row.name in bounds)

@@ -89,7 +89,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a publication.
+    """The result of a publication.
 
     Args:
         events: how many it is; of a repeat, how many of the first time are still known.
@@ -176,7 +176,7 @@ class Topics:
         return present
 
     def keep_epoch(self, transaction: Transaction) -> None:
-        """What a transaction does to topics stands only if this placement still is in force at its COMMIT."""
+        """Refuse a transaction's changes of topics at COMMIT where this placement is no longer in force."""
         epoch = self._placement().epoch
         if epoch:
             # The first one counts: nothing of an older one may stand beside it.
@@ -293,7 +293,7 @@ class Topics:
         return segment is not None and named.sequence <= segment.producers.get(named.producer, 0)
 
     def _places_of(self, topic: Stream, named: Named, partitions: set[int]) -> list[tuple[int, int]]:
-        """Where a publication's events of some partitions were stored, by LSN."""
+        """The (partition, LSN) of a publication's stored events in some partitions, by LSN."""
         if not partitions:
             return []
         where = (
@@ -323,7 +323,7 @@ class Topics:
         return found
 
     def _check_epoch(self, began: int) -> None:
-        """What was published by a placement that is over does not stand: its partitions may be another's.
+        """Refuse a publication by a placement that is over: its partitions may be another node's.
 
         Raises:
             SerializationFailure: 40001.
@@ -392,7 +392,7 @@ class Topics:
         transaction.at(CommitStep.MEMORY, show)
 
     def _first_time(self, cursor: duckdb.DuckDBPyConnection, topic: Stream, named: Named) -> Published:
-        """Where the events of a publication were stored."""
+        """The places where the events of a publication were stored."""
         table = arrow_table(
             cursor.execute(
                 f"SELECT partition, lsn FROM {TopicLog(topic).log} "

@@ -59,7 +59,7 @@ WINDOW_TRANSACTIONS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """What a scan reads.
+    """The bounds of a scan.
 
     Args:
         after: partition -> the LSN after which it is read; the partitions that are scanned.
@@ -433,7 +433,7 @@ class Scan:
         return min(high, *self._cuts) if self._cuts else high
 
     def _whole(self, table: pa.Table, limit: int) -> int:
-        """How many of some rows to take: `limit`, or one more where that would part an update."""
+        """The number of some rows to take: `limit`, or one more where that would part an update."""
         if table.num_rows <= limit:
             return int(table.num_rows)
         lsns = table.column(self._query.layout.lsn)

@@ -249,7 +249,7 @@ def _as(side: str, shape: TableShape) -> str:
 
 @dataclass(slots=True)
 class Refresh:
-    """What may be a refresh, under way in a transaction: nothing else has been captured since it began.
+    """A possible refresh, under way in a transaction: nothing else has been captured since it began.
 
     Args:
         table_id, table: the captured table.

@@ -178,7 +178,7 @@ class _Selects:
 
     @property
     def groups(self) -> int:
-        """How many lists of columns shape C sets; the log's rid is a row id times this."""
+        """The number of lists of columns that shape C sets; the log's rid is a row id times this."""
         return 1 if self.log_first else max(1, len(self.lists))
 
     @property
@@ -251,7 +251,7 @@ class _Selects:
         return f"SELECT {row} FROM {rows}" + (f" WHERE {where}" if where else "")
 
     def _rows_of(self, match: Match) -> str:
-        """What stands behind FROM for the rows of a match."""
+        """The SQL behind FROM for the rows of a match."""
         if match is Match.NOT_BY_SOURCE:
             source = f"({self._source})" if self.merge.is_join else self._source
             return f"{self._target} ANTI JOIN {source} {self.merge.on}"

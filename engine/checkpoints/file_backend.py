@@ -186,7 +186,7 @@ class Disk:
         path.mkdir(mode=0o700, exist_ok=True)
 
     def names(self, path: Path) -> list[str]:
-        """What is in a directory."""
+        """The names in a directory."""
         try:
             return os.listdir(path)
         except FileNotFoundError:

@@ -25,7 +25,7 @@ EVERY_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a job's state is, between two events; see `CheckpointState`."""
+    """The state of a job between two events; see `CheckpointState`."""
 
     operator_states: Mapping[str, bytes] = field(default_factory=dict)
     source_offsets: Mapping[str, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class CheckpointManager:
             return self._recover(stream, job)
 
     def taken(self, stream: str | None = None) -> int:
-        """How many this manager has taken, of one stream or of all."""
+        """The number of snapshots that this manager has taken, of one stream or of all."""
         with self._mutex:
             if stream is None:
                 return sum(job.taken for job in self._jobs.values())

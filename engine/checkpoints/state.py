@@ -101,11 +101,11 @@ class CheckpointState:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """How old it is, microseconds; 0 where the clock has gone back behind it."""
+        """Its age in microseconds; 0 where the clock has gone back behind it."""
         return max(0, now_us - self.created_us)
 
     def behind(self, earlier: CheckpointState) -> str | None:
-        """What in it is not at or after an earlier state, as a sentence; None where nothing is.
+        """The part of it that is before an earlier state, as a sentence; None where nothing is.
 
         The typed position must be at or after the earlier one, as must each source's offset; neither may
         be missing where it was. Custom texts have no order, so any follows any.
@@ -250,7 +250,7 @@ class Checkpoint:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """How old it is, microseconds; 0 where the clock has gone back behind it."""
+        """Its age in microseconds; 0 where the clock has gone back behind it."""
         return max(0, now_us - self.at_us)
 
     def compare(self, other: Checkpoint) -> int | None:

@@ -148,8 +148,8 @@ class Taker:
         database.holds.put(stream_id, holds)
 
     def _begin_anew(self, partitions: Sequence[int]) -> None:
-        """What was in these partitions is gone: their LSNs go on far behind all that the lost node can have
-        given to events, and up to there is a gap."""
+        """Begin partitions anew whose events are lost: their LSNs go on far behind all that the lost node can
+        have given to events, and up to there is a gap."""
         self._check(partitions)
         database, stream_id = self._database, self._stream.stream_id
         holds = database.holds.filled(self._stream, self._held(partitions))
@@ -298,7 +298,7 @@ class Taker:
         moves: list[Move],
         passed: list[tuple[int, int, int, int]],
     ) -> None:
-        """Where the groups are in a partition."""
+        """Append the moves by which the groups get their positions in a partition."""
         facts, offsets = one.facts, self._database.offsets
         for identity, group in groups.items():
             told = facts["groups"].get(identity)
@@ -356,7 +356,7 @@ class Taker:
         database.publisher.put(Note(txid, last + 1, last, now_us, {}))
 
     def counted(self, partition: int) -> tuple[int, int | None]:
-        """How many events of a partition have come, and the first one's LSN."""
+        """The number of events of a partition that have come, and the first one's LSN."""
         count, first = ask(
             self._cursor,
             f"SELECT count(*), min(lsn) FROM {segments.EVENTS} WHERE stream_id = {self._stream.stream_id} "

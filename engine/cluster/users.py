@@ -97,12 +97,12 @@ def render_users(users: Iterable[User]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DropBelongings:
-    """What a user owned has no owner any more, and what he was granted is void."""
+    """The end of a user's ownership: its things have no owner any more, and its grants are void."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         yield f"DELETE FROM ducktail.owner_catalog WHERE owner = {literal(self.user.key)}"
         yield f"DELETE FROM ducktail.grant_catalog WHERE user_name = {literal(self.user.key)}"
 
@@ -116,7 +116,7 @@ class DropBelongings:
 
 
 def changes_to(rights: Rights, wanted: Mapping[str, User]) -> list[Change]:
-    """What makes a node's users equal to these."""
+    """The changes that make a node's users equal to these."""
     changes: list[Change] = [] if rights.nonce else [PutNonce()]
     for key, user in sorted(wanted.items()):
         known = rights.users.get(key)

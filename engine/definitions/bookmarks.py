@@ -112,7 +112,7 @@ def create_bookmark(
 
 
 def _position(database: Database, stream: Stream, number: int, lsn: int) -> int | None:
-    """How many of a partition's events are at or before an LSN; None where retention has passed it."""
+    """The number of a partition's events at or before an LSN; None where retention has passed it."""
     partition = database.buffers.of(stream).partitions[number]
     if lsn <= stream.created_lsn:
         return 0

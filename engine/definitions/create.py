@@ -268,7 +268,7 @@ def show_stream(database: Database, stream: Stream, parts: Sequence[tuple[Captur
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """What CREATE TOPIC asks for.
+    """The options of CREATE TOPIC.
 
     Args:
         uid: which definition of the cluster it is, where another node made it first.
@@ -355,7 +355,7 @@ def create_topic(
 
 
 def _holds(database: Database, topic: Stream, *, fresh: bool) -> dict[int, Hold]:
-    """What this node has of a topic that it is given in a cluster: of a new one what it owns."""
+    """This node's holds of a topic that it is given in a cluster: of a new topic its own partitions."""
     placement = database.cluster.placement
     own = holds.owned(placement, topic) if fresh else []
     held = Hold(HELD, placement.local.name, placement.epoch)

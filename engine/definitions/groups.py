@@ -198,7 +198,7 @@ def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What SEEK does to one partition.
+    """The effect of SEEK on one partition.
 
     Args:
         events_again: how many retained events a reader gets a second time.
@@ -219,7 +219,7 @@ def shifts(
     to: dict[int, int],
     copies: tuple[Copy | None, Copy | None] = (None, None),
 ) -> list[Shift]:
-    """What moving a group's committed LSNs from `present` to `to` would do, by partition.
+    """The effects of moving a group's committed LSNs from `present` to `to`, by partition.
 
     Args:
         copies: the group's whole copy as it is before, and as it is then, if it is.

@@ -54,7 +54,7 @@ TABLE = f"{SCHEMA}.parked_events"
 
 
 def parked_of(database: Database, transaction: Transaction | None, group: Group) -> ParkedOfGroup:
-    """What a group has parked, as a transaction sees it."""
+    """The events that a group has parked, as a transaction sees them."""
     if transaction is not None and group.group_id in transaction.parked:
         return transaction.parked[group.group_id]
     return database.parked.get(group.group_id) or NOTHING
@@ -269,7 +269,7 @@ def covered_meanwhile(group: Group) -> SerializationFailure:
 def passed_over(
     database: Database, stream: Stream, aside: Aside, partition: int, window: tuple[int, int]
 ) -> int:
-    """How many events of a partition a read passes over in a window of LSNs, the first one excluded."""
+    """The number of a partition's events that a read passes over in a window of LSNs, the first excluded."""
     low, high = window
     heads = [lsn for lsn, at in aside.lsns.items() if at == partition and low < lsn <= high]
     behind = behind_sql(key for key in aside.keys if key[0] == partition and key[1] < high)
@@ -286,7 +286,7 @@ def passed_over(
 
 
 def _held(database: Database, transaction: Transaction, group: Group) -> ParkedOfGroup:
-    """What a group has parked, in a transaction that holds it and is about to change it."""
+    """The events that a group has parked, in a transaction that holds it and is about to change it."""
     assert group.group_id in transaction.locked_groups, "nobody else may change it"
     if group.group_id in transaction.parked:
         return transaction.parked[group.group_id]
@@ -301,7 +301,7 @@ def _held(database: Database, transaction: Transaction, group: Group) -> ParkedO
 
 
 def _follow(database: Database, transaction: Transaction, group: Group) -> None:
-    """What the transaction has written is what it sees; memory follows at COMMIT."""
+    """Let the transaction see the changes that it has written; memory follows at COMMIT."""
     where = f"group_id = {group.group_id}"
     now = read_groups(transaction.cursor, where).get(group.group_id, NOTHING)
     first = group.group_id not in transaction.parked

@@ -56,7 +56,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How much of its events a stream or topic keeps, and for how long."""
+    """The retention of a stream or topic: how much of its events is kept, and for how long."""
 
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
@@ -71,7 +71,7 @@ DEFAULT_KEEPING = Keeping()
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What CREATE STREAM asks for; None is the default.
+    """The options of CREATE STREAM; None is the default.
 
     Args:
         schema, name: of the stream.
@@ -190,7 +190,7 @@ def _stream_of(
 
 
 def check_compacted(stream: Stream, shape: TableShape) -> None:
-    """Whether a stream on a table of this shape can be compacted.
+    """Check that a stream on a table of this shape can be compacted.
 
     Raises:
         InvalidParameterValue: 22023, it has no primary key. NotSupported: 0A000, it is over several tables.
@@ -252,7 +252,7 @@ def _over_schema(
 
 
 def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
-    """What a stream over all tables of a schema is on one that has come.
+    """A stream over all tables of a schema, as it is on a new one of them.
 
     Raises:
         InvalidParameterValue: 22023, UndefinedColumn: 42703: the table does not fit its options.
@@ -271,7 +271,7 @@ def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
 
 
 def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
-    """What has each name of a schema: 'table' or 'view', by the name in small letters.
+    """The kind of relation that has each name of a schema: 'table' or 'view', by the name in small letters.
 
     Each stream and topic has a view of its name.
 

@@ -184,7 +184,7 @@ def temporary_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:
 
 
 def everything(found: Object) -> bool:
-    """What a session without bounds sees."""
+    """True for every object: a session without bounds sees all."""
     return True
 
 

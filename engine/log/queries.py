@@ -74,11 +74,11 @@ class Events(ABC):
     @property
     @abstractmethod
     def lsns(self) -> str:
-        """What can be selected from for the LSNs of all log rows: a table, or a query in brackets."""
+        """The relation of the LSNs of all log rows: a table, or a query in brackets."""
 
     @property
     def sizes(self) -> str:
-        """What can be selected from for each log row's `lsn` and about how many `bytes` its event takes."""
+        """The relation of each log row's `lsn` and about how many `bytes` its event takes."""
         rows = (f"SELECT lsn, ({part.bytes_sql})::BIGINT AS bytes FROM {part.log}" for part in self.parts)
         return f"({' UNION ALL '.join(rows)})"
 
@@ -177,7 +177,7 @@ class LogEvents(Events):
     @property
     @abstractmethod
     def source(self) -> Source:
-        """What has the log."""
+        """The owner of the log."""
 
     @property
     @abstractmethod
@@ -510,7 +510,7 @@ def _table_headers(annotation: str | None) -> str:
 
 
 def lost_column(captured: Captured, stream: Stream, name: str) -> WrongState:
-    """What is said where a stream's column has gone, or was renamed, while no ducktail had the file open."""
+    """The error where a stream's column has gone, or was renamed, while no ducktail had the file open."""
     return WrongState(
         f'table "{captured.shape.name}" has no column "{name}", which stream "{stream.name}" carries',
         detail="It was altered past ducktail.",

@@ -304,7 +304,7 @@ class Single:
         return pa.table({name: pa.array([value], type_) for name, value, type_ in columns})
 
     def partition(self, turn: int) -> int:
-        """Where it goes."""
+        """The partition of its event."""
         return (turn if self.key_hash is None else self.key_hash) % self.topic.partitions
 
 
@@ -337,7 +337,7 @@ def _json_string(text: str) -> str:
 
 
 def _read(text: str) -> object:
-    """What a JSON text holds; _NO_JSON where it is none.
+    """The value of a JSON text; _NO_JSON where it is none.
 
     Raises:
         ValueError: it may be JSON to one reader and none to another.

@@ -59,7 +59,7 @@ NEW_SUFFIX = ".new"
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What a cluster.toml says.
+    """The contents of a cluster.toml.
 
     Args:
         users: the file of users, as it is written; None: users are made by CREATE USER on each node.
@@ -193,7 +193,7 @@ def _placed(node: Node, folder: Path) -> Node:
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
-    """What the file at `path` says.
+    """The contents of the file at `path`.
 
     Raises:
         InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
@@ -202,7 +202,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
 
 
 def read_cluster_text(text: str, place: str) -> ClusterFile:
-    """What a text says.
+    """The contents of a text.
 
     Args:
         place: where it comes from, for messages.

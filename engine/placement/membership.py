@@ -60,7 +60,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What came of a placement: whether it is new here, and how many partitions it moves."""
+    """The result of installing a placement: whether it is new here, and how many partitions it moves."""
 
     epoch: int
     new: bool
@@ -141,7 +141,7 @@ class Membership:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What was wrong when the others were asked last, a sentence each."""
+        """The errors of the last inquiry at the other nodes, a sentence each."""
         return self._lacking
 
     def learnt(self, epoch: int, lacking: tuple[str, ...] = ()) -> None:
@@ -234,7 +234,7 @@ class Membership:
             self._identities = known
 
     def check_epoch(self, peer: Peer) -> None:
-        """What a peer asks now, it asks by the placement with which it connected.
+        """Check that a peer still asks by the placement with which it connected.
 
         Raises:
             SerializationFailure: 40001, a newer one is in force here.
@@ -261,7 +261,7 @@ class Membership:
 
     @property
     def source(self) -> ClusterSource:
-        """Where this node's placements come from.
+        """The source of this node's placements.
 
         Raises:
             WrongState: 55000, this is no node of a cluster.
@@ -357,7 +357,7 @@ class Membership:
             self._counts[what, peer, cause] += by
 
     def counts(self) -> Counter[tuple[str, str, str]]:
-        """What was counted, by what, peer and cause ("" for none)."""
+        """The counts, by what was counted, peer and cause ("" for none)."""
         with self._mutex:
             return self._counts.copy()
 
@@ -411,8 +411,8 @@ class Membership:
 
 
 class Arrivals:
-    """What a node's mover (pgwire_gateway/peers/synchronization.py) tells the sessions; safe to use from
-    several threads."""
+    """The arrivals of partitions, as a node's mover (pgwire_gateway/peers/synchronization.py) reports them to
+    sessions. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -428,7 +428,7 @@ class Arrivals:
             return self._changed
 
     def tell(self, stream_id: int, reason: str | None, *, stuck: bool = False) -> None:
-        """What was to come of a topic has come, or has not for this reason.
+        """Report that the partitions of a topic have come, or the reason why they have not.
 
         Args:
             stuck: it will not come by itself soon.
@@ -443,7 +443,7 @@ class Arrivals:
         changed.set_result(None)
 
     def reason(self, stream_id: int) -> str | None:
-        """Why partitions of a topic have not come, as it was found last."""
+        """The reason why partitions of a topic have not come, as it was found last."""
         return self._reasons.get(stream_id)
 
     def stuck(self, stream_id: int) -> bool:
@@ -451,7 +451,7 @@ class Arrivals:
         return stream_id in self._stuck
 
     def error(self, stream: Stream, partition: int, node: str) -> SerializationFailure:
-        """What a statement about a partition that has not come is told."""
+        """The error of a statement about a partition that has not come."""
         return SerializationFailure(
             f'partition {partition} of topic "{stream.name}" is on its way to node "{node}"',
             detail=self.reason(stream.stream_id),

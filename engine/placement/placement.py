@@ -135,7 +135,7 @@ class Node:
     password_env: str | None = None
 
     def conninfo(self) -> dict[str, Any]:
-        """How libpq connects to it, but for what goes with one connection.
+        """The parameters with which libpq connects to it, but for those of one connection.
 
         Raises:
             As `password`.
@@ -185,7 +185,7 @@ class Placement(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Which placement it is: the higher one is the newer; 0 where there is no cluster."""
+        """The number of the placement: the higher one is the newer; 0 where there is no cluster."""
 
     @property
     def cluster(self) -> str:
@@ -205,7 +205,7 @@ class Placement(Protocol):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What it says, in the order in which it is asked."""
+        """Its rules, in the order in which they are tried."""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ class Placement(Protocol):
         """
 
     def moves_from(self, old: Placement) -> int:
-        """How many partitions that the placement names have another owner than in an older one."""
+        """The number of partitions named by the placement that have another owner than in an older one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ class Retention:
     # What must go.
 
     def _goal(self, stream: Stream) -> Goal | None:
-        """What goes of a stream now."""
+        """The LSN up to which a stream's events go now, with the reason."""
         goals = []
         if stream.retention_us is not None:
             before_us = self._database.commits.times.expired_before_us(stream.retention_us)

@@ -1,4 +1,4 @@
-"""What takes events out of the log works in steps: short transactions under the writer lock, on one cursor.
+"""Steps of removing events from the log: short transactions under the writer lock, on one cursor.
 
 A writer waits for one step at most, as the lock is let go of behind each.
 """

@@ -290,7 +290,7 @@ def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
 def _against_side(
     cursor: duckdb.DuckDBPyConnection, path: str, facts: schema.Facts | None
 ) -> tuple[list[str], list[str]]:
-    """What the side file says, and what was acknowledged by it and is missing."""
+    """The contents of the side file, and the acknowledged commits that are missing."""
     try:
         side = SideFile.open(side_path(path))
     except DamagedSideFile as damage:

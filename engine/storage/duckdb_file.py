@@ -124,7 +124,7 @@ class DuckdbFile:
         return cursor
 
     def why_invalidated(self) -> str | None:
-        """What made DuckDB give this database up; None where it has not."""
+        """The reason why DuckDB gave this database up; None where it has not."""
         try:
             self.cursor().close()
         except duckdb.FatalException as error:

@@ -62,7 +62,7 @@ HEADER_BYTES = 3 * 4096
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What was acknowledged and is not in the file.
+    """The acknowledged commits that are not in the file.
 
     Args:
         stored, acknowledged: what the file has, and what the side file says.
@@ -101,7 +101,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found before anything was written.
+    """The findings before anything is written.
 
     Args:
         is_new: no ducktail has written the database yet.
@@ -308,7 +308,7 @@ def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Sett
 
 
 def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts | None, side: SideFile) -> Loss | None:
-    """What the side file of a database says was acknowledged and the database has not.
+    """The commits that the side file of a database acknowledges and the database has not.
 
     Args:
         stored: what the database says of itself; None where it says nothing.

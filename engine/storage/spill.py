@@ -20,7 +20,7 @@ HINT = "Read results to their end, or close them, before the next statement; or 
 
 
 class SpillSpace:
-    """Where the files of a database lie, and how much they may hold together.
+    """The place of a database's files for spilling, and their bound together.
 
     Args:
         path: the database's; the files of one in memory lie in the system's directory for such.
@@ -35,7 +35,7 @@ class SpillSpace:
 
     @property
     def size(self) -> int:
-        """What the files hold now."""
+        """The bytes that the files hold now."""
         return self._bytes
 
     def take(self, count: int) -> None:
@@ -79,7 +79,7 @@ class SpillFile:
 
     @property
     def size(self) -> int:
-        """How long it is now."""
+        """Its length now."""
         return self._end
 
     def write(self, data: memoryview) -> Extent:

@@ -36,7 +36,7 @@ WAS = f"temp.main.{RESERVED_PREFIX}_was"
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What a user asks for.
+    """An ALTER TABLE that a user asks for.
 
     Args:
         text: his statement.

@@ -234,7 +234,7 @@ def tell_first(database: Database, transaction: Transaction, captured: Captured)
 def _tell_holder(
     database: Database, transaction: Transaction, altered: Altered, key: TableKey, within: frozenset[int]
 ) -> None:
-    """Where a stream is on all tables of a schema: the table that has a name as far as is told is told first.
+    """Report the table that held a name first, where a stream is on all tables of a schema.
 
     So that who keeps copies by their tables' names never has two of one.
 
@@ -301,7 +301,7 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
 
 
 def _kind_of(transaction: Transaction, named: Captured) -> str | None:
-    """What has the name of a captured table in the transaction: 'table', 'view' or nothing."""
+    """The kind of relation with a captured table's name in the transaction: 'table', 'view' or none."""
     found = ask_maybe(
         transaction.cursor,
         f"SELECT kind FROM {RELATIONS} WHERE database_name = current_database() "
@@ -336,7 +336,7 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
 
 
 def _check_columns(old: Captured, shape: TableShape) -> None:
-    """What rows are told apart by, and divided by, is there and of its type.
+    """Check that the columns by which rows are identified and partitioned are there and of their types.
 
     Raises:
         NotSupported: 0A000.

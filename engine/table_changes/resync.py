@@ -52,7 +52,7 @@ from .schema_tables import take_in
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What RESYNC has put into the log.
+    """The events that RESYNC has put into the log.
 
     Args:
         events: of rows that are known to differ.

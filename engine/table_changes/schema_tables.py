@@ -191,7 +191,7 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
 def _left_of(
     database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape
 ) -> Captured | None:
-    """What is left of a dropped table whose events those of one that is made now can go on with."""
+    """The rest of a dropped table whose events those of one that is made now can go on with."""
     numbers = {stream.stream_id for stream in streams}
     for captured in database.catalog.tables.values():
         if (

@@ -202,7 +202,7 @@ def _depends(table: str, why: str) -> DependentObjects:
 
 
 def _carried(captured: Captured) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """What the streams with lists of columns carry now, by the columns' numbers."""
+    """The columns, by number, that the streams with lists of columns carry now."""
     ids = {name: number for number, name in captured.present.names.items()}
     listed = (stream for stream in captured.streams if not stream.all_columns)
     return tuple((stream.stream_id, tuple(ids[name] for name in stream.columns)) for stream in listed)
@@ -258,7 +258,7 @@ class _Change:
         self.after = after.with_streams(_streams_now(transaction.cursor, captured, after, called))
 
     def statements(self, *, summed: bool) -> Iterator[str]:
-        """What is written beside the user's own statement."""
+        """The statements that are written beside the user's own."""
         before, now = self._before, self.after
         yield create_log_sql(now.log, now.shape)
         yield (

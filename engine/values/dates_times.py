@@ -222,7 +222,7 @@ def _day_offsets(days: av.Ints, zone: str) -> av.Ints:
 
 @lru_cache(OFFSET_TABLES_MAX)
 def _offset_table(zone: str) -> av.Ints:
-    """What is known of a zone; filled as it is asked for."""
+    """The known offsets of a zone by day; filled on demand."""
     return np.full(LAST_DAY - FIRST_DAY + 2, UNKNOWN, np.int64)
 
 
@@ -399,7 +399,7 @@ def _clock_texts() -> Array:
 
 
 def _printed(values: pa.Array, width: int) -> Array:
-    """What Arrow prints of values whose texts are of one width."""
+    """The texts that Arrow prints of values of one width."""
     data = values.cast(pa.string()).buffers()[2]
     return np.frombuffer(data, f"V{width}", len(values))
 
