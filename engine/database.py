@@ -159,9 +159,9 @@ class Database(Parts):
             accept_loss: serve it although commits that were acknowledged are missing.
 
         Raises:
-            ObjectInUse: 55006, this process has it open.
-            IoError: 58030, the file cannot be opened, is no database, or another process has it.
-            DataCorrupted: XX001, the file holds what this version cannot read, or lacks commits that
+            ObjectInUse: this process has it open.
+            IoError: the file cannot be opened, is no database, or another process has it.
+            DataCorrupted: the file holds what this version cannot read, or lacks commits that
                 were acknowledged.
         """
         settings = settings or Settings()
@@ -315,7 +315,7 @@ class Database(Parts):
         """Refuse a name that is not this database's.
 
         Raises:
-            UndefinedDatabase: 3D000.
+            UndefinedDatabase.
         """
         if name not in NAME_ALIASES | {self.name}:
             raise UndefinedDatabase(
@@ -351,16 +351,12 @@ class Database(Parts):
         """Wait while the file is being opened again.
 
         Raises:
-            IoError: 58030, it cannot be opened yet. DataCorrupted: XX001, it lacks what was acknowledged.
+            IoError: it cannot be opened yet. DataCorrupted: it lacks what was acknowledged.
         """
         yield from self._reopener.standing()
 
     def _let_go(self, error: DucktailError) -> None:
-        """Nobody has a cursor on the old instance any more, and it is closed.
-
-        Raises:
-            IoError: 58030, a session is still at work on it.
-        """
+        """Nobody has a cursor on the old instance any more, and it is closed."""
         self.sessions.let_go(error)
         self._end_threads()
         self._file.abandon()
@@ -368,11 +364,7 @@ class Database(Parts):
             self.side.close()
 
     def _come_back(self) -> None:
-        """Open the file again, with all that is held against it at a start.
-
-        Raises:
-            IoError: 58030, DuckDB does not open it. DataCorrupted: XX001, it lacks what was acknowledged.
-        """
+        """Open the file again, with all that is held against it at a start."""
         if not opening.lock_is_free(self.path):
             raise IoError(f'database file "{self.path}" is in use by another process')
         opening.check_logs(self.path, accept_loss=False)
@@ -396,8 +388,8 @@ class Database(Parts):
         """Put a newer placement in force; see `Membership.install`.
 
         Raises:
-            ConnectionRefused: 08004, it is another cluster's. SerializationFailure: 40001, it is older than
-                one that was in force. InvalidParameterValue: 22023, another one has its epoch.
+            ConnectionRefused: it is another cluster's. SerializationFailure: it is older than
+                one that was in force. InvalidParameterValue: another one has its epoch.
         """
         self.cluster.install(new)
 
@@ -463,7 +455,7 @@ class Database(Parts):
         """Refuse what wants all tables of a stream over several.
 
         Raises:
-            WrongState: 55000, one was dropped while no ducktail had the file open.
+            WrongState: one was dropped while no ducktail had the file open.
         """
         if stream.stream_id in self.lost:
             raise self.lost[stream.stream_id]
@@ -513,11 +505,7 @@ class Database(Parts):
             self.side.announce(address)
 
     def _check_side(self) -> None:
-        """Before offset commits are written.
-
-        Raises:
-            IoError: 58030, the side file cannot be written.
-        """
+        """Before offset commits are written."""
         if self.side is not None:
             self.side.check()
 

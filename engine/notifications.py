@@ -62,7 +62,7 @@ class Notifications:
         """Tell it of what comes from now on; of a stream where the channel is one's name.
 
         Raises:
-            ProgramLimitExceeded: 54000, it listens to too many already.
+            ProgramLimitExceeded: it listens to too many already.
         """
         with self._mutex:
             if len(listener.streams) + len(listener.channels) >= CHANNELS_MAX:

@@ -25,7 +25,7 @@ class Settings:
     """Bounds of one open database.
 
     Raises:
-        InvalidParameterValue: 22023, a value outside its bounds.
+        InvalidParameterValue: a value outside its bounds.
 
     Source: docs/settings.md.
     """
@@ -112,7 +112,7 @@ def check_number(item: Field[int], value: object) -> None:
     """Refuse a value that a whole-number setting cannot have.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     low, high = item.metadata["low"], item.metadata["high"]
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

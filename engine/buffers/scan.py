@@ -193,8 +193,8 @@ class Scan:
         An update in ENVELOPE CHANGES is not parted: it gives one row more instead.
 
         Raises:
-            Gap: 72000, an event that was to come has been trimmed.
-            UndefinedObject: 42704, the stream has been dropped.
+            Gap: an event that was to come has been trimmed.
+            UndefinedObject: the stream has been dropped.
         """
         if not self._alive():
             raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')

@@ -182,7 +182,7 @@ def check_key(cursor: duckdb.DuckDBPyConnection, relation: str, shape: TableShap
         shape: of the table whose rows they are to be.
 
     Raises:
-        NotNullViolation: 23502. UniqueViolation: 23505.
+        NotNullViolation. UniqueViolation.
     """
     names = [ident(name) for name in shape.primary_key]
     nulls = " OR ".join(f"{name} IS NULL" for name in names)

@@ -93,7 +93,7 @@ def plan_merge(dml: Dml, table: CapturedTable, macros: NamesInUse, views: NamesI
     """Plan a MERGE, in shape B where it is deterministic, else in shape C.
 
     Raises:
-        NotSupported: 0A000, it could not be evaluated once, or its two sides have one name.
+        NotSupported: it could not be evaluated once, or its two sides have one name.
     """
     assert dml.merge is not None
     _require_two_names(dml, dml.merge)
@@ -192,7 +192,7 @@ class _Selects:
         """See to it that what may differ when it is read again is read once.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         merge = self.merge
         if len(self.lists) > GROUPS_MAX:

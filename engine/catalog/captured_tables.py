@@ -158,7 +158,7 @@ class Captured:
         """A stream as it is on this table: itself, or its part here.
 
         Raises:
-            UndefinedObject: 42704, it has been dropped.
+            UndefinedObject: it has been dropped.
         """
         found = next((own for own in self.streams if own.stream_id == stream.stream_id), None)
         if found is None:

@@ -84,7 +84,7 @@ class Catalog:
             captured: the captured tables, as the transaction has them.
 
         Raises:
-            NotSupported: 0A000, one that is fired may write a captured table; or a captured one has one.
+            NotSupported: one that is fired may write a captured table; or a captured one has one.
         """
         if not self.triggers.all:
             return

@@ -84,7 +84,7 @@ def read_verifier(text: str) -> Verifier | None:
     """The verifier that a text is; None for any other text.
 
     Raises:
-        InvalidParameterValue: 22023, it wants more rounds than a client should be asked for.
+        InvalidParameterValue: it wants more rounds than a client should be asked for.
     """
     found = _FORM.fullmatch(text)
     if found is None:
@@ -105,7 +105,7 @@ def verifier_of(password: str, salt: bytes) -> Verifier:
     """The verifier of what stands behind PASSWORD: a password, or a verifier already.
 
     Raises:
-        InvalidParameterValue: 22023, it is too long.
+        InvalidParameterValue: it is too long.
     """
     if len(password) > PASSWORD_CHARS_MAX:
         raise InvalidParameterValue(f"a password has at most {PASSWORD_CHARS_MAX} characters")

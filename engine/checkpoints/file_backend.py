@@ -47,7 +47,7 @@ class FileBackend(Backend):
             checkpoints, and leave damaged files in the place of the newest: `save` is not durable.
 
     Raises:
-        IoError: 58030, the directory cannot be made.
+        IoError: the directory cannot be made.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class CheckpointManager:
             each event, and with `processed(stream, 0)`. None: not by time.
 
     Raises:
-        InvalidParameterValue: 22023, neither, or a bound below 1.
+        InvalidParameterValue: neither, or a bound below 1.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class CheckpointManager:
         """A job has processed so many more events; the checkpoint that was due then, if any.
 
         Raises:
-            InvalidParameterValue: 22023, a bad key, fewer than no events, or a state that would go back.
-            IoError: 58030, it could not be saved: it is due again with the next event.
+            InvalidParameterValue: a bad key, fewer than no events, or a state that would go back.
+            IoError: it could not be saved: it is due again with the next event.
         """
         if not is_whole(events, 0, INT64_MAX):
             raise InvalidParameterValue(f'"{stream}" cannot have processed {events!r} events')
@@ -102,7 +102,7 @@ class CheckpointManager:
         """Take a checkpoint now, as at a job's end.
 
         Raises:
-            InvalidParameterValue: 22023. IoError: 58030.
+            InvalidParameterValue. IoError.
         """
         job = self._job(stream)
         with job.mutex:

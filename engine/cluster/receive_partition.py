@@ -103,7 +103,7 @@ class Taker:
                 at a gap.
 
         Raises:
-            SerializationFailure: 40001, another placement is in force.
+            SerializationFailure: another placement is in force.
         """
         self._locked(partial(self._begin_anew if lost else self._own, partitions))
 
@@ -111,7 +111,7 @@ class Taker:
         """Partitions that have come are this node's.
 
         Raises:
-            SerializationFailure: 40001, another placement is in force. WrongState: 55000, a group of
+            SerializationFailure: another placement is in force. WrongState: a group of
                 theirs is not defined here.
         """
         self._locked(partial(self._finish, came))
@@ -258,11 +258,7 @@ class Taker:
         database.polls.look_again(stream_id)
 
     def _groups(self, came: Mapping[int, Came]) -> dict[str, Group]:
-        """The topic's groups by their identities.
-
-        Raises:
-            WrongState: 55000, one that the partitions come with is not here.
-        """
+        """The topic's groups by their identities."""
         database = self._database
         known = database.catalog.groups_of(self._stream.stream_id)
         groups = {database.identities.of(group.group_id): group for group in known}

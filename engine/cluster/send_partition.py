@@ -62,7 +62,7 @@ def give(
         Partition -> the facts of it, as `receive_partition.py` takes them.
 
     Raises:
-        SerializationFailure: 40001, this node does not have one. WrongState: 55000, a group has parked
+        SerializationFailure: this node does not have one. WrongState: a group has parked
             events in one.
     """
     epoch = database.cluster.placement.epoch
@@ -139,7 +139,7 @@ def check_nothing_parked(database: Database, stream: Stream, partitions: Sequenc
     """Parked events do not move: their copies are in this node's log.
 
     Raises:
-        WrongState: 55000.
+        WrongState.
     """
     for group in database.catalog.groups_of(stream.stream_id):
         parked = database.parked.get(group.group_id)

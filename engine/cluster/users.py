@@ -38,7 +38,7 @@ def read_users(path: Path) -> dict[str, User]:
     """The users that a file names, by their names in small letters.
 
     Raises:
-        InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+        InvalidParameterValue: with file and line. IoError: it cannot be read.
     """
     text = read_text(path, WHAT)
     values = parse(text, str(path), WHAT)
@@ -134,7 +134,7 @@ def make_equal(database: Database, wanted: Mapping[str, User]) -> Waiting[None]:
     """Make a node's users equal to these, all of them or none.
 
     Raises:
-        LockNotAvailable: 55P03, another session writes for too long.
+        LockNotAvailable: another session writes for too long.
     """
     owner, cursor = database.sessions.new_id(), database.cursor(utc=True)
     try:

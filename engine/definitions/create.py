@@ -70,9 +70,9 @@ def create_stream(
         judge: refuses what the session may not do; called once nobody can change, drop or rename the tables.
 
     Raises:
-        UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
-        DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
-        42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
+        UndefinedTable. NotSupported: a view, temporary or attached table, triggers.
+        DuplicateObject: the name is taken. InvalidParameterValue. UndefinedColumn.
+        LockNotAvailable: a transaction that wrote the table did not end in time.
     """
     gate = database.transactions.gate
     marked: list[tuple[str, ...]] = []
@@ -297,7 +297,7 @@ def create_topic(
         owner: the user whose it is, in small letters; None leaves it to the superusers.
 
     Raises:
-        DuplicateObject: 42710, the name is taken. LockNotAvailable: 55P03.
+        DuplicateObject: the name is taken. LockNotAvailable.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:

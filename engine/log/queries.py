@@ -456,11 +456,7 @@ class EventQuery(LogEvents):
         return f"((CASE {schema}WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
 
     def _placed(self, names: Sequence[str]) -> list[tuple[int, Column]]:
-        """The places in the log of these columns, in the order of `names`.
-
-        Raises:
-            WrongState: 55000, the table has none of such a name: it was altered past ducktail.
-        """
+        """The places in the log of these columns, in the order of `names`."""
         stored = self.captured.shape.stored
         by_name = {column.name: (place, column) for place, column in enumerate(stored, 1)}
         lost = next((name for name in names if name not in by_name), None)
@@ -758,7 +754,7 @@ def event_query(catalog: Catalog, stream: Stream) -> Events:
         stream: as it is, or was when somebody got hold of it: its tables may have been altered since.
 
     Raises:
-        UndefinedObject: 42704, it has been dropped.
+        UndefinedObject: it has been dropped.
     """
     with catalog.mutex:
         if stream.topic:

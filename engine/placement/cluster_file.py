@@ -196,7 +196,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
     """The contents of the file at `path`.
 
     Raises:
-        InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+        InvalidParameterValue: with file and line. IoError: it cannot be read.
     """
     return read_cluster_text(read_text(path, WHAT), str(path))
 
@@ -208,7 +208,7 @@ def read_cluster_text(text: str, place: str) -> ClusterFile:
         place: where it comes from, for messages.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     return _ClusterFileReader(text, place).read()
 
@@ -417,7 +417,7 @@ class ClusterSource:
             before: this node as it was: a file that names it no more is one by which it has left.
 
         Raises:
-            InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+            InvalidParameterValue: with file and line. IoError: it cannot be read.
         """
         return self.read(read_text(self.path, WHAT), str(self.path), before)
 
@@ -434,7 +434,7 @@ class ClusterSource:
         """Put a text in the file's place; see `write_file`.
 
         Raises:
-            IoError: 58030.
+            IoError.
         """
         write_file(self.path, text)
 
@@ -443,7 +443,7 @@ def write_file(path: Path, text: str) -> None:
     """Put a text in a file's place: all of it or nothing, whenever the machine ends.
 
     Raises:
-        IoError: 58030.
+        IoError.
     """
     new = path.with_name(path.name + NEW_SUFFIX)
     try:

@@ -190,8 +190,8 @@ class Membership:
         """A node has connected: is it one of this cluster's, and not behind?
 
         Raises:
-            ConnectionRefused: 08004, it is of another cluster, or no node of this one. SerializationFailure:
-                40001, its placement is older.
+            ConnectionRefused: it is of another cluster, or no node of this one. SerializationFailure:
+                its placement is older.
         """
         ours = self._placement
         if peer.cluster != ours.cluster:
@@ -215,7 +215,7 @@ class Membership:
         """A node has said which database it has; the first time that is kept for good.
 
         Raises:
-            ConnectionRefused: 08004, it had another one. What was in that one it cannot know.
+            ConnectionRefused: it had another one. What was in that one it cannot know.
         """
         if self.knows(node, identity):
             return
@@ -237,7 +237,7 @@ class Membership:
         """Check that a peer still asks by the placement with which it connected.
 
         Raises:
-            SerializationFailure: 40001, a newer one is in force here.
+            SerializationFailure: a newer one is in force here.
         """
         epoch = self._placement.epoch
         if peer.epoch < epoch:
@@ -247,7 +247,7 @@ class Membership:
         """This node must not answer for partitions by a placement that is over.
 
         Raises:
-            SerializationFailure: 40001, a peer has told of a newer one.
+            SerializationFailure: a peer has told of a newer one.
         """
         if self.stale:
             raise SerializationFailure(
@@ -264,7 +264,7 @@ class Membership:
         """The source of this node's placements.
 
         Raises:
-            WrongState: 55000, this is no node of a cluster.
+            WrongState: this is no node of a cluster.
         """
         if self._source is None:
             raise WrongState(
@@ -288,8 +288,8 @@ class Membership:
             before: done once it is known to be right, and before it counts.
 
         Raises:
-            ConnectionRefused: 08004, it is of another cluster. SerializationFailure: 40001, its epoch is
-                lower than one that was in force. InvalidParameterValue: 22023, it has the epoch of the one
+            ConnectionRefused: it is of another cluster. SerializationFailure: its epoch is
+                lower than one that was in force. InvalidParameterValue: it has the epoch of the one
                 in force and says something else, or is another node's.
         """
         with self._mutex:

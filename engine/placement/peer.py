@@ -54,7 +54,7 @@ def read_peer(settings: Mapping[str, str]) -> Peer | None:
         settings: by name in small letters; those of others are passed over.
 
     Raises:
-        InvalidParameterValue: 22023, one is missing, or the epoch is no number.
+        InvalidParameterValue: one is missing, or the epoch is no number.
     """
     said = {name: settings[name] for name in PEER_SETTINGS if name in settings}
     if not said:

@@ -155,7 +155,7 @@ class Node:
         """The password of the user as whom others connect to it; None where none is said.
 
         Raises:
-            IoError: 58030, its file cannot be read. InvalidParameterValue: 22023, the variable is not set.
+            IoError: its file cannot be read. InvalidParameterValue: the variable is not set.
         """
         if self.password_file is not None:
             try:
@@ -219,14 +219,14 @@ class Placement(Protocol):
         """The node that owns a partition of a topic.
 
         Raises:
-            WrongState: 55000, no node owns it.
+            WrongState: no node owns it.
         """
 
     def home(self, schema: str, stream: str) -> Node:
         """The node where a topic's definition and its groups' coordination live: that of partition 0.
 
         Raises:
-            WrongState: 55000, no node owns it.
+            WrongState: no node owns it.
         """
 
     def moves_from(self, old: Placement) -> int:

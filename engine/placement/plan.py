@@ -63,7 +63,7 @@ def plan(
         idempotent: a node that is there already, or not any more, is no error.
 
     Raises:
-        InvalidParameterValue: 22023, a node that is known, unknown or the last one.
+        InvalidParameterValue: a node that is known, unknown or the last one.
     """
     known = {node.name for node in file.nodes}
     new = {node.name: node for node in add}

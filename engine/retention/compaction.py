@@ -96,7 +96,7 @@ class Compaction:
         """Compact the log of a table, or of a topic, where that is due.
 
         Raises:
-            LockNotAvailable: 55P03, a transaction holds the writer lock for too long. duckdb.Error: what
+            LockNotAvailable: a transaction holds the writer lock for too long. duckdb.Error: what
             DuckDB said.
         """
         found = self._due(source)

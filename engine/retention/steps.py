@@ -42,7 +42,7 @@ class Steps:
         """Hold the writer lock.
 
         Raises:
-            LockNotAvailable: 55P03, a transaction holds it for too long.
+            LockNotAvailable: a transaction holds it for too long.
         """
         drive(self._transactions.lock_writer(self.owner, LOCK_WAIT_MS))
         try:

@@ -98,7 +98,7 @@ class Reopener:
         """Wait while the file is being opened again.
 
         Raises:
-            IoError: 58030, it is not open yet. DataCorrupted: XX001, it lacks what was acknowledged.
+            IoError: it is not open yet. DataCorrupted: it lacks what was acknowledged.
         """
         if self._fallen is None:
             return

@@ -123,7 +123,7 @@ class SideFile:
         """Write a new one, in place of any that is there, durable when it returns.
 
         Raises:
-            IoError: 58030, it cannot be written.
+            IoError: it cannot be written.
         """
         data = bytearray(SIZE)
         HEAD.pack_into(data, 0, MAGIC, FORMAT, 0, identity.bytes, incarnation)
@@ -149,7 +149,7 @@ class SideFile:
 
         Raises:
             DamagedSideFile: it cannot be believed.
-            IoError: 58030, it cannot be read, or must not be written.
+            IoError: it cannot be read, or must not be written.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -192,7 +192,7 @@ class SideFile:
         """Write the last mark again, before DuckDB commits what is to be acknowledged.
 
         Raises:
-            IoError: 58030, it cannot be written.
+            IoError: it cannot be written.
         """
         with self._mutex:
             self._write_mark()

@@ -42,7 +42,7 @@ class SpillSpace:
         """A file grows.
 
         Raises:
-            OutOfMemory: 53200, beyond what the files may hold together.
+            OutOfMemory: beyond what the files may hold together.
         """
         with self._mutex:
             if self._bytes + count > self.bytes_max:
@@ -86,7 +86,7 @@ class SpillFile:
         """Keep a piece.
 
         Raises:
-            OutOfMemory: 53200, the files hold too much. IoError: 58030, it cannot be written.
+            OutOfMemory: the files hold too much. IoError: it cannot be written.
         """
         with self._mutex:
             assert not self._closed, "a session that has ended keeps nothing"
@@ -105,7 +105,7 @@ class SpillFile:
         """A piece as it was written.
 
         Raises:
-            IoError: 58030, it cannot be read.
+            IoError: it cannot be read.
         """
         size = extent.end - extent.start
         with self._mutex:

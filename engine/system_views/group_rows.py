@@ -129,11 +129,7 @@ def _ask_log(
     last_lsn: int,
     aggregate: str,
 ) -> int:
-    """One aggregate over a partition's events after `lsn`, up to the last one, from the log.
-
-    Raises:
-        UndefinedObject: 42704, the stream is being dropped.
-    """
+    """One aggregate over a partition's events after `lsn`, up to the last one, from the log."""
     where = f"lsn > {lsn} AND lsn <= {last_lsn}"
     sql = event_query(database.catalog, stream).between(lsn + 1, last_lsn).sql(where, "false")
     cursor = database.cursor(utc=True)

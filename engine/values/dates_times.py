@@ -157,7 +157,7 @@ def load_zone(name: str) -> datetime.tzinfo:
     """A time zone by its IANA name.
 
     Raises:
-        InvalidParameterValue: there is none of this name (22023).
+        InvalidParameterValue: there is none of this name.
     """
     if name.upper() in ("UTC", "ETC/UTC", "GMT"):
         return datetime.UTC
