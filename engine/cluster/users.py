@@ -96,7 +96,7 @@ def render_users(users: Iterable[User]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DropBelongings:
+class DropBelongings(Change):
     """The end of a user's ownership: its things have no owner any more, and its grants are void."""
 
     user: User

@@ -137,7 +137,7 @@ def interval_text(value: av.Raw) -> str:
 def duration_text(us: int) -> str:
     """The text of a length in microseconds, at least 0.
 
-    >>> interval_text(7 * DAY_US), interval_text(DAY_US + 90 * SECOND_US), interval_text(1500)
+    >>> duration_text(7 * DAY_US), duration_text(DAY_US + 90 * SECOND_US), duration_text(1500)
     ('7 days', '1 day 00:01:30', '00:00:00.0015')
     """
     days, rest = divmod(us, DAY_US)
