@@ -1,1 +1,1 @@
-"""What a stream is: capture, log, buffers, offsets and groups over one DuckDB file."""
+"""The engine: capture, log, buffers, offsets and groups of streams over one DuckDB file."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the engine needs to know of time."""
+    """The clock of the engine."""
 
     def now_us(self) -> int:
         """Wall clock, microseconds since 1970-01-01 UTC."""

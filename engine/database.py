@@ -159,9 +159,9 @@ class Database(Parts):
             accept_loss: serve it although commits that were acknowledged are missing.
 
         Raises:
-            ObjectInUse: 55006, this process has it open.
-            IoError: 58030, the file cannot be opened, is no database, or another process has it.
-            DataCorrupted: XX001, the file holds what this version cannot read, or lacks commits that
+            ObjectInUse: this process has it open.
+            IoError: the file cannot be opened, is no database, or another process has it.
+            DataCorrupted: the file holds what this version cannot read, or lacks commits that
                 were acknowledged.
         """
         settings = settings or Settings()
@@ -315,7 +315,7 @@ class Database(Parts):
         """Refuse a name that is not this database's.
 
         Raises:
-            UndefinedDatabase: 3D000.
+            UndefinedDatabase.
         """
         if name not in NAME_ALIASES | {self.name}:
             raise UndefinedDatabase(
@@ -333,7 +333,7 @@ class Database(Parts):
 
     @property
     def fallen(self) -> DucktailError | None:
-        """What statements are answered while the database is not open: DuckDB has given it up."""
+        """The error of statements while the database is not open, once DuckDB has given it up."""
         return self._reopener.error
 
     def has_fallen(self) -> bool:
@@ -351,16 +351,12 @@ class Database(Parts):
         """Wait while the file is being opened again.
 
         Raises:
-            IoError: 58030, it cannot be opened yet. DataCorrupted: XX001, it lacks what was acknowledged.
+            IoError: it cannot be opened yet. DataCorrupted: it lacks what was acknowledged.
         """
         yield from self._reopener.standing()
 
     def _let_go(self, error: DucktailError) -> None:
-        """Nobody has a cursor on the old instance any more, and it is closed.
-
-        Raises:
-            IoError: 58030, a session is still at work on it.
-        """
+        """Nobody has a cursor on the old instance any more, and it is closed."""
         self.sessions.let_go(error)
         self._end_threads()
         self._file.abandon()
@@ -368,11 +364,7 @@ class Database(Parts):
             self.side.close()
 
     def _come_back(self) -> None:
-        """Open the file again, with all that is held against it at a start.
-
-        Raises:
-            IoError: 58030, DuckDB does not open it. DataCorrupted: XX001, it lacks what was acknowledged.
-        """
+        """Open the file again, with all that is held against it at a start."""
         if not opening.lock_is_free(self.path):
             raise IoError(f'database file "{self.path}" is in use by another process')
         opening.check_logs(self.path, accept_loss=False)
@@ -389,15 +381,15 @@ class Database(Parts):
 
     @property
     def placement(self) -> Placement:
-        """Which node owns what; this one everything, where there is no cluster."""
+        """The placement of partitions on nodes; all on this one where there is no cluster."""
         return self.cluster.placement
 
     def install_placement(self, new: Placement) -> None:
         """Put a newer placement in force; see `Membership.install`.
 
         Raises:
-            ConnectionRefused: 08004, it is another cluster's. SerializationFailure: 40001, it is older than
-                one that was in force. InvalidParameterValue: 22023, another one has its epoch.
+            ConnectionRefused: it is another cluster's. SerializationFailure: it is older than
+                one that was in force. InvalidParameterValue: another one has its epoch.
         """
         self.cluster.install(new)
 
@@ -463,7 +455,7 @@ class Database(Parts):
         """Refuse what wants all tables of a stream over several.
 
         Raises:
-            WrongState: 55000, one was dropped while no ducktail had the file open.
+            WrongState: one was dropped while no ducktail had the file open.
         """
         if stream.stream_id in self.lost:
             raise self.lost[stream.stream_id]
@@ -498,11 +490,11 @@ class Database(Parts):
 
     @property
     def side_failure(self) -> str | None:
-        """Why the side file cannot be written; None where it can."""
+        """The reason why the side file cannot be written; None where it can."""
         return None if self.side is None else self.side.failure
 
     def _look_at_side(self) -> None:
-        """Where the side file could not be written: try it again, as nobody may have anything to commit."""
+        """Retry the side file where it could not be written, as nobody may have anything to commit."""
         if self.side is not None and self.side.failure is not None:
             with suppress(IoError):
                 self.side.check()
@@ -513,11 +505,7 @@ class Database(Parts):
             self.side.announce(address)
 
     def _check_side(self) -> None:
-        """Before offset commits are written.
-
-        Raises:
-            IoError: 58030, the side file cannot be written.
-        """
+        """Before offset commits are written."""
         if self.side is not None:
             self.side.check()
 

@@ -1,4 +1,4 @@
-"""What an open database measures of itself, for metrics: read without its locks and without DuckDB.
+"""Measures of an open database, for metrics: read without its locks and without DuckDB.
 
 Whoever watches must not wait behind what he watches: each number is one attribute or a copy that the
 interpreter makes at once, so they are of about the same moment, not of one. A lag that only the log knows is

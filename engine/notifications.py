@@ -1,4 +1,4 @@
-"""Who is told of what: sessions that listen, to streams and to channels that NOTIFY names.
+"""Notifications: sessions that listen to streams and to channels that NOTIFY names.
 
 Of a stream a listener has one note a partition, the newest LSN, however long it does not ask: a slow
 listener costs no more memory than one that is quick. What NOTIFY sends is kept as it is, up to
@@ -62,7 +62,7 @@ class Notifications:
         """Tell it of what comes from now on; of a stream where the channel is one's name.
 
         Raises:
-            ProgramLimitExceeded: 54000, it listens to too many already.
+            ProgramLimitExceeded: it listens to too many already.
         """
         with self._mutex:
             if len(listener.streams) + len(listener.channels) >= CHANNELS_MAX:
@@ -124,7 +124,7 @@ class Notifications:
             listener.overrun()
 
     def take(self, listener: Listener) -> list[Notification]:
-        """What is to be told since the last time."""
+        """The notifications since the last call."""
         if not listener.ends and not listener.notes:
             return []
         with self._mutex:

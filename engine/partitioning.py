@@ -47,7 +47,7 @@ def hash_sql(columns: Sequence[tuple[str, str]]) -> str:
             expression is a name, a call or stands in parentheses.
 
     Raises:
-        NotSupported: a type that cannot be a partition column (0A000).
+        NotSupported: a type that cannot be a partition column.
     """
     forms = [_form(type_) for _, type_ in columns]
     # json_array knows NULL and escapes strings, and is the shortest text to plan.
@@ -74,8 +74,8 @@ def hash_of(values: Sequence[object], types: Sequence[str]) -> int:
         types: their DuckDB types.
 
     Raises:
-        NotSupported: a type that cannot be a partition column (0A000).
-        InvalidParameterValue: a value that is not of its type (22023).
+        NotSupported: a type that cannot be a partition column.
+        InvalidParameterValue: a value that is not of its type.
     """
     text = key_text(values, types)
     return int(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8], 16)

@@ -31,7 +31,7 @@ from .transactions.transactions import Transactions
 
 @dataclass(frozen=True, slots=True)
 class LastRead:
-    """When a group last read a partition (microseconds since 1970), for whom, and as which member."""
+    """The last read of a partition by a group: time (microseconds since 1970), user and member."""
 
     at_us: int
     user: str

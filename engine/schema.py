@@ -475,7 +475,7 @@ def partition_of_sql() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What `meta` says; a database of format 1 has no identity."""
+    """The facts in `meta`; a database of format 1 has no identity."""
 
     format: int
     identity: uuid.UUID | None
@@ -483,12 +483,12 @@ class Facts:
 
 
 def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
-    """What the database says of itself; None where no ducktail has written it yet.
+    """The facts in the database; None where no ducktail has written it yet.
 
     In no transaction, which would be aborted where there is none.
 
     Raises:
-        DataCorrupted: XX001, the database was written by a newer ducktail.
+        DataCorrupted: the database was written by a newer ducktail.
     """
     try:
         facts = dict(cursor.execute(f"SELECT name, value FROM {SCHEMA}.meta").fetchall())
@@ -510,7 +510,7 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
     """Make what is not there yet and bring an older format up to ours, in one transaction.
 
     Raises:
-        DataCorrupted: XX001, the database was written by a newer ducktail.
+        DataCorrupted: the database was written by a newer ducktail.
     """
     with in_one_transaction(cursor):
         cursor.execute(TABLES)
@@ -524,7 +524,7 @@ def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
     """The same but for the views, which want the engine's own function: for a file that is not served.
 
     Raises:
-        DataCorrupted: XX001, the database was written by a newer ducktail.
+        DataCorrupted: the database was written by a newer ducktail.
     """
     with in_one_transaction(cursor):
         cursor.execute(TABLES)

@@ -1,4 +1,4 @@
-"""How logs are written: a message and facts beside it, as text or as JSON, always one line an event.
+"""The format of server logs: a message and facts beside it, as text or as JSON, always one line an event.
 
 A message names what happened, and what it happened to stands in facts: `log.info("connection opened",
 extra=facts(session=3))`. Neither ever has a password, a parameter, or a value of a user's; statements
@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def facts(**values: object) -> dict[str, Any]:
-    """What an event is about, for the `extra` of a logging call; None is left out."""
+    """The facts of an event, for the `extra` of a logging call; None is left out."""
     return {FACTS: {name: value for name, value in values.items() if value is not None}}
 
 
@@ -97,7 +97,7 @@ def without_values(error: BaseException) -> str:
 
 
 def _trace(error: BaseException | None) -> str:
-    """Where an error came from, and those that led to it; the first one first."""
+    """The trace of an error and of those that led to it; the first one first."""
     parts: list[str] = []
     while error is not None:
         frames = "".join(format_tb(error.__traceback__))

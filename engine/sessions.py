@@ -84,7 +84,7 @@ class Sessions:
         """Make a session known, before it has a cursor; its id comes from `new_id`.
 
         Raises:
-            IoError: 58030, DuckDB has given the database up, and its file is not open again yet.
+            IoError: DuckDB has given the database up, and its file is not open again yet.
         """
         with self._mutex:
             fallen = self._fallen()
@@ -115,7 +115,7 @@ class Sessions:
         """Make all of them close their cursors.
 
         Raises:
-            IoError: 58030, some are still at work.
+            IoError: some are still at work.
         """
         entries = self.entries()
         for entry in entries:

@@ -1,4 +1,4 @@
-"""What an operator may set: one frozen value with every bound of the server, checked when built."""
+"""Settings of an operator: one frozen value with every bound of the server, checked when built."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Settings:
     """Bounds of one open database.
 
     Raises:
-        InvalidParameterValue: 22023, a value outside its bounds.
+        InvalidParameterValue: a value outside its bounds.
 
     Source: docs/settings.md.
     """
@@ -112,7 +112,7 @@ def check_number(item: Field[int], value: object) -> None:
     """Refuse a value that a whole-number setting cannot have.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     low, high = item.metadata["low"], item.metadata["high"]
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -157,6 +157,6 @@ def shown_text(value: object) -> str:
 
 
 def told_everybody(rows: tuple[ShownSetting, ...]) -> tuple[ShownSetting, ...]:
-    """What a user who is no superuser is told: the bounds; no file or address of the server's machine."""
+    """The settings that any user sees: the bounds; no file or address of the server's machine."""
     bounds = {item.name for item in numbers()}
     return tuple(replace(row, place=None) for row in rows if row.name in bounds)

@@ -26,7 +26,7 @@ def read_text(path: Path, what: str) -> str:
         what: what it is, for messages.
 
     Raises:
-        InvalidParameterValue: 22023, it is too large, or no UTF-8. IoError: 58030, it cannot be read.
+        InvalidParameterValue: it is too large, or no UTF-8. IoError: it cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -47,7 +47,7 @@ def parse(text: str, place: str, what: str) -> dict[str, Any]:
         place: where it comes from, for messages.
 
     Raises:
-        InvalidParameterValue: 22023, it is too large, or no TOML; with the line.
+        InvalidParameterValue: it is too large, or no TOML; with the line.
     """
     if len(text) > FILE_BYTES_MAX:
         raise InvalidParameterValue(f"{place}: larger than a {what} of {FILE_BYTES_MAX} bytes")

@@ -89,7 +89,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a publication.
+    """The result of a publication.
 
     Args:
         events: how many it is; of a repeat, how many of the first time are still known.
@@ -157,8 +157,8 @@ class Topics:
             The topic as it is under the lock.
 
         Raises:
-            LockNotAvailable: 55P03. UndefinedObject: 42704, the topic has been dropped.
-            SerializationFailure: 40001, the transaction's snapshot is older than the topic.
+            LockNotAvailable. UndefinedObject: the topic has been dropped.
+            SerializationFailure: the transaction's snapshot is older than the topic.
         """
         self.keep_epoch(transaction)
         yield from self._transactions.lock_for(transaction, timeout_ms)
@@ -176,7 +176,7 @@ class Topics:
         return present
 
     def keep_epoch(self, transaction: Transaction) -> None:
-        """What a transaction does to topics stands only if this placement still is in force at its COMMIT."""
+        """Refuse a transaction's changes of topics at COMMIT where this placement is no longer in force."""
         epoch = self._placement().epoch
         if epoch:
             # The first one counts: nothing of an older one may stand beside it.
@@ -198,9 +198,9 @@ class Topics:
             told: the place of each event is asked for.
 
         Raises:
-            ProgramLimitExceeded: 54000, an event is too large, or there are too many producers.
-            InvalidParameterValue, InvalidTextRepresentation: 22023, 22P02, the headers are no JSON object.
-            NotNullViolation: 23502, an event of a compacted topic has no key.
+            ProgramLimitExceeded: an event is too large, or there are too many producers.
+            InvalidParameterValue, InvalidTextRepresentation: the headers are no JSON object.
+            NotNullViolation: an event of a compacted topic has no key.
             duckdb.Error: the query's own.
         """
         assert transaction.has_writer_lock
@@ -293,7 +293,7 @@ class Topics:
         return segment is not None and named.sequence <= segment.producers.get(named.producer, 0)
 
     def _places_of(self, topic: Stream, named: Named, partitions: set[int]) -> list[tuple[int, int]]:
-        """Where a publication's events of some partitions were stored, by LSN."""
+        """The (partition, LSN) of a publication's stored events in some partitions, by LSN."""
         if not partitions:
             return []
         where = (
@@ -323,11 +323,7 @@ class Topics:
         return found
 
     def _check_epoch(self, began: int) -> None:
-        """What was published by a placement that is over does not stand: its partitions may be another's.
-
-        Raises:
-            SerializationFailure: 40001.
-        """
+        """Refuse a publication by a placement that is over: its partitions may be another node's."""
         present = self._placement().epoch
         if present != began:
             raise SerializationFailure(
@@ -365,11 +361,7 @@ class Topics:
         return None if last is None or last.last_lsn <= self._buffers.of(topic).edge_lsn else last
 
     def _make_room(self, topic: Stream, producer: str) -> None:
-        """See that the last publication of a producer can be kept: forget those without an event, if need be.
-
-        Raises:
-            ProgramLimitExceeded: 54000, there are too many all the same.
-        """
+        """Make room for the last publication of a producer: forget those without an event, if need be."""
         state = self._states.setdefault(topic.stream_id, _State())
         if producer in state.producers or len(state.producers) < PRODUCERS_MAX:
             return
@@ -392,7 +384,7 @@ class Topics:
         transaction.at(CommitStep.MEMORY, show)
 
     def _first_time(self, cursor: duckdb.DuckDBPyConnection, topic: Stream, named: Named) -> Published:
-        """Where the events of a publication were stored."""
+        """The places where the events of a publication were stored."""
         table = arrow_table(
             cursor.execute(
                 f"SELECT partition, lsn FROM {TopicLog(topic).log} "
@@ -413,11 +405,7 @@ class Topics:
 
 
 def _check_keys(topic: Stream, keyless: int) -> None:
-    """Of a compacted topic each event has a key: without one it could never be superseded.
-
-    Raises:
-        NotNullViolation: 23502.
-    """
+    """Of a compacted topic each event has a key: without one it could never be superseded."""
     if topic.compaction == "key" and keyless:
         raise NotNullViolation(
             f'an event of compacted topic "{topic.name}" has no key',

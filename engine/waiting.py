@@ -111,7 +111,7 @@ def all_of(
 
 
 def _ended_by(work: Waiting[T], error: Exception) -> T | Exception:
-    """What a piece of work comes to that is told of an error while it waits."""
+    """The result of work that is told of an error while it waits."""
     try:
         work.throw(error)
     except StopIteration as stop:

@@ -45,7 +45,7 @@ MARKS_MAX = 4096
 
 
 def bytes_of(rows: Sequence[bytes]) -> int:
-    """What ready rows take in a buffer, bytes."""
+    """The bytes that ready rows take in a buffer."""
     return sum(map(len, rows)) + ROW_OVERHEAD_BYTES * len(rows)
 
 
@@ -91,7 +91,7 @@ class PartitionBuffer:
 
     @property
     def retained(self) -> int:
-        """How many events are retained."""
+        """The number of retained events."""
         return self.events - self.trimmed_events
 
     @property
@@ -176,7 +176,7 @@ class PartitionBuffer:
         return bisect_right(self.lsns, lsn, self.first)
 
     def position_after(self, lsn: int) -> int | None:
-        """How many events are at or before `lsn`; None where only the log can tell."""
+        """The number of events at or before `lsn`; None where only the log can tell."""
         if lsn >= self.last_lsn:
             return self.events
         if lsn <= self.trimmed_through_lsn:
@@ -289,7 +289,7 @@ class StreamBuffer:
 
     @property
     def event_bytes(self) -> int:
-        """What a buffered event takes, the mean; 0 where nothing is buffered."""
+        """The mean bytes of a buffered event; 0 where nothing is buffered."""
         return self.bytes // max(1, len(self._lsns) - self._first)
 
     @property

@@ -110,7 +110,7 @@ class Buffers:
         """A stream's buffers.
 
         Raises:
-            UndefinedObject: 42704, it has been dropped.
+            UndefinedObject: it has been dropped.
         """
         found = self._by_stream.get(stream.stream_id)
         if found is None:
@@ -161,7 +161,7 @@ class Buffers:
             planned: its events as whoever reads has taken their columns from; None is as they are now.
 
         Raises:
-            Gap: 72000, what it begins with has been trimmed. WrongState: 55000, CHECK STREAM has found
+            Gap: what it begins with has been trimmed. WrongState: CHECK STREAM has found
             that its table was written past ducktail, or a table has come so into the schema that it is over.
         """
         query = event_query(self._catalog, stream) if planned is None else planned
@@ -189,7 +189,7 @@ class Buffers:
         """A stream's log is whole, and its events say what its table is: asked by every read.
 
         Raises:
-            DataCorrupted: XX001, its log or `commits` is damaged. WrongState: 55000, a table of it is gone;
+            DataCorrupted: its log or `commits` is damaged. WrongState: a table of it is gone;
             or CHECK STREAM has found that the table was written past ducktail; or one has
             come so into the schema that the stream is over.
         """
@@ -205,7 +205,7 @@ class Buffers:
         """Its log could be read into its buffers; where only memory was short for that, it is read now.
 
         Raises:
-            DataCorrupted: XX001, it is damaged. OutOfMemory: 53200, memory is still short.
+            DataCorrupted: it is damaged. OutOfMemory: memory is still short.
         """
         buffer = self.of(stream)
         if isinstance(buffer.failure, OutOfMemory):

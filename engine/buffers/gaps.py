@@ -1,4 +1,4 @@
-"""What a reader has lost to retention: one value with the facts, told as an error or as a warning.
+"""The events that a reader has lost to retention: one value with the facts, for an error or a warning.
 
 Nothing is skipped silently (promise 9): a read whose next event has been trimmed fails with 72000, or
 goes on at the first event that is left with a WARNING of the same facts, where its group says so.
@@ -39,12 +39,12 @@ class Gone:
 
     @property
     def events(self) -> int:
-        """How many are gone; where that is not known exactly, the most that may be."""
+        """The number of events that are gone; where that is not known exactly, the most that may be."""
         return self.edge.events - (self.position or 0)
 
     @property
     def message(self) -> str:
-        """What happened, as an error's message."""
+        """The loss, as an error's message."""
         who = "the read" if self.group is None else f'consumer group "{self.group}"'
         what = "is lost" if self.edge.reason == BY_LOSS else "has been trimmed"
         return (

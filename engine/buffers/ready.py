@@ -65,7 +65,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a transaction has written in one log.
+    """The rows that a transaction has written in one log.
 
     Args:
         inserts: all of it are rows that were inserted.
@@ -77,7 +77,7 @@ class Written:
 
     @property
     def events(self) -> int:
-        """How many log rows."""
+        """The number of log rows."""
         return self.last_lsn - self.first_lsn + 1
 
 

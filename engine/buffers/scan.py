@@ -59,7 +59,7 @@ WINDOW_TRANSACTIONS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """What a scan reads.
+    """The bounds of a scan.
 
     Args:
         after: partition -> the LSN after which it is read; the partitions that are scanned.
@@ -193,8 +193,8 @@ class Scan:
         An update in ENVELOPE CHANGES is not parted: it gives one row more instead.
 
         Raises:
-            Gap: 72000, an event that was to come has been trimmed.
-            UndefinedObject: 42704, the stream has been dropped.
+            Gap: an event that was to come has been trimmed.
+            UndefinedObject: the stream has been dropped.
         """
         if not self._alive():
             raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
@@ -433,7 +433,7 @@ class Scan:
         return min(high, *self._cuts) if self._cuts else high
 
     def _whole(self, table: pa.Table, limit: int) -> int:
-        """How many of some rows to take: `limit`, or one more where that would part an update."""
+        """The number of some rows to take: `limit`, or one more where that would part an update."""
         if table.num_rows <= limit:
             return int(table.num_rows)
         lsns = table.column(self._query.layout.lsn)

@@ -106,8 +106,8 @@ def plan(
         views: the same of views (`read_views`), which may hide what is volatile.
 
     Raises:
-        NotSupported: 0A000, a MERGE that capture cannot evaluate once.
-        CharacterNotInRepertoire: 22021, the text holds the character 0.
+        NotSupported: a MERGE that capture cannot evaluate once.
+        CharacterNotInRepertoire: the text holds the character 0.
     """
     refuse_zero_characters(dml)
     few = _few_rows(dml, table.shape)
@@ -179,7 +179,7 @@ def execute(
 
     Raises:
         duckdb.Error: as the user's own statement would; the transaction is to be rolled back.
-        InternalError: XX000, log and table disagree; the transaction must be rolled back.
+        InternalError: log and table disagree; the transaction must be rolled back.
     """
     run = _Run(cursor, plan, parameters, base_lsn, txid)
     try:

@@ -182,7 +182,7 @@ def check_key(cursor: duckdb.DuckDBPyConnection, relation: str, shape: TableShap
         shape: of the table whose rows they are to be.
 
     Raises:
-        NotNullViolation: 23502. UniqueViolation: 23505.
+        NotNullViolation. UniqueViolation.
     """
     names = [ident(name) for name in shape.primary_key]
     nulls = " OR ".join(f"{name} IS NULL" for name in names)
@@ -249,7 +249,7 @@ def _as(side: str, shape: TableShape) -> str:
 
 @dataclass(slots=True)
 class Refresh:
-    """What may be a refresh, under way in a transaction: nothing else has been captured since it began.
+    """A possible refresh, under way in a transaction: nothing else has been captured since it began.
 
     Args:
         table_id, table: the captured table.

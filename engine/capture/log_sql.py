@@ -60,12 +60,12 @@ def log_head(table: CapturedTable, with_text: str = "") -> str:
 
 
 def key_changes(shape: TableShape, places: Iterable[int]) -> str:
-    """Whether one of these columns has another value in the new row than in the old one."""
+    """SQL boolean: one of these columns has another value in the new row than in the old one."""
     return " OR ".join(_differs(place + 1, shape.stored[place]) for place in places)
 
 
 def _differs(place: int, column: Column) -> str:
-    """Whether a column's old and new value are two; texts byte by byte, whatever its collation."""
+    """SQL boolean: a column's old and new value differ; texts byte by byte, whatever its collation."""
     if column.type != "VARCHAR":
         return f"o{place} IS DISTINCT FROM n{place}"
     return f"encode(o{place}) IS DISTINCT FROM encode(n{place})"

@@ -93,7 +93,7 @@ def plan_merge(dml: Dml, table: CapturedTable, macros: NamesInUse, views: NamesI
     """Plan a MERGE, in shape B where it is deterministic, else in shape C.
 
     Raises:
-        NotSupported: 0A000, it could not be evaluated once, or its two sides have one name.
+        NotSupported: it could not be evaluated once, or its two sides have one name.
     """
     assert dml.merge is not None
     _require_two_names(dml, dml.merge)
@@ -178,7 +178,7 @@ class _Selects:
 
     @property
     def groups(self) -> int:
-        """How many lists of columns shape C sets; the log's rid is a row id times this."""
+        """The number of lists of columns that shape C sets; the log's rid is a row id times this."""
         return 1 if self.log_first else max(1, len(self.lists))
 
     @property
@@ -192,7 +192,7 @@ class _Selects:
         """See to it that what may differ when it is read again is read once.
 
         Raises:
-            NotSupported: 0A000.
+            NotSupported.
         """
         merge = self.merge
         if len(self.lists) > GROUPS_MAX:
@@ -251,7 +251,7 @@ class _Selects:
         return f"SELECT {row} FROM {rows}" + (f" WHERE {where}" if where else "")
 
     def _rows_of(self, match: Match) -> str:
-        """What stands behind FROM for the rows of a match."""
+        """The SQL behind FROM for the rows of a match."""
         if match is Match.NOT_BY_SOURCE:
             source = f"({self._source})" if self.merge.is_join else self._source
             return f"{self._target} ANTI JOIN {source} {self.merge.on}"

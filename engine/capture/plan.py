@@ -1,4 +1,4 @@
-"""What capture is told about a DML statement, a table and a plan: values without behaviour.
+"""The values of capture without behaviour: a DML statement, a table and a plan.
 
 A description is cut from the user's own text (by the language layer, which knows tokens): every
 `..._text` and expression in it is a piece of that text, never a text made again from a tree.
@@ -29,7 +29,7 @@ Assignment = tuple[str, str | None]
 
 
 class Verb(enum.Enum):
-    """What the statement does; TRUNCATE is a DELETE."""
+    """The verb of a statement; TRUNCATE is a DELETE."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -38,7 +38,7 @@ class Verb(enum.Enum):
 
 
 class Match(enum.Enum):
-    """Which rows a WHEN clause of MERGE is about; the value is DuckDB's wording of it."""
+    """The rows that a WHEN clause of MERGE is about; the value is DuckDB's wording of it."""
 
     MATCHED = "WHEN MATCHED"
     NOT_BY_TARGET = "WHEN NOT MATCHED"
@@ -46,7 +46,7 @@ class Match(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What a WHEN clause of MERGE does."""
+    """The action of a WHEN clause of MERGE."""
 
     UPDATE = "update"
     INSERT = "insert"
@@ -206,7 +206,7 @@ class CapturedTable:
 
 
 class Shape(enum.Enum):
-    """How a statement is run; see capture.py."""
+    """The shape in which a statement is run; see capture.py."""
 
     VERBATIM = "A"
     LOG_FIRST = "B"
@@ -239,7 +239,7 @@ Step = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a captured statement is run: the texts of its steps, to be kept by (text, table version).
+    """The plan of a captured statement: the texts of its steps, to be kept by (text, table version).
 
     Args:
         log: the INSERT into the log; in shape A it holds the user's statement.
@@ -300,7 +300,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a captured statement did.
+    """The result of a captured statement.
 
     Args:
         events: rows of the log, LSNs base + 1 to base + events.

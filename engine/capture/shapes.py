@@ -233,7 +233,7 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the stage of an upsert is made of.
+    """The parts of the stage of an upsert.
 
     Args:
         rows: the query of the proposed rows.

@@ -1,4 +1,4 @@
-"""What has a log: a captured table with the versions that it has had, or a topic. Frozen values."""
+"""Owners of logs: a captured table with the versions that it has had, or a topic. Frozen values."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Captured:
 
     @property
     def logged(self) -> str:
-        """What can be selected from for log rows that are of rows of the table: a log, or a query.
+        """The log, or a query, from which log rows that are of rows of the table can be selected.
 
         Those since the table has had its present columns, whatever they were called.
         """
@@ -158,7 +158,7 @@ class Captured:
         """A stream as it is on this table: itself, or its part here.
 
         Raises:
-            UndefinedObject: 42704, it has been dropped.
+            UndefinedObject: it has been dropped.
         """
         found = next((own for own in self.streams if own.stream_id == stream.stream_id), None)
         if found is None:
@@ -193,7 +193,7 @@ class Captured:
 
     @property
     def minimal_changes(self) -> str:
-        """Which refreshes are told as what differs: of all streams' wishes, the one that leaves out least."""
+        """The refreshes that are logged as their difference: of all streams' options the least strict."""
         return min((stream.minimal_changes for stream in self.streams), key=MINIMAL_CHANGES.index)
 
     def with_streams(self, streams: tuple[Stream, ...]) -> Captured:

@@ -59,7 +59,7 @@ class Catalog:
         return found
 
     def sources_of(self, stream: Stream) -> tuple[Source, ...]:
-        """What has the logs that a stream is over: one, or the tables of a stream over several."""
+        """The owners of the logs that a stream is over: one, or the tables of a stream over several."""
         return (TopicLog(stream),) if stream.topic else self.tables_of(stream)
 
     def tables_of(self, stream: Stream) -> tuple[Captured, ...]:
@@ -84,7 +84,7 @@ class Catalog:
             captured: the captured tables, as the transaction has them.
 
         Raises:
-            NotSupported: 0A000, one that is fired may write a captured table; or a captured one has one.
+            NotSupported: one that is fired may write a captured table; or a captured one has one.
         """
         if not self.triggers.all:
             return
@@ -113,7 +113,7 @@ class Catalog:
         return [*self.tables.values(), *topics]
 
     def source_by_id(self, table_id: int) -> Source | None:
-        """What has the log of this number, if something still does."""
+        """The owner of the log of this number, None where none is left."""
         with self.mutex:
             return next((source for source in self.sources if source.table_id == table_id), None)
 
@@ -209,7 +209,7 @@ class Catalog:
             self.streams[part.key] = replace(whole, several=(*whole.tables, captured.table_id))
 
     def take_table(self, captured: Captured) -> None:
-        """What was left of a dropped table is gone: its streams, over all of a schema, go on without it."""
+        """Forget what was left of a dropped table: its streams, over all of a schema, go on without it."""
         del self.tables[captured.key]
         for part in captured.streams:
             whole = self.streams[part.key]

@@ -68,7 +68,7 @@ class Copy:
 
     @property
     def chunks(self) -> int:
-        """How many transactions its reserved LSNs are."""
+        """The number of transactions that its reserved LSNs are."""
         return -(-(self.last_lsn - self.base_lsn) // CHUNK_ROWS)
 
     @property
@@ -95,7 +95,7 @@ class Copy:
         return min(self.base_lsn + (place + 1) * CHUNK_ROWS, self.last_lsn)
 
     def left(self, partition: int, lsn: int) -> int:
-        """How many of its rows a reader of a partition that goes on behind an LSN is still to get."""
+        """The number of its rows that a reader of a partition that goes on behind an LSN is still to get."""
         span = self.spans.get(partition)
         if span is None or not self.base_lsn <= lsn < span[1]:
             return 0
@@ -116,7 +116,7 @@ class Copy:
         return 0 if span is None or lsn < span[0] else min(span[1], lsn)
 
     def at(self, after: Mapping[int, int]) -> Copy | None:
-        """What of it a read from these places (partition -> LSN) gets; None where that is nothing."""
+        """The part of it that a read from these places (partition -> LSN) gets; None for nothing."""
         spans = {number: self.spans[number] for number, lsn in after.items() if self.left(number, lsn)}
         return replace(self, spans=spans) if spans else None
 

@@ -74,9 +74,9 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
     """Refuse a predicate that could change its mind, or have two at once.
 
     Raises:
-        NotSupported: 0A000, what it holds is not allowed in a filter.
-        SyntaxError_: 42601. DucktailError: what DuckDB's binder says of it on the table's columns.
-        InvalidParameterValue: 22023, longer than 10,000 characters, or not a boolean.
+        NotSupported: what it holds is not allowed in a filter.
+        SyntaxError_. DucktailError: what DuckDB's binder says of it on the table's columns.
+        InvalidParameterValue: longer than 10,000 characters, or not a boolean.
     """
     if len(text) > FILTER_CHARS_MAX:
         raise InvalidParameterValue(f"a filter has at most {FILTER_CHARS_MAX} characters")

@@ -1,4 +1,4 @@
-"""What stands in the database for a password: SCRAM-SHA-256's stored key and server key, never itself.
+"""The verifiers of passwords: SCRAM-SHA-256's stored key and server key; the password itself is never stored.
 
 The text is PostgreSQL's own, `SCRAM-SHA-256$4096:salt$stored:server` with base64 parts, so that verifiers
 can be taken over and psql's `\\password`, which sends one, works. Source: RFC 5802, section 3; RFC 7677;
@@ -45,7 +45,7 @@ _PROHIBITED = (
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What a password is held against.
+    """The keys by which a password is checked.
 
     Args:
         stored_key: the hash of the key that a client proves to have.
@@ -84,7 +84,7 @@ def read_verifier(text: str) -> Verifier | None:
     """The verifier that a text is; None for any other text.
 
     Raises:
-        InvalidParameterValue: 22023, it wants more rounds than a client should be asked for.
+        InvalidParameterValue: it wants more rounds than a client should be asked for.
     """
     found = _FORM.fullmatch(text)
     if found is None:
@@ -105,7 +105,7 @@ def verifier_of(password: str, salt: bytes) -> Verifier:
     """The verifier of what stands behind PASSWORD: a password, or a verifier already.
 
     Raises:
-        InvalidParameterValue: 22023, it is too long.
+        InvalidParameterValue: it is too long.
     """
     if len(password) > PASSWORD_CHARS_MAX:
         raise InvalidParameterValue(f"a password has at most {PASSWORD_CHARS_MAX} characters")
@@ -113,7 +113,7 @@ def verifier_of(password: str, salt: bytes) -> Verifier:
 
 
 def mock_verifier(secret: bytes, name: str) -> Verifier:
-    """What a user who is not there is asked with: the same salt each time, and no password fits.
+    """The verifier for a user who does not exist: the same salt each time, and no password fits.
 
     Args:
         secret: of this database; without it a mock salt cannot be told from another.

@@ -100,7 +100,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Who there is, who owns what, and who was given what.
+    """The users, the owners of things, and the privileges that were granted.
 
     Args:
         users: by their names in small letters.
@@ -115,7 +115,7 @@ class Rights:
     nonce: bytes = field(default=b"", repr=False)
 
     def privileges(self, user: str, item: Item) -> frozenset[str]:
-        """What was given to a user on exactly this thing."""
+        """The privileges of a user on exactly this thing."""
         return self.grants.get((user, item), frozenset())
 
     def has(self, user: str, privilege: str, item: Item) -> bool:
@@ -146,12 +146,12 @@ class Rights:
         return owned or any(key == user and item.schema == schema for key, item in self.grants)
 
     def belongings(self, user: str) -> list[Item]:
-        """What a user owns or was given rights on."""
+        """The things that a user owns or has privileges on."""
         owned = [item for item, owner in self.owners.items() if owner == user]
         return owned + [item for key, item in self.grants if key == user]
 
     def below(self, schema: str) -> list[Item]:
-        """What has an owner or rights in a schema, itself included."""
+        """The things in a schema that have an owner or privileges, itself included."""
         items = {*self.owners, *(item for _, item in self.grants)}
         return [item for item in items if item.schema == fold(schema)]
 

@@ -1,4 +1,4 @@
-"""What a topic's partition brought from another node: its events up to the LSN at which it moved.
+"""The events that a topic's partition brought from another node, up to the LSN at which it moved.
 
 They keep their LSNs, which are of the other node's count: so they are not rows of the log, whose LSNs are
 this database's. A segment has them ready, as they are sent, and never changes but at its beginning, by
@@ -116,13 +116,13 @@ def last_before(cursor: duckdb.DuckDBPyConnection, stream_id: int, at_us: int) -
 
 
 def count_after(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: int, lsn: int) -> int:
-    """How many events of a segment are after an LSN."""
+    """The number of events of a segment after an LSN."""
     sql = f"SELECT count(*) FROM {EVENTS} WHERE {_of(stream_id, partition)} AND lsn > {lsn}"
     return int(ask(cursor, sql)[0])
 
 
 def first_us(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: int, lsn: int) -> int | None:
-    """When the first event of a segment after an LSN was committed; None where there is none."""
+    """The time at which the first event of a segment after an LSN was committed; None where there is none."""
     (found,) = ask(
         cursor, f"SELECT min(commit_us) FROM {EVENTS} WHERE {_of(stream_id, partition)} AND lsn > {lsn}"
     )
@@ -148,7 +148,7 @@ def read_rows(
 
 
 def count_through(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: int, lsn: int) -> int:
-    """How many retained events of a segment are at or before an LSN."""
+    """The number of retained events of a segment at or before an LSN."""
     sql = f"SELECT count(*) FROM {EVENTS} WHERE {_of(stream_id, partition)} AND lsn <= {lsn}"
     return int(ask(cursor, sql)[0])
 

@@ -1,4 +1,4 @@
-"""What a stream is, and what stands on it: a consumer group, a bookmark. Frozen values."""
+"""Streams, consumer groups and bookmarks: frozen values of the catalog."""
 
 from __future__ import annotations
 
@@ -141,11 +141,11 @@ class Stream:
 
     @property
     def kind(self) -> str:
-        """What it is called in messages."""
+        """Its kind, as messages name it."""
         return "topic" if self.topic else "stream"
 
     def as_on(self, part: Stream) -> Stream:
-        """What it is on a table, as it is now: it was `part` there before its options or name were others."""
+        """The stream on a table, as it is now: it was `part` there before its options or name changed."""
         if self.several is None:
             return self
         return replace(

@@ -102,7 +102,7 @@ def read_triggers(cursor: duckdb.DuckDBPyConnection) -> Triggers:
 
 
 def target_of(text: str, database: str) -> Target:
-    """What the trigger of a text writes.
+    """The target of the writes of a trigger's text.
 
     Args:
         text: as DuckDB tells it.

@@ -47,7 +47,7 @@ def check_keep(keep: int) -> int:
     """The number of states that a backend keeps of each stream, checked.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     if not 1 <= keep <= KEEP_MAX:
         raise InvalidParameterValue(f"a checkpoint backend keeps 1 to {KEEP_MAX} of each stream, not {keep}")
@@ -68,7 +68,7 @@ def check_forward(
         present: what is intact and has the state's own sequence.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     if stored and state.sequence < max(stored) and state.sequence not in stored:
         raise _back(state, f"Sequence {max(stored)} is there.")
@@ -102,7 +102,7 @@ class CheckpointStore(ABC):
         """One state; None where it is not there.
 
         Raises:
-            DataCorrupted: XX001.
+            DataCorrupted.
         """
 
     @abstractmethod
@@ -284,7 +284,7 @@ def check_place(state: CheckpointState, stream: str, sequence: int) -> Checkpoin
     """A state must be of the place where it was found.
 
     Raises:
-        DataCorrupted: XX001.
+        DataCorrupted.
     """
     if (state.stream, state.sequence) != (stream, sequence):
         raise DataCorrupted(

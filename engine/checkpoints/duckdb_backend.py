@@ -60,7 +60,7 @@ KNOWN_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose checkpoints they are.
+    """The owner of checkpoints: a stream, a group of it, or nothing in the database.
 
     Args:
         stream_id: of the stream whose they are; 0 for no stream of the database.
@@ -72,7 +72,7 @@ class Scope:
 
     @property
     def sql(self) -> str:
-        """What its rows have in common."""
+        """The SQL condition that its rows have in common."""
         return f"stream_id = {self.stream_id} AND group_id = {self.group_id}"
 
 
@@ -218,7 +218,7 @@ class DuckdbBackend(Backend):
 
 
 def slot_of(key: Key) -> int:
-    """Which row is touched for a key. Two keys of one are taken for the same, which an attempt more mends."""
+    """The row that is touched for a key. Two keys of one row count as one; another attempt mends that."""
     return zlib.crc32(repr(key).encode()) % CHECKPOINT_SLOTS
 
 
@@ -305,7 +305,7 @@ class Saved:
         self._touched: set[Key] = set()
 
     def take(self, key: Key) -> Known | None:
-        """What is known of a key; it is not, until it is put back."""
+        """The knowledge of a key, which is forgotten until it is put back."""
         return None if key in self._touched else self._known.pop(key, None)
 
     def put(self, key: Key, state: CheckpointState, size: int, unpruned: int) -> None:

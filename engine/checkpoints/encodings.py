@@ -77,7 +77,7 @@ def to_bytes(state: CheckpointState) -> bytes:
     """The state's binary form.
 
     Raises:
-        ProgramLimitExceeded: 54000, it is longer than `FORM_BYTES_MAX`.
+        ProgramLimitExceeded: it is longer than `FORM_BYTES_MAX`.
     """
     parts: list[bytes] = []
     _put_text(parts, state.stream)
@@ -111,7 +111,7 @@ def from_bytes(form: bytes) -> CheckpointState:
     """The state of a binary form.
 
     Raises:
-        DataCorrupted: XX001, it is damaged, or of a newer version.
+        DataCorrupted: it is damaged, or of a newer version.
     """
     if len(form) < HEAD_BYTES:
         raise damaged(f"It has {len(form)} bytes, and its head alone has {HEAD_BYTES}.")
@@ -280,7 +280,7 @@ def from_json(data: bytes) -> CheckpointState:
     """The state of a file.
 
     Raises:
-        DataCorrupted: XX001, it is damaged, or of a newer format.
+        DataCorrupted: it is damaged, or of a newer format.
     """
     head = _HEAD.match(data)
     if head is None:

@@ -47,7 +47,7 @@ class FileBackend(Backend):
             checkpoints, and leave damaged files in the place of the newest: `save` is not durable.
 
     Raises:
-        IoError: 58030, the directory cannot be made.
+        IoError: the directory cannot be made.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Disk:
         path.mkdir(mode=0o700, exist_ok=True)
 
     def names(self, path: Path) -> list[str]:
-        """What is in a directory."""
+        """The names in a directory."""
         try:
             return os.listdir(path)
         except FileNotFoundError:

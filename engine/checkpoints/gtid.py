@@ -95,7 +95,7 @@ class MysqlGtids(Position):
         return all(_within(found, mine.get(source, ())) for source, found in other.intervals.items())
 
     def compare(self, other: MysqlGtids) -> int | None:
-        """Which of the two sets contains the other."""
+        """The order of two sets by which of them contains the other; None where neither does."""
         return order_of(other in self, self in other)
 
 
@@ -164,7 +164,7 @@ def _is_interval(reader: Reader) -> bool:
 
 
 def _tagged(reader: Reader, found: dict[Source, list[Interval]], uuid: str, tag: str) -> str:
-    """What stands between two colons: a tag, for what comes behind it, or an interval."""
+    """The part between two colons: a tag, for the part behind it, or an interval."""
     reader.skip(BLANKS)
     if reader.peek() and reader.peek() in _TAG_FIRST:
         begin = reader.at

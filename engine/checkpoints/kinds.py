@@ -59,7 +59,7 @@ def parse_position(kind: str, text: str) -> Position:
     PostgresLsn(number=305441741)
 
     Raises:
-        InvalidParameterValue: 22023, there is no such type. InvalidTextRepresentation: 22P02.
+        InvalidParameterValue: there is no such type. InvalidTextRepresentation.
     """
     if kind not in KINDS:
         raise InvalidParameterValue(

@@ -25,7 +25,7 @@ EVERY_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a job's state is, between two events; see `CheckpointState`."""
+    """The state of a job between two events; see `CheckpointState`."""
 
     operator_states: Mapping[str, bytes] = field(default_factory=dict)
     source_offsets: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class CheckpointManager:
             each event, and with `processed(stream, 0)`. None: not by time.
 
     Raises:
-        InvalidParameterValue: 22023, neither, or a bound below 1.
+        InvalidParameterValue: neither, or a bound below 1.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class CheckpointManager:
         """A job has processed so many more events; the checkpoint that was due then, if any.
 
         Raises:
-            InvalidParameterValue: 22023, a bad key, fewer than no events, or a state that would go back.
-            IoError: 58030, it could not be saved: it is due again with the next event.
+            InvalidParameterValue: a bad key, fewer than no events, or a state that would go back.
+            IoError: it could not be saved: it is due again with the next event.
         """
         if not is_whole(events, 0, INT64_MAX):
             raise InvalidParameterValue(f'"{stream}" cannot have processed {events!r} events')
@@ -102,7 +102,7 @@ class CheckpointManager:
         """Take a checkpoint now, as at a job's end.
 
         Raises:
-            InvalidParameterValue: 22023. IoError: 58030.
+            InvalidParameterValue. IoError.
         """
         job = self._job(stream)
         with job.mutex:
@@ -119,7 +119,7 @@ class CheckpointManager:
             return self._recover(stream, job)
 
     def taken(self, stream: str | None = None) -> int:
-        """How many this manager has taken, of one stream or of all."""
+        """The number of snapshots that this manager has taken, of one stream or of all."""
         with self._mutex:
             if stream is None:
                 return sum(job.taken for job in self._jobs.values())

@@ -56,7 +56,7 @@ class Position(ABC):
         """Read a position's text.
 
         Raises:
-            InvalidTextRepresentation: 22P02; its `position` is the character of `text`, from 1, that is
+            InvalidTextRepresentation; its `position` is the character of `text`, from 1, that is
             wrong, and its DETAIL says what is wrong there.
         """
 
@@ -145,7 +145,7 @@ class Reader:
         """Pass over this character.
 
         Raises:
-            InvalidTextRepresentation: 22P02, another one stands there.
+            InvalidTextRepresentation: another one stands there.
         """
         if not self.take(character):
             raise self.wrong(f'"{character}" is expected')
@@ -160,7 +160,7 @@ class Reader:
         """A whole number without a sign.
 
         Raises:
-            InvalidTextRepresentation: 22P02, there is none, or it is out of its range.
+            InvalidTextRepresentation: there is none, or it is out of its range.
         """
         begin = self.at
         digits = self.run("0123456789" if base == 10 else "0123456789abcdefABCDEF")
@@ -177,7 +177,7 @@ class Reader:
         """Nothing may be left.
 
         Raises:
-            InvalidTextRepresentation: 22P02.
+            InvalidTextRepresentation.
         """
         if not self.ended:
             raise self.wrong("nothing more is expected")

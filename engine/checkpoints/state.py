@@ -64,7 +64,7 @@ class CheckpointState:
         checkpoint: the typed position of the source, where it has one.
 
     Raises:
-        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000, it is too large.
+        InvalidParameterValue. ProgramLimitExceeded: it is too large.
     """
 
     stream: str
@@ -101,11 +101,11 @@ class CheckpointState:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """How old it is, microseconds; 0 where the clock has gone back behind it."""
+        """Its age in microseconds; 0 where the clock has gone back behind it."""
         return max(0, now_us - self.created_us)
 
     def behind(self, earlier: CheckpointState) -> str | None:
-        """What in it is not at or after an earlier state, as a sentence; None where nothing is.
+        """The part of it that is before an earlier state, as a sentence; None where nothing is.
 
         The typed position must be at or after the earlier one, as must each source's offset; neither may
         be missing where it was. Custom texts have no order, so any follows any.
@@ -134,7 +134,7 @@ def check_key(key: str) -> str:
     """A stream's or consumer's key, under which checkpoints are kept: it may be a directory's name.
 
     Raises:
-        InvalidParameterValue: 22023, it is empty, too long, or could lead out of a directory.
+        InvalidParameterValue: it is empty, too long, or could lead out of a directory.
     """
     wrong = None
     if not isinstance(key, str):
@@ -156,7 +156,7 @@ def check_number(what: str, number: int, most: int, least: int = 0) -> int:
     """A whole number in its range.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
         raise InvalidParameterValue(f"{what} of a checkpoint is not from {least} to {most}: {number!r}")
@@ -167,7 +167,7 @@ def check_text(what: str, text: str, bytes_max: int) -> str:
     """A text that every store can keep.
 
     Raises:
-        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000, it is too long.
+        InvalidParameterValue. ProgramLimitExceeded: it is too long.
     """
     if not isinstance(text, str) or "\0" in text:
         raise InvalidParameterValue(f"{what} of a checkpoint is no text without the character 0")
@@ -187,7 +187,7 @@ def check_names(what: str, found: Mapping[str, object]) -> None:
     """The names of a map, and how many there are.
 
     Raises:
-        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000.
+        InvalidParameterValue. ProgramLimitExceeded.
     """
     if len(found) > NAMES_MAX:
         raise ProgramLimitExceeded(f"a checkpoint has more than {NAMES_MAX} of {what}")
@@ -199,7 +199,7 @@ def metadata_of(found: Mapping[str, str]) -> Mapping[str, str]:
     """Metadata, checked, in the order of its names.
 
     Raises:
-        InvalidParameterValue: 22023. ProgramLimitExceeded: 54000.
+        InvalidParameterValue. ProgramLimitExceeded.
     """
     check_names("metadata", found)
     for value in found.values():
@@ -218,8 +218,8 @@ class Checkpoint:
         transaction_id: the source's own name of the transaction that ends there, or None.
 
     Raises:
-        InvalidParameterValue: 22023, another source type, or one that has no such positions.
-        ProgramLimitExceeded: 54000, the position's text is longer than what is read back.
+        InvalidParameterValue: another source type, or one that has no such positions.
+        ProgramLimitExceeded: the position's text is longer than what is read back.
     """
 
     source_type: str
@@ -250,7 +250,7 @@ class Checkpoint:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """How old it is, microseconds; 0 where the clock has gone back behind it."""
+        """Its age in microseconds; 0 where the clock has gone back behind it."""
         return max(0, now_us - self.at_us)
 
     def compare(self, other: Checkpoint) -> int | None:

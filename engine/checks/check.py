@@ -88,7 +88,7 @@ class Unlike:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at one table has found.
+    """The differences found in one table.
 
     Args:
         table: its name with its schema.
@@ -112,7 +112,7 @@ class Look:
 
     @property
     def summary(self) -> str:
-        """What was found, in few words; of columns what they are, as their number says nothing."""
+        """The differences in few words; of columns the difference itself, as their number says nothing."""
         if "columns" in self.counts:
             return self.told[0].detail or "columns"
         return ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
@@ -169,8 +169,7 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
 
 
 def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str | None:
-    """What tells a table's columns, and its key, from those that its log was made for; None where they are
-    the same."""
+    """The difference of a table's columns and key from those of its log; None where they are the same."""
     cursor.execute(f"SELECT COLUMNS('^n[0-9]+$') FROM {captured.log} LIMIT 0")
     logged = [str(column[1]) for column in cursor.description or []]
     cursor.execute(f"SELECT {stored_names(captured.shape)} FROM {captured.shape.qualified} LIMIT 0")
@@ -341,14 +340,14 @@ def _left_text(left: Sum, shape: TableShape, kept: KeptSum) -> str:
 
 
 def balance_text(more: int) -> str:
-    """How many rows there are more than there should be, in words."""
+    """The text of how many rows there are more than there should be."""
     if not more:
         return "as many rows as there should be"
     return f"{abs(more)} {'more' if more > 0 else 'fewer'} rows than there should be"
 
 
 def made_again(captured: Captured) -> str:
-    """What to do where RESYNC cannot mend a table; what was found of it is all of its streams'."""
+    """The advice where RESYNC cannot mend a table; the differences found in it concern all of its streams."""
     if captured.may_go:
         table = shown_name(captured.shape.name)
         return f"DROP TABLE {table} takes it out of the stream, which goes on; made again it comes in anew."
@@ -361,7 +360,7 @@ def made_again(captured: Captured) -> str:
 
 
 def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState:
-    """What a reader of a stream is told whose table does not agree with its log."""
+    """The error of reads of a stream whose table does not agree with its log."""
     table = f'table "{captured.shape.name}"'
     if captured.shape.primary_key:
         name = shown_name(stream.name)
@@ -458,7 +457,7 @@ def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: 
 
 
 def _value_bytes(cursor: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> int:
-    """What the values of tables take, about: from what DuckDB keeps of each segment of theirs, unread."""
+    """About the bytes of the values of tables: from DuckDB's facts on each of their segments, unread."""
     segments = " UNION ALL ".join(
         f"FROM system.main.pragma_storage_info({literal(table)})" for table in tables
     )

@@ -43,7 +43,7 @@ CREATED, OPENED, VERSION, RESYNCED, ALTERED = "created", "opened", "version", "r
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """How many rows, and the sum of their hashes."""
+    """A number of rows, and the sum of their hashes."""
 
     rows: int
     hashes: int
@@ -94,7 +94,7 @@ def _hash(values: Sequence[str], shape: TableShape) -> str:
 
 
 def _besides(value: str, type_: str) -> tuple[str, ...]:
-    """What is hashed beside a value, where it is nested."""
+    """The parts of a nested value that are hashed beside it."""
     if type_.endswith("[]"):
         return f"{value} IS NULL", f"len({value})"
     if type_.startswith("MAP("):
@@ -171,12 +171,12 @@ def read_kept(cursor: duckdb.DuckDBPyConnection, table_id: int) -> KeptSum | Non
 
 
 def table_sum(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Sum:
-    """What the table's rows add up to."""
+    """The sum of the table's rows."""
     return Sum(*ask(cursor, table_sum_sql(shape)))
 
 
 def change(cursor: duckdb.DuckDBPyConnection, captured: Captured, after_lsn: int) -> Sum:
-    """What the log's rows behind an LSN add."""
+    """The sum of the log's rows behind an LSN."""
     return Sum(*ask(cursor, change_sql(captured, str(after_lsn), str((1 << 63) - 1))))
 
 

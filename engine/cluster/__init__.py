@@ -1,1 +1,1 @@
-"""Which node of a cluster has what: nodes, the placement of topics' partitions, and its plan."""
+"""Joining a cluster, its users, and the moves of partitions between nodes."""

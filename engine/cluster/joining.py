@@ -27,7 +27,7 @@ def join(database: Database, source: ClusterSource) -> None:
     """Be a node of a cluster, as its file says now.
 
     Raises:
-        InvalidParameterValue: 22023, a file is wrong, or does not name this node. IoError: 58030, one cannot
+        InvalidParameterValue: a file is wrong, or does not name this node. IoError: one cannot
             be read. And what `Membership.install` raises.
     """
     drive(_take(database, source.load))
@@ -52,7 +52,7 @@ def install(database: Database, text: str) -> Waiting[Installed]:
     """Write a text to this node's file, and put what it says in force.
 
     Raises:
-        WrongState: 55000, this is no node of a cluster. IoError: 58030, the file cannot be written. And as
+        WrongState: this is no node of a cluster. IoError: the file cannot be written. And as
             `join`.
     """
     cluster = database.cluster

@@ -103,7 +103,7 @@ class PartitionReceiver:
                 at a gap.
 
         Raises:
-            SerializationFailure: 40001, another placement is in force.
+            SerializationFailure: another placement is in force.
         """
         self._locked(partial(self._begin_anew if lost else self._own, partitions))
 
@@ -111,7 +111,7 @@ class PartitionReceiver:
         """Partitions that have come are this node's.
 
         Raises:
-            SerializationFailure: 40001, another placement is in force. WrongState: 55000, a group of
+            SerializationFailure: another placement is in force. WrongState: a group of
                 theirs is not defined here.
         """
         self._locked(partial(self._finish, came))
@@ -148,8 +148,8 @@ class PartitionReceiver:
         database.holds.put(stream_id, holds)
 
     def _begin_anew(self, partitions: Sequence[int]) -> None:
-        """What was in these partitions is gone: their LSNs go on far behind all that the lost node can have
-        given to events, and up to there is a gap."""
+        """Begin partitions anew whose events are lost: their LSNs go on far behind all that the lost node can
+        have given to events, and up to there is a gap."""
         self._check(partitions)
         database, stream_id = self._database, self._stream.stream_id
         holds = database.holds.filled(self._stream, self._held(partitions))
@@ -258,11 +258,7 @@ class PartitionReceiver:
         database.polls.look_again(stream_id)
 
     def _groups(self, came: Mapping[int, Came]) -> dict[str, Group]:
-        """The topic's groups by their identities.
-
-        Raises:
-            WrongState: 55000, one that the partitions come with is not here.
-        """
+        """The topic's groups by their identities."""
         database = self._database
         known = database.catalog.groups_of(self._stream.stream_id)
         groups = {database.identities.of(group.group_id): group for group in known}
@@ -298,7 +294,7 @@ class PartitionReceiver:
         moves: list[Move],
         passed: list[tuple[int, int, int, int]],
     ) -> None:
-        """Where the groups are in a partition."""
+        """Append the moves by which the groups get their positions in a partition."""
         facts, offsets = one.facts, self._database.offsets
         for identity, group in groups.items():
             told = facts["groups"].get(identity)
@@ -356,7 +352,7 @@ class PartitionReceiver:
         database.publisher.put(Note(txid, last + 1, last, now_us, {}))
 
     def counted(self, partition: int) -> tuple[int, int | None]:
-        """How many events of a partition have come, and the first one's LSN."""
+        """The number of events of a partition that have come, and the first one's LSN."""
         count, first = ask(
             self._cursor,
             f"SELECT count(*), min(lsn) FROM {segments.EVENTS} WHERE stream_id = {self._stream.stream_id} "

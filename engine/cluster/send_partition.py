@@ -62,7 +62,7 @@ def give(
         Partition -> the facts of it, as `receive_partition.py` takes them.
 
     Raises:
-        SerializationFailure: 40001, this node does not have one. WrongState: 55000, a group has parked
+        SerializationFailure: this node does not have one. WrongState: a group has parked
             events in one.
     """
     epoch = database.cluster.placement.epoch
@@ -139,7 +139,7 @@ def check_nothing_parked(database: Database, stream: Stream, partitions: Sequenc
     """Parked events do not move: their copies are in this node's log.
 
     Raises:
-        WrongState: 55000.
+        WrongState.
     """
     for group in database.catalog.groups_of(stream.stream_id):
         parked = database.parked.get(group.group_id)
@@ -153,7 +153,7 @@ def check_nothing_parked(database: Database, stream: Stream, partitions: Sequenc
 
 
 def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]:
-    """What goes with a partition's events."""
+    """The facts that go with a partition's events."""
     buffer = database.buffers.of(stream)
     if buffer.failure is not None:
         raise buffer.failure
@@ -193,8 +193,8 @@ def piece(database: Database, stream: Stream, partition: int, after: int) -> pa.
 
 
 def _sized(read: Callable[[int, int], pa.Table], after: int) -> pa.Table:
-    """What a reader gives behind an LSN, about PIECE_BYTES of it: first a few events, then as many as by
-    their size will do. All that may come would be held in memory before it could be cut."""
+    """The rows that a reader gives behind an LSN, about PIECE_BYTES of them: first a few events, then as many
+    as their size allows. Without the bound all of them would be held in memory before they are cut."""
     parts = [PIECE_SCHEMA.empty_table()]
     rows, size, step = 0, 0, FIRST_ROWS
     while rows < PIECE_ROWS and size < PIECE_BYTES:

@@ -38,7 +38,7 @@ def read_users(path: Path) -> dict[str, User]:
     """The users that a file names, by their names in small letters.
 
     Raises:
-        InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+        InvalidParameterValue: with file and line. IoError: it cannot be read.
     """
     text = read_text(path, WHAT)
     values = parse(text, str(path), WHAT)
@@ -97,12 +97,12 @@ def render_users(users: Iterable[User]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DropBelongings(Change):
-    """What a user owned has no owner any more, and what he was granted is void."""
+    """The end of a user's ownership: its things have no owner any more, and its grants are void."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """What writes it."""
+        """The statements that write it."""
         yield f"DELETE FROM ducktail.owner_catalog WHERE owner = {literal(self.user.key)}"
         yield f"DELETE FROM ducktail.grant_catalog WHERE user_name = {literal(self.user.key)}"
 
@@ -116,7 +116,7 @@ class DropBelongings(Change):
 
 
 def changes_to(rights: Rights, wanted: Mapping[str, User]) -> list[Change]:
-    """What makes a node's users equal to these."""
+    """The changes that make a node's users equal to these."""
     changes: list[Change] = [] if rights.nonce else [PutNonce()]
     for key, user in sorted(wanted.items()):
         known = rights.users.get(key)
@@ -134,7 +134,7 @@ def make_equal(database: Database, wanted: Mapping[str, User]) -> Waiting[None]:
     """Make a node's users equal to these, all of them or none.
 
     Raises:
-        LockNotAvailable: 55P03, another session writes for too long.
+        LockNotAvailable: another session writes for too long.
     """
     owner, cursor = database.sessions.new_id(), database.cursor(utc=True)
     try:

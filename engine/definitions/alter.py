@@ -40,8 +40,8 @@ def set_stream(
             'tombstone_retention_us', those that change, within their bounds.
 
     Raises:
-        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
-        InvalidParameterValue: 22023, it cannot be compacted.
+        LockNotAvailable. UndefinedObject: somebody else has dropped it.
+        InvalidParameterValue: it cannot be compacted.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -73,7 +73,7 @@ def comment_on_stream(
     """Give a stream, and the view of its events, a comment; None takes it away.
 
     Raises:
-        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+        LockNotAvailable. UndefinedObject: somebody else has dropped it.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -100,7 +100,7 @@ def rename_stream(
     """Give a stream, and its views, another name in the same schema.
 
     Raises:
-        DuplicateObject: 42710, the name is taken. LockNotAvailable: 55P03. UndefinedObject: 42704,
+        DuplicateObject: the name is taken. LockNotAvailable. UndefinedObject:
         somebody else has dropped it.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)

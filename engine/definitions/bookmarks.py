@@ -36,7 +36,7 @@ def find_bookmark(catalog: Catalog, stream: Stream, name: str, transaction: Tran
     """A stream's bookmark by name, as a transaction sees it.
 
     Raises:
-        UndefinedObject: 42704, there is none.
+        UndefinedObject: there is none.
     """
     key = (stream.stream_id, fold(name))
     found = catalog.bookmarks.get(key)
@@ -77,8 +77,8 @@ def create_bookmark(
         own: the partitions whose events are on this node; nothing is known here of the LSNs of others.
 
     Raises:
-        DuplicateObject: 42710. InvalidParameterValue: 22023, partitions that are not there or not named,
-        LSNs past the end. ProgramLimitExceeded: 54000, the stream has too many.
+        DuplicateObject. InvalidParameterValue: partitions that are not there or not named,
+        LSNs past the end. ProgramLimitExceeded: the stream has too many.
     """
     assert transaction.has_writer_lock, "what is made has a number"
     check_lsns(database, stream, {n: lsn for n, lsn in lsns.items() if n in own or n >= stream.partitions})
@@ -112,7 +112,7 @@ def create_bookmark(
 
 
 def _position(database: Database, stream: Stream, number: int, lsn: int) -> int | None:
-    """How many of a partition's events are at or before an LSN; None where retention has passed it."""
+    """The number of a partition's events at or before an LSN; None where retention has passed it."""
     partition = database.buffers.of(stream).partitions[number]
     if lsn <= stream.created_lsn:
         return 0
@@ -125,7 +125,7 @@ def drop_bookmark(database: Database, transaction: Transaction, bookmark: Bookma
     """Drop a bookmark within a transaction that holds the writer lock.
 
     Raises:
-        SerializationFailure: 40001, the transaction's snapshot is older than the bookmark.
+        SerializationFailure: the transaction's snapshot is older than the bookmark.
     """
     assert transaction.has_writer_lock, "what is dropped has a number"
     sql = f"DELETE FROM ducktail.bookmark_catalog WHERE bookmark_id = {bookmark.bookmark_id}"

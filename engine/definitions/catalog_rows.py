@@ -29,7 +29,7 @@ def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def leave_name_sql(shape: TableShape, table_id: int) -> str:
-    """What was dropped past ducktail, and was called as this table is now, gives the name up."""
+    """SQL that frees the name of a table that was dropped past ducktail, for the table that has it now."""
     return (
         f"UPDATE ducktail.table_catalog SET table_name = table_name || {literal(DROPPED)} "
         f"WHERE {folded_sql('schema_name')} = {literal(fold(shape.schema))} "

@@ -70,9 +70,9 @@ def create_stream(
         judge: refuses what the session may not do; called once nobody can change, drop or rename the tables.
 
     Raises:
-        UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
-        DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
-        42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
+        UndefinedTable. NotSupported: a view, temporary or attached table, triggers.
+        DuplicateObject: the name is taken. InvalidParameterValue. UndefinedColumn.
+        LockNotAvailable: a transaction that wrote the table did not end in time.
     """
     gate = database.transactions.gate
     marked: list[tuple[str, ...]] = []
@@ -268,7 +268,7 @@ def show_stream(database: Database, stream: Stream, parts: Sequence[tuple[Captur
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """What CREATE TOPIC asks for.
+    """The options of CREATE TOPIC.
 
     Args:
         uid: which definition of the cluster it is, where another node made it first.
@@ -297,7 +297,7 @@ def create_topic(
         owner: the user whose it is, in small letters; None leaves it to the superusers.
 
     Raises:
-        DuplicateObject: 42710, the name is taken. LockNotAvailable: 55P03.
+        DuplicateObject: the name is taken. LockNotAvailable.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -355,7 +355,7 @@ def create_topic(
 
 
 def _holds(database: Database, topic: Stream, *, fresh: bool) -> dict[int, Hold]:
-    """What this node has of a topic that it is given in a cluster: of a new one what it owns."""
+    """This node's holds of a topic that it is given in a cluster: of a new topic its own partitions."""
     placement = database.cluster.placement
     own = holds.owned(placement, topic) if fresh else []
     held = Hold(HELD, placement.local.name, placement.epoch)

@@ -37,8 +37,8 @@ def drop_stream(
     """Drop a stream or a topic with its groups and bookmarks, and the log with the last one over it.
 
     Raises:
-        DependentObjects: 2BP01, a group has unread events and `cascade` is not said.
-        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+        DependentObjects: a group has unread events and `cascade` is not said.
+        LockNotAvailable. UndefinedObject: somebody else has dropped it.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     groups: list[Group] = []
@@ -75,7 +75,7 @@ def drop_table(
         The streams that went with it.
 
     Raises:
-        LockNotAvailable: 55P03; or its last stream was dropped while this waited. DependentObjects: 2BP01,
+        LockNotAvailable; or its last stream was dropped while this waited. DependentObjects:
         something else depends on the table.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)

@@ -30,7 +30,7 @@ def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transac
     """A stream's group by name, one made in this transaction included.
 
     Raises:
-        UndefinedGroup: 42704, there is none.
+        UndefinedGroup: there is none.
     """
     key = (stream.stream_id, fold(name))
     group = catalog.groups.get(key)
@@ -71,7 +71,7 @@ def create_group(
         uid: which definition of the cluster it is, where another node made it first.
 
     Raises:
-        DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
+        DuplicateObject. InvalidParameterValue: the start is past the stream's end.
     """
     assert transaction.has_writer_lock, "a group begins at one place of the commit order"
     key = (stream.stream_id, fold(name))
@@ -104,7 +104,7 @@ def check_new(database: Database, transaction: Transaction | None, stream: Strea
     """There is no group of this name.
 
     Raises:
-        DuplicateObject: 42710.
+        DuplicateObject.
     """
     try:
         find_group(database.catalog, stream, name, transaction)
@@ -126,7 +126,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
     """Drop a consumer group with its offsets within a transaction that holds the writer lock.
 
     Raises:
-        SerializationFailure: 40001, the transaction's snapshot is older than the group.
+        SerializationFailure: the transaction's snapshot is older than the group.
     """
     assert transaction.has_writer_lock, "a group ends at one place of the commit order"
     _write_row(transaction, group, f"DELETE FROM ducktail.group_catalog WHERE group_id = {group.group_id}")
@@ -165,7 +165,7 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
     The transaction holds the writer lock and has locked the group.
 
     Raises:
-        SerializationFailure: 40001, the transaction's snapshot is older than the group.
+        SerializationFailure: the transaction's snapshot is older than the group.
     """
     assert transaction.has_writer_lock, "what a group is told to do has a number"
     assert changed.group_id == group.group_id
@@ -198,7 +198,7 @@ def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What SEEK does to one partition.
+    """The effect of SEEK on one partition.
 
     Args:
         events_again: how many retained events a reader gets a second time.
@@ -219,7 +219,7 @@ def shifts(
     to: dict[int, int],
     copies: tuple[Copy | None, Copy | None] = (None, None),
 ) -> list[Shift]:
-    """What moving a group's committed LSNs from `present` to `to` would do, by partition.
+    """The effects of moving a group's committed LSNs from `present` to `to`, by partition.
 
     Args:
         copies: the group's whole copy as it is before, and as it is then, if it is.

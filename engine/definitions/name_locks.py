@@ -30,7 +30,7 @@ def wait_for_writers(
     """Wait for the open transactions that have written a table without a stream.
 
     Raises:
-        LockNotAvailable: 55P03, one did not end in time.
+        LockNotAvailable: one did not end in time.
     """
     for writer, future in database.transactions.gate.writers(key):
         if writer == session_id:
@@ -60,7 +60,7 @@ def mark(
         several: see `Gate.mark`.
 
     Raises:
-        LockNotAvailable: 55P03.
+        LockNotAvailable.
     """
     while (future := database.transactions.gate.mark(session_id, key, several=several)) is not None:
         if not (yield Wait(future, timeout_ms / 1000)):
@@ -74,7 +74,7 @@ def claim_name(database: Database, transaction: Transaction, key: TableKey, time
     Who has planned a write of one that is none of ours must not meet a captured table that takes its name.
 
     Raises:
-        LockNotAvailable: 55P03.
+        LockNotAvailable.
     """
     if key in transaction.marks:
         return
@@ -94,7 +94,7 @@ def refuse_aside(catalog: Catalog, key: TableKey, what: str) -> None:
         what: what it cannot do.
 
     Raises:
-        WrongState: 55000.
+        WrongState.
     """
     if catalog.is_aside(key):
         raise WrongState(
@@ -109,7 +109,7 @@ def refuse_missed(catalog: Catalog, key: TableKey) -> None:
     it would be a captured one that they miss.
 
     Raises:
-        WrongState: 55000, it has come past ducktail, or another table has taken its place.
+        WrongState: it has come past ducktail, or another table has taken its place.
     """
     refuse_aside(catalog, key, "have a stream of its own")
     over = catalog.over_schema(key[0])
@@ -128,7 +128,7 @@ def refuse_hidden(transaction: Transaction, keys: Iterable[TableKey], streams: I
         streams: whose views would be others.
 
     Raises:
-        NotSupported: 0A000.
+        NotSupported.
     """
     names = {key[1] for key in keys if key[0] == TEMPORARY_SCHEMA}
     for stream in streams:

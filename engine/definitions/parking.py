@@ -54,7 +54,7 @@ TABLE = f"{SCHEMA}.parked_events"
 
 
 def parked_of(database: Database, transaction: Transaction | None, group: Group) -> ParkedOfGroup:
-    """What a group has parked, as a transaction sees it."""
+    """The events that a group has parked, as a transaction sees them."""
     if transaction is not None and group.group_id in transaction.parked:
         return transaction.parked[group.group_id]
     return database.parked.get(group.group_id) or NOTHING
@@ -76,11 +76,11 @@ def park(
         committed: partition -> committed LSN, as the transaction sees it.
 
     Raises:
-        InvalidParameterValue: 22023, no event of that partition, or one that is committed.
-        NotSupported: 0A000, a schema event.
-        DuplicateObject: 42710, it is set aside already.
-        ProgramLimitExceeded: 54000, too many are, or the reason is too long.
-        SerializationFailure: 40001, the transaction's snapshot is older than what it is about.
+        InvalidParameterValue: no event of that partition, or one that is committed.
+        NotSupported: a schema event.
+        DuplicateObject: it is set aside already.
+        ProgramLimitExceeded: too many are, or the reason is too long.
+        SerializationFailure: the transaction's snapshot is older than what it is about.
     """
     partition, lsn = place
     if reason is not None and len(reason) > REASON_CHARS_MAX:
@@ -153,8 +153,8 @@ def release(
         How many parked events there were to release, those behind them not counted.
 
     Raises:
-        UndefinedObject: 42704, no such event is parked. WrongState: 55000, an earlier one of its key is.
-        ProgramLimitExceeded: 54000. SerializationFailure: 40001.
+        UndefinedObject: no such event is parked. WrongState: an earlier one of its key is.
+        ProgramLimitExceeded. SerializationFailure.
     """
     partition, lsn = place
     check_lsns(database, stream, {partition: 0})
@@ -245,7 +245,7 @@ def cover(database: Database, transaction: Transaction, group: Group, lsns: Coll
     """Released events are done: a commit covers them, in a transaction that holds the group.
 
     Raises:
-        SerializationFailure: 40001, somebody else has covered them.
+        SerializationFailure: somebody else has covered them.
     """
     parked = _held(database, transaction, group)
     released = {event.lsn for event in parked.of(RELEASED)}
@@ -269,7 +269,7 @@ def covered_meanwhile(group: Group) -> SerializationFailure:
 def passed_over(
     database: Database, stream: Stream, aside: Aside, partition: int, window: tuple[int, int]
 ) -> int:
-    """How many events of a partition a read passes over in a window of LSNs, the first one excluded."""
+    """The number of a partition's events that a read passes over in a window of LSNs, the first excluded."""
     low, high = window
     heads = [lsn for lsn, at in aside.lsns.items() if at == partition and low < lsn <= high]
     behind = behind_sql(key for key in aside.keys if key[0] == partition and key[1] < high)
@@ -286,7 +286,7 @@ def passed_over(
 
 
 def _held(database: Database, transaction: Transaction, group: Group) -> ParkedOfGroup:
-    """What a group has parked, in a transaction that holds it and is about to change it."""
+    """The events that a group has parked, in a transaction that holds it and is about to change it."""
     assert group.group_id in transaction.locked_groups, "nobody else may change it"
     if group.group_id in transaction.parked:
         return transaction.parked[group.group_id]
@@ -301,7 +301,7 @@ def _held(database: Database, transaction: Transaction, group: Group) -> ParkedO
 
 
 def _follow(database: Database, transaction: Transaction, group: Group) -> None:
-    """What the transaction has written is what it sees; memory follows at COMMIT."""
+    """Let the transaction see the changes that it has written; memory follows at COMMIT."""
     where = f"group_id = {group.group_id}"
     now = read_groups(transaction.cursor, where).get(group.group_id, NOTHING)
     first = group.group_id not in transaction.parked
@@ -315,11 +315,7 @@ def _follow(database: Database, transaction: Transaction, group: Group) -> None:
 
 
 def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> None:
-    """Copy log rows to where retention does not come.
-
-    Raises:
-        SerializationFailure: 40001, the transaction's snapshot is older than an event.
-    """
+    """Copy log rows to where retention does not come."""
     if not lsns:
         return
     cursor, parts = transaction.cursor, query.holding(lsns).parts
@@ -356,10 +352,6 @@ def _event(
 
     Args:
         copy: the group's whole copy.
-
-    Raises:
-        InvalidParameterValue: 22023, there is none in that partition. NotSupported: 0A000, it is a schema
-        event: ENVELOPE CHANGES has no row by which a commit could cover it once it is released.
     """
     bound = f"(SELECT {{0}} FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn)"
     whole = f"lsn BETWEEN {bound.format('max(first_lsn)')} AND {bound.format('max(last_lsn)')}"

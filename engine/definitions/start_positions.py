@@ -54,7 +54,7 @@ def lsns_at(
         copy: of the group that is meant: its LSNs are places too.
 
     Raises:
-        InvalidParameterValue: 22023, a partition that is not there, an LSN past the stream's end.
+        InvalidParameterValue: a partition that is not there, an LSN past the stream's end.
     """
     if place.kind == SNAPSHOT:
         return dict(place.after)
@@ -114,7 +114,7 @@ def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) 
     """Refuse a position of events that a restore or an accepted loss has taken away.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     segment = database.catalog.segments.of(stream.stream_id).get(partition)
     if segment is not None and lsn <= segment.base_lsn:
@@ -133,7 +133,7 @@ def check_partitions(stream: Stream, partitions: Iterable[int]) -> None:
     """Refuse partitions that a stream or a topic has not.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     for partition in partitions:
         if not 0 <= partition < stream.partitions:
@@ -150,7 +150,7 @@ def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int], copy
         copy: of the group that is meant, which may end behind the stream's last event.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     end_lsn = max(database.buffers.of(stream).end_lsn, 0 if copy is None else copy.last_lsn)
     check_partitions(stream, lsns)
@@ -167,7 +167,7 @@ def check_commit(database: Database, stream: Stream, group: Group, lsns: dict[in
     """Hold an offset commit against what can be known at once.
 
     Raises:
-        InvalidParameterValue: 22023, a partition that is not there, an LSN past the end or back.
+        InvalidParameterValue: a partition that is not there, an LSN past the end or back.
     """
     standing = database.offsets.positions(group.group_id)
     check_lsns(database, stream, lsns, database.catalog.copies.get(group.group_id))

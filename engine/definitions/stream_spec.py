@@ -56,7 +56,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How much of its events a stream or topic keeps, and for how long."""
+    """The retention of a stream or topic: how much of its events is kept, and for how long."""
 
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
@@ -71,7 +71,7 @@ DEFAULT_KEEPING = Keeping()
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What CREATE STREAM asks for; None is the default.
+    """The options of CREATE STREAM; None is the default.
 
     Args:
         schema, name: of the stream.
@@ -96,11 +96,7 @@ class StreamSpec:
 
 
 def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
-    """Column names as the table spells them.
-
-    Raises:
-        UndefinedColumn: 42703. InvalidParameterValue: 22023, one named twice.
-    """
+    """Column names as the table spells them."""
     known = {fold(column.name): column.name for column in shape.stored}
     found = []
     for name in names:
@@ -123,10 +119,6 @@ def _stream_of(
     Args:
         several: of a stream over several tables, their numbers: it is this one's part of it. Without a key
             all of the table's events are in partition 0.
-
-    Raises:
-        InvalidParameterValue: 22023, options that do not fit the table.
-        UndefinedColumn: 42703.
     """
     key = shape.primary_key
     if spec.columns is None:
@@ -190,10 +182,10 @@ def _stream_of(
 
 
 def check_compacted(stream: Stream, shape: TableShape) -> None:
-    """Whether a stream on a table of this shape can be compacted.
+    """Check that a stream on a table of this shape can be compacted.
 
     Raises:
-        InvalidParameterValue: 22023, it has no primary key. NotSupported: 0A000, it is over several tables.
+        InvalidParameterValue: it has no primary key. NotSupported: it is over several tables.
     """
     if stream.several is not None:
         raise NotSupported(
@@ -215,7 +207,7 @@ def streams_of(
         ids: the tables' numbers.
 
     Raises:
-        InvalidParameterValue: 22023. UndefinedColumn: 42703.
+        InvalidParameterValue. UndefinedColumn.
     """
     if spec.of_schema is not None:
         return _over_schema(spec, shapes, ids, stream_id)
@@ -252,10 +244,10 @@ def _over_schema(
 
 
 def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
-    """What a stream over all tables of a schema is on one that has come.
+    """A stream over all tables of a schema, as it is on a new one of them.
 
     Raises:
-        InvalidParameterValue: 22023, UndefinedColumn: 42703: the table does not fit its options.
+        InvalidParameterValue: UndefinedColumn: the table does not fit its options.
     """
     spec = StreamSpec(
         stream.schema,
@@ -271,7 +263,7 @@ def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
 
 
 def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
-    """What has each name of a schema: 'table' or 'view', by the name in small letters.
+    """The kind of relation that has each name of a schema: 'table' or 'view', by the name in small letters.
 
     Each stream and topic has a view of its name.
 
@@ -316,7 +308,7 @@ def check_names(
         own: views that it has already, which are to go.
 
     Raises:
-        DuplicateObject: 42710.
+        DuplicateObject.
     """
     free = {fold(name) for name in own}
     named = taken_names(cursor, database.catalog_name, stream.schema)
@@ -343,7 +335,7 @@ def check_bound(tables: int) -> None:
     """A stream is not on more than it can read.
 
     Raises:
-        ProgramLimitExceeded: 54000.
+        ProgramLimitExceeded.
     """
     if tables > TABLES_MAX:
         raise ProgramLimitExceeded(

@@ -41,8 +41,8 @@ def take_copy(
     """Copy the rows that a stream shows of its table now; the copy is nobody's yet (`give_copy`).
 
     Raises:
-        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped the stream. WrongState:
-        55000, its table was written past ducktail. DucktailError: what DuckDB said.
+        LockNotAvailable. UndefinedObject: somebody else has dropped the stream. WrongState:
+        its table was written past ducktail. DucktailError: what DuckDB said.
     """
     with closing(database.cursor(utc=True)) as reader:
         try:
@@ -71,7 +71,7 @@ def present_stream(database: Database, stream: Stream) -> Stream:
     """A stream as it is now, under the writer lock.
 
     Raises:
-        UndefinedObject: 42704, somebody else has dropped it.
+        UndefinedObject: somebody else has dropped it.
     """
     present = database.catalog.present(stream)
     if present is None:
@@ -175,7 +175,7 @@ def leave_copy(database: Database, transaction: Transaction, group: Group, parti
     The transaction holds the group.
 
     Raises:
-        SerializationFailure: 40001, the transaction's snapshot is older than the copy.
+        SerializationFailure: the transaction's snapshot is older than the copy.
     """
     copy = copy_of(database, transaction, group)
     if copy is None or not partitions & copy.spans.keys():

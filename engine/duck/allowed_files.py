@@ -1,4 +1,4 @@
-"""Which files SQL may reach: those under the allowed directories, and never the database's own.
+"""The files that SQL may reach: those under the allowed directories, and never the database's own.
 
 DuckDB keeps SQL to the directories that were allowed, but lets it have the files of the databases that
 are open as well. So the names that a statement gives are held against both here, before DuckDB sees
@@ -95,7 +95,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _number(path: str) -> tuple[int, int] | None:
-    """What tells a file from every other one, whatever its name; None where there is none."""
+    """The identity of a file, whatever its name; None where there is none."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Whether an SQL text gives the same values when it is evaluated twice in one transaction.
+"""The determinism of SQL texts: whether evaluating one twice in a transaction gives the same values.
 
 Shape B of capture evaluates a statement's expressions once for the log and once for the table. It
 may only where every function in them is one that DuckDB calls CONSISTENT or

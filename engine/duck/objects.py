@@ -157,7 +157,7 @@ def read_indexes(
     and nowhere else.
 
     Raises:
-        LockNotAvailable: 55P03, there is such a rename. duckdb.Error: the query's own.
+        LockNotAvailable: there is such a rename. duckdb.Error: the query's own.
     """
     try:
         return cursor.execute(sql, parameters).fetchall()
@@ -184,7 +184,7 @@ def temporary_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:
 
 
 def everything(found: Object) -> bool:
-    """What a session without bounds sees."""
+    """True for every object: a session without bounds sees all."""
     return True
 
 
@@ -271,7 +271,7 @@ class Generation:
             The number of changes so far.
 
         Raises:
-            LockNotAvailable: 55P03, that takes longer than SETTLE_S.
+            LockNotAvailable: that takes longer than SETTLE_S.
         """
         with self._settled:
             if not self._settled.wait_for(lambda: not self._changing, SETTLE_S):
@@ -307,7 +307,7 @@ class KnownObjects:
             cursor: of no open transaction.
 
         Raises:
-            LockNotAvailable: 55P03, the catalog does not stand still.
+            LockNotAvailable: the catalog does not stand still.
         """
         for _ in range(LISTINGS_MAX):
             self._generation.settle()

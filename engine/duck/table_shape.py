@@ -157,8 +157,8 @@ def read_shape(
         is_captured: it has streams already, so whether it may have some is not asked.
 
     Raises:
-        UndefinedTable: 42P01 where there is none.
-        NotSupported: 0A000 on a view, a temporary or an attached table, where a column's name
+        UndefinedTable: where there is none.
+        NotSupported: on a view, a temporary or an attached table, where a column's name
             hides DuckDB's rowid or begins as our own names do, or the primary key has no hash.
     """
     _require_base_table(cursor, schema, name)
@@ -261,7 +261,7 @@ def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> lis
     """The indexes of a table, beside those of its constraints, by name.
 
     Raises:
-        LockNotAvailable: 55P03, it has some, and they cannot be listed now (`read_indexes`).
+        LockNotAvailable: it has some, and they cannot be listed now (`read_indexes`).
     """
     key = [fold(schema), fold(name)]
     if ask_maybe(cursor, _HAS_INDEXES, key) != (True,):

@@ -50,7 +50,7 @@ def view_name(stream: Stream) -> str:
 
 
 def view_statements(events: Events) -> list[str]:
-    """What makes the views of a stream: of its events, and of its changes where it has that view."""
+    """The statements that make the views of a stream: of its events, and of its changes if it has that."""
     stream = events.stream
     schema = ident(stream.schema)
     statements = [events.view_sql(f"{schema}.{ident(stream.name)}")]
@@ -67,7 +67,7 @@ def views_anew(
     altered: Sequence[Captured] = (),
     without: Captured | None = None,
 ) -> list[str]:
-    """What makes the views of all of a table's streams again, as the table is now.
+    """The statements that make the views of all of a table's streams again, as the table is now.
 
     Args:
         catalog: has the other tables of streams over several.
@@ -107,7 +107,7 @@ class ChangesQuery:
 
     @property
     def stream(self) -> Stream:
-        """Whose changes they are, in the version whose columns are shown."""
+        """The stream, in the version whose columns are shown."""
         return self._shown.stream
 
     @property
@@ -211,7 +211,7 @@ class ChangesQuery:
         return ChangesQuery(again.events, self._shown)
 
     def relation_sql(self, relation: str, *, hidden: bool) -> str:
-        """What reads rows of `typed_sql` under the table's names and types."""
+        """A relation over rows of `typed_sql` under the table's names and types."""
         columns = zip(self._numbered(), self.columns, strict=True)
         values = [restored_sql(place, type_) for place, (_, type_) in columns]
         items = [f"{value} AS {ident(name)}" for value, name in self._collated(values)]
@@ -289,6 +289,6 @@ class ChangesQuery:
         return f"TRY_CAST({value} AS {column.type})"
 
     def _sides(self) -> str:
-        """Which images an event shows, in order: false for the old row, true for the new one."""
+        """The images that an event shows, in order: false for the old row, true for the new one."""
         update = "[true]" if self.stream.before == "none" else "[false, true]"
         return f"CASE event_op WHEN 'update' THEN {update} WHEN 'delete' THEN [false] ELSE [true] END"

@@ -74,11 +74,11 @@ class Events(ABC):
     @property
     @abstractmethod
     def lsns(self) -> str:
-        """What can be selected from for the LSNs of all log rows: a table, or a query in brackets."""
+        """The relation of the LSNs of all log rows: a table, or a query in brackets."""
 
     @property
     def sizes(self) -> str:
-        """What can be selected from for each log row's `lsn` and about how many `bytes` its event takes."""
+        """The relation of each log row's `lsn` and about how many `bytes` its event takes."""
         rows = (f"SELECT lsn, ({part.bytes_sql})::BIGINT AS bytes FROM {part.log}" for part in self.parts)
         return f"({' UNION ALL '.join(rows)})"
 
@@ -177,7 +177,7 @@ class LogEvents(Events):
     @property
     @abstractmethod
     def source(self) -> Source:
-        """What has the log."""
+        """The owner of the log."""
 
     @property
     @abstractmethod
@@ -456,11 +456,7 @@ class EventQuery(LogEvents):
         return f"((CASE {schema}WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
 
     def _placed(self, names: Sequence[str]) -> list[tuple[int, Column]]:
-        """The places in the log of these columns, in the order of `names`.
-
-        Raises:
-            WrongState: 55000, the table has none of such a name: it was altered past ducktail.
-        """
+        """The places in the log of these columns, in the order of `names`."""
         stored = self.captured.shape.stored
         by_name = {column.name: (place, column) for place, column in enumerate(stored, 1)}
         lost = next((name for name in names if name not in by_name), None)
@@ -510,7 +506,7 @@ def _table_headers(annotation: str | None) -> str:
 
 
 def lost_column(captured: Captured, stream: Stream, name: str) -> WrongState:
-    """What is said where a stream's column has gone, or was renamed, while no ducktail had the file open."""
+    """The error where a stream's column has gone, or was renamed, while no ducktail had the file open."""
     return WrongState(
         f'table "{captured.shape.name}" has no column "{name}", which stream "{stream.name}" carries',
         detail="It was altered past ducktail.",
@@ -758,7 +754,7 @@ def event_query(catalog: Catalog, stream: Stream) -> Events:
         stream: as it is, or was when somebody got hold of it: its tables may have been altered since.
 
     Raises:
-        UndefinedObject: 42704, it has been dropped.
+        UndefinedObject: it has been dropped.
     """
     with catalog.mutex:
         if stream.topic:

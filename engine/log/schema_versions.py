@@ -23,7 +23,7 @@ def shown_table(shape: TableShape) -> str:
 
 
 def dropped_name(table_id: int, shape: TableShape) -> str:
-    """What stands in the place of a dropped table is called so, in our schema."""
+    """The name, in our schema, of the table that stands in the place of a dropped one."""
     return f"{table_id} {shown_table(shape)}"
 
 
@@ -79,7 +79,7 @@ def version_json(version: KeptVersion) -> str:
 
 
 def version_of(text: str) -> KeptVersion:
-    """What `version_json` gave this text of; an older one may have no txid, and no name before."""
+    """The version of which `version_json` gave this text; an old one may have no txid and no name before."""
     kept = json.loads(text)
     shape = TableShape(
         schema=kept["schema"],

@@ -151,7 +151,7 @@ def publication(topic: Stream, rows: Rows) -> Publication:
     """The INSERT of a query's rows into a topic's log.
 
     Raises:
-        NotSupported: 0A000, a key of a type that has no stable text.
+        NotSupported: a key of a type that has no stable text.
     """
     names = [f"c{place}" for place in range(len(rows.columns))]
     found = {name: (c, type_) for c, (name, type_) in zip(names, rows.columns, strict=True) if name}
@@ -304,7 +304,7 @@ class Single:
         return pa.table({name: pa.array([value], type_) for name, value, type_ in columns})
 
     def partition(self, turn: int) -> int:
-        """Where it goes."""
+        """The partition of its event."""
         return (turn if self.key_hash is None else self.key_hash) % self.topic.partitions
 
 
@@ -337,11 +337,7 @@ def _json_string(text: str) -> str:
 
 
 def _read(text: str) -> object:
-    """What a JSON text holds; _NO_JSON where it is none.
-
-    Raises:
-        ValueError: it may be JSON to one reader and none to another.
-    """
+    """The value of a JSON text; _NO_JSON where it is none."""
     if "\\u" in text:
         raise ValueError("surrogates")
     try:

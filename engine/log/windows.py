@@ -1,4 +1,4 @@
-"""How much of a log is read at once: log rows until their events take so many bytes.
+"""Windows over a log: log rows until their events take so many bytes.
 
 Rows may be of any size, so a number of them bounds nothing: 8,192 documents of a megabyte would be 8 GB of
 JSON.

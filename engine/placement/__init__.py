@@ -1,1 +1,1 @@
-"""Which node owns which partitions: the file, the rules, the plan, and what is in force."""
+"""The owners of partitions in a cluster: the file, the rules, the plan, and the placement in force."""

@@ -59,7 +59,7 @@ NEW_SUFFIX = ".new"
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What a cluster.toml says.
+    """The contents of a cluster.toml.
 
     Args:
         users: the file of users, as it is written; None: users are made by CREATE USER on each node.
@@ -193,22 +193,22 @@ def _placed(node: Node, folder: Path) -> Node:
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
-    """What the file at `path` says.
+    """The contents of the file at `path`.
 
     Raises:
-        InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+        InvalidParameterValue: with file and line. IoError: it cannot be read.
     """
     return read_cluster_text(read_text(path, WHAT), str(path))
 
 
 def read_cluster_text(text: str, place: str) -> ClusterFile:
-    """What a text says.
+    """The contents of a text.
 
     Args:
         place: where it comes from, for messages.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue.
     """
     return _ClusterFileReader(text, place).read()
 
@@ -417,7 +417,7 @@ class ClusterSource:
             before: this node as it was: a file that names it no more is one by which it has left.
 
         Raises:
-            InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+            InvalidParameterValue: with file and line. IoError: it cannot be read.
         """
         return self.read(read_text(self.path, WHAT), str(self.path), before)
 
@@ -434,7 +434,7 @@ class ClusterSource:
         """Put a text in the file's place; see `write_file`.
 
         Raises:
-            IoError: 58030.
+            IoError.
         """
         write_file(self.path, text)
 
@@ -443,7 +443,7 @@ def write_file(path: Path, text: str) -> None:
     """Put a text in a file's place: all of it or nothing, whenever the machine ends.
 
     Raises:
-        IoError: 58030.
+        IoError.
     """
     new = path.with_name(path.name + NEW_SUFFIX)
     try:

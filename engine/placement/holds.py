@@ -80,7 +80,7 @@ class Holds:
             self._rows.setdefault(stream_id, {})[partition] = Hold(state, node, epoch)
 
     def of(self, stream_id: int, partition: int) -> Hold:
-        """What this node has of a partition."""
+        """The node's hold of a partition."""
         rows = self._rows.get(stream_id)
         return Hold(HELD) if rows is None else rows.get(partition, Hold(NONE))
 

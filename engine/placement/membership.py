@@ -60,7 +60,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What came of a placement: whether it is new here, and how many partitions it moves."""
+    """The result of installing a placement: whether it is new here, and how many partitions it moves."""
 
     epoch: int
     new: bool
@@ -141,7 +141,7 @@ class Membership:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What was wrong when the others were asked last, a sentence each."""
+        """The errors of the last inquiry at the other nodes, a sentence each."""
         return self._lacking
 
     def learnt(self, epoch: int, lacking: tuple[str, ...] = ()) -> None:
@@ -190,8 +190,8 @@ class Membership:
         """A node has connected: is it one of this cluster's, and not behind?
 
         Raises:
-            ConnectionRefused: 08004, it is of another cluster, or no node of this one. SerializationFailure:
-                40001, its placement is older.
+            ConnectionRefused: it is of another cluster, or no node of this one. SerializationFailure:
+                its placement is older.
         """
         ours = self._placement
         if peer.cluster != ours.cluster:
@@ -215,7 +215,7 @@ class Membership:
         """A node has said which database it has; the first time that is kept for good.
 
         Raises:
-            ConnectionRefused: 08004, it had another one. What was in that one it cannot know.
+            ConnectionRefused: it had another one. What was in that one it cannot know.
         """
         if self.knows(node, identity):
             return
@@ -234,10 +234,10 @@ class Membership:
             self._identities = known
 
     def check_epoch(self, peer: Peer) -> None:
-        """What a peer asks now, it asks by the placement with which it connected.
+        """Check that a peer still asks by the placement with which it connected.
 
         Raises:
-            SerializationFailure: 40001, a newer one is in force here.
+            SerializationFailure: a newer one is in force here.
         """
         epoch = self._placement.epoch
         if peer.epoch < epoch:
@@ -247,7 +247,7 @@ class Membership:
         """This node must not answer for partitions by a placement that is over.
 
         Raises:
-            SerializationFailure: 40001, a peer has told of a newer one.
+            SerializationFailure: a peer has told of a newer one.
         """
         if self.stale:
             raise SerializationFailure(
@@ -261,10 +261,10 @@ class Membership:
 
     @property
     def source(self) -> ClusterSource:
-        """Where this node's placements come from.
+        """The source of this node's placements.
 
         Raises:
-            WrongState: 55000, this is no node of a cluster.
+            WrongState: this is no node of a cluster.
         """
         if self._source is None:
             raise WrongState(
@@ -288,8 +288,8 @@ class Membership:
             before: done once it is known to be right, and before it counts.
 
         Raises:
-            ConnectionRefused: 08004, it is of another cluster. SerializationFailure: 40001, its epoch is
-                lower than one that was in force. InvalidParameterValue: 22023, it has the epoch of the one
+            ConnectionRefused: it is of another cluster. SerializationFailure: its epoch is
+                lower than one that was in force. InvalidParameterValue: it has the epoch of the one
                 in force and says something else, or is another node's.
         """
         with self._mutex:
@@ -357,7 +357,7 @@ class Membership:
             self._counts[what, peer, cause] += by
 
     def counts(self) -> Counter[tuple[str, str, str]]:
-        """What was counted, by what, peer and cause ("" for none)."""
+        """The counts, by what was counted, peer and cause ("" for none)."""
         with self._mutex:
             return self._counts.copy()
 
@@ -411,8 +411,8 @@ class Membership:
 
 
 class Arrivals:
-    """What a node's mover (pgwire_gateway/peers/synchronization.py) tells the sessions; safe to use from
-    several threads."""
+    """The arrivals of partitions, as a node's mover (pgwire_gateway/peers/synchronization.py) reports them to
+    sessions. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -428,7 +428,7 @@ class Arrivals:
             return self._changed
 
     def tell(self, stream_id: int, reason: str | None, *, stuck: bool = False) -> None:
-        """What was to come of a topic has come, or has not for this reason.
+        """Report that the partitions of a topic have come, or the reason why they have not.
 
         Args:
             stuck: it will not come by itself soon.
@@ -443,7 +443,7 @@ class Arrivals:
         changed.set_result(None)
 
     def reason(self, stream_id: int) -> str | None:
-        """Why partitions of a topic have not come, as it was found last."""
+        """The reason why partitions of a topic have not come, as it was found last."""
         return self._reasons.get(stream_id)
 
     def stuck(self, stream_id: int) -> bool:
@@ -451,7 +451,7 @@ class Arrivals:
         return stream_id in self._stuck
 
     def error(self, stream: Stream, partition: int, node: str) -> SerializationFailure:
-        """What a statement about a partition that has not come is told."""
+        """The error of a statement about a partition that has not come."""
         return SerializationFailure(
             f'partition {partition} of topic "{stream.name}" is on its way to node "{node}"',
             detail=self.reason(stream.stream_id),

@@ -1,4 +1,4 @@
-"""What a node says of itself when it connects to another: in the options of its connection.
+"""The identity of a node that connects to another one: in the options of its connection.
 
     ducktail.node, ducktail.cluster, ducktail.epoch    who it is, and by which placement it comes
     ducktail.database                                  the identity of its database
@@ -54,7 +54,7 @@ def read_peer(settings: Mapping[str, str]) -> Peer | None:
         settings: by name in small letters; those of others are passed over.
 
     Raises:
-        InvalidParameterValue: 22023, one is missing, or the epoch is no number.
+        InvalidParameterValue: one is missing, or the epoch is no number.
     """
     said = {name: settings[name] for name in PEER_SETTINGS if name in settings}
     if not said:
@@ -69,7 +69,7 @@ def read_peer(settings: Mapping[str, str]) -> Peer | None:
 
 
 def older_epoch(node: str, epoch: int, ours: int) -> SerializationFailure:
-    """What a node is answered that comes by an older placement; `epoch_told` reads it."""
+    """The error for a node that connects with an older placement; `epoch_told` reads it."""
     return SerializationFailure(
         f'node "{node}" comes with epoch {epoch}, which is over',
         detail=f"Here the placement of epoch {ours} is in force.",

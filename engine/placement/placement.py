@@ -135,7 +135,7 @@ class Node:
     password_env: str | None = None
 
     def conninfo(self) -> dict[str, Any]:
-        """How libpq connects to it, but for what goes with one connection.
+        """The parameters with which libpq connects to it, but for those of one connection.
 
         Raises:
             As `password`.
@@ -155,7 +155,7 @@ class Node:
         """The password of the user as whom others connect to it; None where none is said.
 
         Raises:
-            IoError: 58030, its file cannot be read. InvalidParameterValue: 22023, the variable is not set.
+            IoError: its file cannot be read. InvalidParameterValue: the variable is not set.
         """
         if self.password_file is not None:
             try:
@@ -185,7 +185,7 @@ class Placement(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Which placement it is: the higher one is the newer; 0 where there is no cluster."""
+        """The number of the placement: the higher one is the newer; 0 where there is no cluster."""
 
     @property
     def cluster(self) -> str:
@@ -205,7 +205,7 @@ class Placement(Protocol):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What it says, in the order in which it is asked."""
+        """Its rules, in the order in which they are tried."""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -219,18 +219,18 @@ class Placement(Protocol):
         """The node that owns a partition of a topic.
 
         Raises:
-            WrongState: 55000, no node owns it.
+            WrongState: no node owns it.
         """
 
     def home(self, schema: str, stream: str) -> Node:
         """The node where a topic's definition and its groups' coordination live: that of partition 0.
 
         Raises:
-            WrongState: 55000, no node owns it.
+            WrongState: no node owns it.
         """
 
     def moves_from(self, old: Placement) -> int:
-        """How many partitions that the placement names have another owner than in an older one."""
+        """The number of partitions named by the placement that have another owner than in an older one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a placement should be when nodes come and go: balanced, sticky, the same on every machine.
+"""The plan of a placement when nodes come and go: balanced, sticky, the same on every machine.
 
 Of each rule's P places n nodes get P // n, and P % n of them one more: within a rule counts differ by at most
 one. Which nodes get one more is chosen over all rules at once: overall counts differ by at most one as well,
@@ -63,7 +63,7 @@ def plan(
         idempotent: a node that is there already, or not any more, is no error.
 
     Raises:
-        InvalidParameterValue: 22023, a node that is known, unknown or the last one.
+        InvalidParameterValue: a node that is known, unknown or the last one.
     """
     known = {node.name for node in file.nodes}
     new = {node.name: node for node in add}
@@ -124,7 +124,7 @@ def balanced(rules: Sequence[Rule], nodes: Collection[str]) -> tuple[Rule, ...]:
 
 
 def _extras(sizes: Sequence[int], held: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[set[str]]:
-    """Which nodes get one place more, of each rule."""
+    """The nodes that get one place more, of each rule."""
     saves = [
         {name for name in names if of[name] > size // len(names)}
         for size, of in zip(sizes, held, strict=True)

@@ -96,7 +96,7 @@ class Compaction:
         """Compact the log of a table, or of a topic, where that is due.
 
         Raises:
-            LockNotAvailable: 55P03, a transaction holds the writer lock for too long. duckdb.Error: what
+            LockNotAvailable: a transaction holds the writer lock for too long. duckdb.Error: what
             DuckDB said.
         """
         found = self._due(source)
@@ -129,7 +129,7 @@ class Compaction:
     # What is to be done.
 
     def _due(self, source: Source) -> Pass | None:
-        """What a pass would be about; None where none is due."""
+        """The subject of a pass; None where none is due."""
         streams = [stream for stream in source.streams if stream.compaction == "key"]
         database, cursor, table_id = self._database, self._steps.cursor, source.table_id
         buffers = [database.buffers.get(stream.stream_id) for stream in source.streams]
@@ -210,7 +210,7 @@ class Compaction:
         return max(stream.created_lsn, self._database.buffers[stream.stream_id].edge_lsn)
 
     def _aside(self, stream: Stream) -> frozenset[ParkedEvent]:
-        """What the groups of a stream have parked, and released."""
+        """The events that the groups of a stream have parked, and released."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(stream.stream_id)
         parked = [self._database.parked.get(group.group_id) for group in groups]
@@ -389,7 +389,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass over one table is about; it goes on while all of it stands.
+    """The subject of a pass over one table; the pass goes on while all of it stands.
 
     Args:
         through_lsn: its horizon.
@@ -417,7 +417,7 @@ class Pass:
 
 
 class Superseded:
-    """What a pass keeps and what it takes, once that is worked out; its tables are there until `close`."""
+    """The rows that a pass keeps and those that it removes; their tables are there until `close`."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, catalog: Catalog, found: Pass) -> None:
         self._cursor = cursor
@@ -515,7 +515,7 @@ class Superseded:
         return parts
 
     def _keep_aside(self, stream: Stream) -> None:
-        """What is parked stays, with what stands behind it: it is given when it is released."""
+        """Keep parked events, and those behind them: they are given when they are released."""
         found = self._pass
         aside = found.aside[stream.stream_id]
         lsns = sorted(event.lsn for event in aside)

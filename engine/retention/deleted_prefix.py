@@ -1,4 +1,4 @@
-"""What stands behind the edges, and goes: rows of logs, of `commits`, copies of parked events, whole logs.
+"""Deletion of what the edges have passed: rows of logs, of `commits`, copies of parked events, whole logs.
 
 Nobody reads it any more. It is only cut behind edges that are durable, a step at a time; a pass that is
 killed leaves it to the next one. Source: docs/design/engine.md, "Retention".

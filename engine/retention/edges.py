@@ -182,7 +182,7 @@ class Cuts:
                 self._database.offsets.passed(passed.group_id, passed.partition, passed.lsn, passed.position)
 
     def _kept_behind(self, cut: Cut) -> list[str]:
-        """What keeps the events that stand behind parked keys of groups."""
+        """The conditions that keep the events behind parked keys of groups."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(cut.stream.stream_id)
         window = f"lsn > {cut.before.through_lsn} AND lsn <= {cut.edges.through_lsn}"

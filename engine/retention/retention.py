@@ -99,7 +99,7 @@ class Retention:
         """One pass over all streams.
 
         Raises:
-            LockNotAvailable: 55P03, a transaction holds the writer lock for too long. DucktailError:
+            LockNotAvailable: a transaction holds the writer lock for too long. DucktailError:
             what DuckDB said.
         """
         with self._passing:
@@ -142,7 +142,7 @@ class Retention:
         """Let one stream go of everything up to the transaction that `through_lsn` is in.
 
         Raises:
-            LockNotAvailable: 55P03. DucktailError: what DuckDB said.
+            LockNotAvailable. DucktailError: what DuckDB said.
         """
         with self._passing:
             try:
@@ -162,7 +162,7 @@ class Retention:
     # What must go.
 
     def _goal(self, stream: Stream) -> Goal | None:
-        """What goes of a stream now."""
+        """The LSN up to which a stream's events go now, with the reason."""
         goals = []
         if stream.retention_us is not None:
             before_us = self._database.commits.times.expired_before_us(stream.retention_us)
@@ -193,7 +193,7 @@ class CopiesOver:
         """Drop what is over.
 
         Raises:
-            LockNotAvailable: 55P03. duckdb.Error: nothing of the step is done.
+            LockNotAvailable. duckdb.Error: nothing of the step is done.
         """
         with self._catalog.mutex:
             copies = [copy for copy in self._catalog.copies.values() if copy.spans]

@@ -1,4 +1,4 @@
-"""What takes events out of the log works in steps: short transactions under the writer lock, on one cursor.
+"""Steps of removing events from the log: short transactions under the writer lock, on one cursor.
 
 A writer waits for one step at most, as the lock is let go of behind each.
 """
@@ -42,7 +42,7 @@ class Steps:
         """Hold the writer lock.
 
         Raises:
-            LockNotAvailable: 55P03, a transaction holds it for too long.
+            LockNotAvailable: a transaction holds it for too long.
         """
         drive(self._transactions.lock_writer(self.owner, LOCK_WAIT_MS))
         try:

@@ -1,4 +1,4 @@
-"""Whether a database's logs, commits and catalog fit together; read only.
+"""The audit of a database: its logs, commits and catalog must fit together. Read only.
 
 At every open it costs a few aggregates, told by zone maps where it can be; only where a sum does not fit is
 the place looked for. `ducktail check` reads every row besides. What is found:
@@ -61,7 +61,7 @@ class Finding:
     readable_through: int | None = None
 
     def error(self, stream: Stream) -> DataCorrupted:
-        """What a reader of one of these streams is told."""
+        """The error of reads of one of these streams."""
         if self.readable_through is None or self.readable_through <= stream.created_lsn:
             readable = "None of its events can be relied on."
         else:
@@ -75,7 +75,7 @@ class Finding:
 
 
 def audit(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Finding]:
-    """What an open looks at; nothing is found in a database that is whole.
+    """The findings of an opening; none in a database that is whole.
 
     Raises:
         duckdb.Error: the engine's own tables cannot be read.

@@ -76,7 +76,7 @@ def closed_database(path: str) -> Iterator[int | None]:
     """A descriptor of a database file that nobody has open, and nobody can open within; None if one has.
 
     Raises:
-        UndefinedObject: 42704, there is no such file.
+        UndefinedObject: there is no such file.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -99,7 +99,7 @@ def copy_closed(path: str, descriptor: int, target: Path) -> None:
     """Copy the files of a database that `closed_database` holds, logs included.
 
     Raises:
-        IoError: 58030. DataCorrupted: XX001, its log is damaged.
+        IoError. DataCorrupted: its log is damaged.
     """
     try:
         _copy(descriptor, target, None)
@@ -116,7 +116,7 @@ def copy_live(path: str, target: Path) -> None:
     """Copy the files of a database that another process has open, and that holds its checkpoints back.
 
     Raises:
-        IoError: 58030. DataCorrupted: XX001, its log is damaged. ObjectInUse: 55006, checkpoints went on.
+        IoError. DataCorrupted: its log is damaged. ObjectInUse: checkpoints went on.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -141,7 +141,7 @@ def finish(temporary: Path, target: Path) -> Copied:
     """Verify a copy, fold its log into it, and give it its name.
 
     Raises:
-        DataCorrupted: XX001, something in it does not fit; it is left under its temporary name.
+        DataCorrupted: something in it does not fit; it is left under its temporary name.
     """
     copied = verified(temporary)
     with temporary.open("rb+") as file:
@@ -155,7 +155,7 @@ def verified(path: Path) -> Copied:
     """Open a copy, read every row, hold everything against each other, and fold its log into the file.
 
     Raises:
-        DataCorrupted: XX001.
+        DataCorrupted.
     """
     file = DuckdbFile.connect(str(path))
     try:
@@ -173,8 +173,8 @@ def restore(backup: Path, target: Path) -> Copied:
     """Make a database of a backup, under a new incarnation.
 
     Raises:
-        UndefinedObject: 42704, no such backup. DuplicateObject: 42710, the target is there.
-        ObjectInUse: 55006, the backup is open. DataCorrupted: XX001.
+        UndefinedObject: no such backup. DuplicateObject: the target is there.
+        ObjectInUse: the backup is open. DataCorrupted.
     """
     for path in (target, *wal_chain.wal_paths(str(target))):
         if path.exists():
@@ -218,7 +218,7 @@ def new_temporary(target: Path) -> Path:
     """The name under which a copy is made; what an earlier try left there is taken away.
 
     Raises:
-        IoError: 58030, the directory is not there.
+        IoError: the directory is not there.
     """
     if not target.parent.is_dir():
         raise IoError(f'there is no directory "{target.parent}"')
@@ -290,7 +290,7 @@ def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
 def _against_side(
     cursor: duckdb.DuckDBPyConnection, path: str, facts: schema.Facts | None
 ) -> tuple[list[str], list[str]]:
-    """What the side file says, and what was acknowledged by it and is missing."""
+    """The contents of the side file, and the acknowledged commits that are missing."""
     try:
         side = SideFile.open(side_path(path))
     except DamagedSideFile as damage:

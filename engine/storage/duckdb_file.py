@@ -80,8 +80,8 @@ class DuckdbFile:
         With `read_only` nothing in it is changed.
 
         Raises:
-            IoError: 58030, the file cannot be opened, is no database, or another process has it.
-            DataCorrupted: XX001, DuckDB finds it damaged.
+            IoError: the file cannot be opened, is no database, or another process has it.
+            DataCorrupted: DuckDB finds it damaged.
         """
         config: dict[str, str | bool | int | float | list[str]] = {
             "custom_user_agent": "ducktail",
@@ -124,7 +124,7 @@ class DuckdbFile:
         return cursor
 
     def why_invalidated(self) -> str | None:
-        """What made DuckDB give this database up; None where it has not."""
+        """The reason why DuckDB gave this database up; None where it has not."""
         try:
             self.cursor().close()
         except duckdb.FatalException as error:
@@ -154,7 +154,7 @@ def bound_memory(connection: duckdb.DuckDBPyConnection, path: str, settings: Set
     """Set DuckDB's bounds: memory, and what it may write beside the file when that is not enough.
 
     Raises:
-        InvalidParameterValue: 22023, less memory than DuckDB can work with.
+        InvalidParameterValue: less memory than DuckDB can work with.
     """
     limit = settings.memory_limit_bytes
     if not limit:
@@ -180,7 +180,7 @@ def lock_down(cursor: duckdb.DuckDBPyConnection, path: str, directories: Sequenc
         directories: what may be reached all the same, links resolved.
 
     Raises:
-        InvalidParameterValue: 22023, the database lies under one of them, or a link leads out.
+        InvalidParameterValue: the database lies under one of them, or a link leads out.
     """
     for directory in directories:
         if path != MEMORY and Path(os.path.realpath(path)).is_relative_to(directory):

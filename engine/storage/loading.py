@@ -1,4 +1,4 @@
-"""What memory knows at the start, read from the file: the counters, and the catalog of streams.
+"""Loading memory from the file at the start: the counters, and the catalog of streams.
 
 Source: docs/design/engine.md, "Opening".
 """
@@ -52,7 +52,7 @@ def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
 
 
 def read_objects(cursor: duckdb.DuckDBPyConnection) -> CatalogCounts:
-    """How many streams and groups the file has, those of tables that are gone among them."""
+    """The number of streams and groups in the file, those of tables that are gone among them."""
     counts = [
         ask(cursor, f"SELECT count(*), coalesce(sum({number}), 0)::BIGINT FROM {SCHEMA}.{table}")
         for number, table in (("stream_id", "stream_catalog"), ("group_id", "group_catalog"))
@@ -150,7 +150,7 @@ def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Ma
 
 
 def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: Stream) -> None:
-    """Whether tables have come past ducktail into the schema that a stream is over."""
+    """Look for tables that have come past ducktail into the schema that a stream is over."""
     if stream.of_schema is None:
         return
     came = came_past(cursor, catalog, stream.of_schema)

@@ -62,7 +62,7 @@ HEADER_BYTES = 3 * 4096
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What was acknowledged and is not in the file.
+    """The acknowledged commits that are not in the file.
 
     Args:
         stored, acknowledged: what the file has, and what the side file says.
@@ -101,7 +101,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found before anything was written.
+    """The findings before anything is written.
 
     Args:
         is_new: no ducktail has written the database yet.
@@ -134,8 +134,8 @@ def claim(path: str) -> tuple[int, int] | None:
     a file is opened here only while DuckDB does not have it, and two engines on it are refused.
 
     Raises:
-        ObjectInUse: 55006, this process has it open.
-        IoError: 58030, another process has it open.
+        ObjectInUse: this process has it open.
+        IoError: another process has it open.
     """
     if path == MEMORY:
         return None
@@ -189,7 +189,7 @@ def check_logs(path: str, *, accept_loss: bool) -> None:
     """Read the frame chains of DuckDB's logs, before DuckDB does.
 
     Raises:
-        DataCorrupted: XX001, one is damaged; it was copied aside.
+        DataCorrupted: one is damaged; it was copied aside.
     """
     for log in wal_chain.wal_paths(path):
         chain = wal_chain.read_chain(log)
@@ -217,7 +217,7 @@ def connect(path: str, settings: Settings, *, accept_loss: bool) -> DuckdbFile:
     """Let DuckDB open the file; with `accept_loss` without logs that it refuses, moved aside.
 
     Raises:
-        IoError: 58030. DataCorrupted: XX001.
+        IoError. DataCorrupted.
     """
     try:
         return DuckdbFile.connect(path, settings)
@@ -246,7 +246,7 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
     """Hold what the file has against what was acknowledged; nothing in the file is changed.
 
     Raises:
-        DataCorrupted: XX001, commits or parts of the catalog are missing, or the format is newer.
+        DataCorrupted: commits or parts of the catalog are missing, or the format is newer.
     """
     stored = schema.read_facts(cursor)
     if path == MEMORY:
@@ -287,7 +287,7 @@ def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Sett
     """Install or migrate the schema, raise the incarnation where commits were lost, write the side file.
 
     Raises:
-        IoError: 58030, the side file cannot be written.
+        IoError: the side file cannot be written.
     """
     schema.install(cursor)
     if looked.loss is not None:
@@ -308,7 +308,7 @@ def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Sett
 
 
 def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts | None, side: SideFile) -> Loss | None:
-    """What the side file of a database says was acknowledged and the database has not.
+    """The commits that the side file of a database acknowledges and the database has not.
 
     Args:
         stored: what the database says of itself; None where it says nothing.

@@ -41,7 +41,7 @@ HINT_GONE = "A database in memory cannot be opened again: open a new one."
 
 
 class Reopener:
-    """Whether the database stands, and the thread that opens it again where it does not.
+    """The state of a database that DuckDB may give up, and the thread that opens it again then.
 
     Args:
         let_go: make everybody let go of the old instance and close it; told why. May be called again.
@@ -71,7 +71,7 @@ class Reopener:
 
     @property
     def error(self) -> DucktailError | None:
-        """What a statement is answered with while the database is not open; None while it is."""
+        """The error of a statement while the database is not open; None while it is."""
         fallen = self._fallen
         if fallen is None:
             return None
@@ -98,7 +98,7 @@ class Reopener:
         """Wait while the file is being opened again.
 
         Raises:
-            IoError: 58030, it is not open yet. DataCorrupted: XX001, it lacks what was acknowledged.
+            IoError: it is not open yet. DataCorrupted: it lacks what was acknowledged.
         """
         if self._fallen is None:
             return

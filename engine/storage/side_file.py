@@ -67,7 +67,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class CatalogCounts:
-    """How many streams and groups a catalog has, and the sum of their ids."""
+    """The number of streams and groups in a catalog, and the sum of their ids."""
 
     streams: int = 0
     groups: int = 0
@@ -75,7 +75,7 @@ class CatalogCounts:
 
 
 def side_path(path: str) -> Path:
-    """Where the side file of a database file is."""
+    """The path of the side file of a database file."""
     return Path(f"{path}.ducktail")
 
 
@@ -123,7 +123,7 @@ class SideFile:
         """Write a new one, in place of any that is there, durable when it returns.
 
         Raises:
-            IoError: 58030, it cannot be written.
+            IoError: it cannot be written.
         """
         data = bytearray(SIZE)
         HEAD.pack_into(data, 0, MAGIC, FORMAT, 0, identity.bytes, incarnation)
@@ -149,7 +149,7 @@ class SideFile:
 
         Raises:
             DamagedSideFile: it cannot be believed.
-            IoError: 58030, it cannot be read, or must not be written.
+            IoError: it cannot be read, or must not be written.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -192,7 +192,7 @@ class SideFile:
         """Write the last mark again, before DuckDB commits what is to be acknowledged.
 
         Raises:
-            IoError: 58030, it cannot be written.
+            IoError: it cannot be written.
         """
         with self._mutex:
             self._write_mark()
@@ -251,12 +251,12 @@ class SideFile:
 
     @property
     def stamp(self) -> bytes:
-        """How the database file was left when it was closed last; zeros where nobody has said."""
+        """The stamp of the database file when it was closed last; zeros where there is none."""
         return os.pread(self._descriptor, STAMP_BYTES, STAMP_PLACE)
 
     @property
     def address(self) -> str:
-        """What was announced last."""
+        """The address that was announced last."""
         data = os.pread(self._descriptor, SIZE, 0)
         (length,) = struct.unpack_from("<H", data, ADDRESS_PLACE)
         return data[ADDRESS_PLACE + 2 : ADDRESS_PLACE + 2 + length].decode(errors="replace")

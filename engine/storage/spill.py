@@ -20,7 +20,7 @@ HINT = "Read results to their end, or close them, before the next statement; or 
 
 
 class SpillSpace:
-    """Where the files of a database lie, and how much they may hold together.
+    """The place of a database's files for spilling, and their bound together.
 
     Args:
         path: the database's; the files of one in memory lie in the system's directory for such.
@@ -35,14 +35,14 @@ class SpillSpace:
 
     @property
     def size(self) -> int:
-        """What the files hold now."""
+        """The bytes that the files hold now."""
         return self._bytes
 
     def take(self, count: int) -> None:
         """A file grows.
 
         Raises:
-            OutOfMemory: 53200, beyond what the files may hold together.
+            OutOfMemory: beyond what the files may hold together.
         """
         with self._mutex:
             if self._bytes + count > self.bytes_max:
@@ -79,14 +79,14 @@ class SpillFile:
 
     @property
     def size(self) -> int:
-        """How long it is now."""
+        """Its length now."""
         return self._end
 
     def write(self, data: memoryview) -> Extent:
         """Keep a piece.
 
         Raises:
-            OutOfMemory: 53200, the files hold too much. IoError: 58030, it cannot be written.
+            OutOfMemory: the files hold too much. IoError: it cannot be written.
         """
         with self._mutex:
             assert not self._closed, "a session that has ended keeps nothing"
@@ -105,7 +105,7 @@ class SpillFile:
         """A piece as it was written.
 
         Raises:
-            IoError: 58030, it cannot be read.
+            IoError: it cannot be read.
         """
         size = extent.end - extent.start
         with self._mutex:

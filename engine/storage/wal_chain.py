@@ -45,7 +45,7 @@ HEADER_BYTES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class WalChain:
-    """What one log file holds.
+    """The chain of frames in one log file.
 
     Args:
         size: of the file, bytes.
@@ -180,7 +180,7 @@ def _found(log: mmap.mmap, start: int) -> int | None:
 
 
 def _header(data: bytes) -> tuple[int, int, int | None] | None:
-    """Where the header ends, the log's version, and the checkpoint that it follows."""
+    """The end of the header, the log's version, and the checkpoint that it follows."""
     at, facts = 0, dict[int, int]()
     while at + 2 <= len(data):
         field = int.from_bytes(data[at : at + 2], "little")

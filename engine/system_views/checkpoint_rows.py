@@ -1,4 +1,4 @@
-"""What `ducktail.checkpoints` shows: from where everybody goes on, whoever keeps it.
+"""The rows of `ducktail.checkpoints`: the places from which consumers resume, whoever keeps them.
 
 Three kinds stand beside one another, each from where it is kept and nowhere else: the newest checkpoint of
 each consumer and job (`checkpoint_states`), the committed position of each consumer group (`offset_log`),

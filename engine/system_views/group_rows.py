@@ -61,12 +61,12 @@ def lag_events(database: Parts, stream: Stream, number: int, partition: Partitio
 
 
 def rows_left(copy: Copy | None, number: int, lsn: int) -> int:
-    """How many rows of a group's whole copy its reader is still to get in a partition, behind `lsn`."""
+    """The number of a whole copy's rows that its reader is still to get in a partition, behind `lsn`."""
     return 0 if copy is None else copy.left(number, lsn)
 
 
 def position_of(database: Parts, stream: Stream, number: int, buffer: StreamBuffer, lsn: int) -> int:
-    """How many of a partition's events are at or before `lsn`: exact, from the log where it must be."""
+    """The number of a partition's events at or before `lsn`: exact, from the log where it must be."""
     partition = buffer.partitions[number]
     with buffer.mutex:
         before, events, last_lsn = partition.position_after(lsn), partition.events, partition.last_lsn
@@ -76,7 +76,7 @@ def position_of(database: Parts, stream: Stream, number: int, buffer: StreamBuff
 
 
 def _count_after(database: Parts, stream: Stream, number: int, lsn: int, last_lsn: int) -> int:
-    """How many of a partition's events are after an LSN, up to the last one."""
+    """The number of a partition's events after an LSN, up to the last one."""
     moved, lsn = _moved_after(database, stream, number, lsn, segments.count_after)
     return (moved or 0) + int(_ask_log(database, stream, number, lsn, last_lsn, "count(*)"))
 
@@ -88,7 +88,7 @@ def _moved_after(
     lsn: int,
     ask: Callable[[duckdb.DuckDBPyConnection, int, int, int], int | None],
 ) -> tuple[int | None, int]:
-    """What the events after an LSN say that have moved here with their partition; where its own begin.
+    """The answer for events after an LSN that moved here with their partition, and where its own begin.
 
     Args:
         ask: of a cursor, the stream's id, the partition and the LSN.
@@ -106,7 +106,7 @@ def _moved_after(
 def _oldest_unread_s(
     database: Parts, stream: Stream, number: int, partition: PartitionBuffer, lsn: int
 ) -> float:
-    """How long ago the first event after `lsn` was committed, in seconds."""
+    """The seconds since the first event after `lsn` was committed."""
     moved_us, lsn = _moved_after(database, stream, number, lsn, segments.first_us)
     if moved_us is not None:
         return database.commit_times.age_us(moved_us) / SECOND_US
@@ -129,11 +129,7 @@ def _ask_log(
     last_lsn: int,
     aggregate: str,
 ) -> int:
-    """One aggregate over a partition's events after `lsn`, up to the last one, from the log.
-
-    Raises:
-        UndefinedObject: 42704, the stream is being dropped.
-    """
+    """One aggregate over a partition's events after `lsn`, up to the last one, from the log."""
     where = f"lsn > {lsn} AND lsn <= {last_lsn}"
     sql = event_query(database.catalog, stream).between(lsn + 1, last_lsn).sql(where, "false")
     cursor = database.cursor(utc=True)
@@ -269,7 +265,7 @@ def _lag_bytes(buffer: StreamBuffer, lag: int) -> int:
 
 
 def _trimmed_unread(database: Parts, group: Group, number: int, partition: PartitionBuffer, lsn: int) -> int:
-    """How many events behind a group's committed LSN are gone; where that is not known, the most."""
+    """The number of events after a group's committed LSN that are gone; where unknown, the most."""
     if lsn >= partition.trimmed_through_lsn:
         return 0
     place = database.offsets.passed_position(group.group_id, number, lsn)
@@ -277,7 +273,7 @@ def _trimmed_unread(database: Parts, group: Group, number: int, partition: Parti
 
 
 def _set_aside(database: Parts, group: Group, partition: int | None = None) -> Row:
-    """How many events a group has parked, and released and not read again."""
+    """The number of events that a group has parked, and released and not read again."""
     found = database.parked.get(group.group_id) or NOTHING
     counts = (("parked_events", PARKED), ("released_events", RELEASED))
     return {name: len(found.of(state, partition)) for name, state in counts}
@@ -359,7 +355,7 @@ def _behind(
     group: Group,
     event: ParkedEvent,
 ) -> int:
-    """How many events stand behind a parked one, up to the next parked one of its key."""
+    """The number of events behind a parked one, up to the next parked one of its key."""
     if event.state != PARKED or not event.by_key or event.key is None:
         return 0
     found = database.parked.get(group.group_id) or NOTHING

@@ -95,9 +95,6 @@ class PartitionOf:
         """Names and types of the columns that a stream on tables is partitioned by.
 
         Of several tables with keys of their own those with so many columns must be of the same types.
-
-        Raises:
-            InvalidParameterValue: 22023, they are not.
         """
         found: dict[tuple[str, ...], tuple[str, ...]] = {}
         for captured in self._catalog().tables_of(stream):

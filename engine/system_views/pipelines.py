@@ -104,9 +104,9 @@ def read_report(name: str, text: str) -> Report:
     """Check a report.
 
     Raises:
-        InvalidParameterValue: 22023, the name is empty, the state is no object, or one of its known parts
-        is not what it should be. InvalidTextRepresentation: 22P02, it is no JSON.
-        ProgramLimitExceeded: 54000, it is too long.
+        InvalidParameterValue: the name is empty, the state is no object, or one of its known parts
+        is not what it should be. InvalidTextRepresentation: it is no JSON.
+        ProgramLimitExceeded: it is too long.
     """
     if not name:
         raise InvalidParameterValue("the pipeline has no name")
@@ -185,7 +185,7 @@ def check_room(cursor: duckdb.DuckDBPyConnection) -> None:
     """Before a new pipeline reports.
 
     Raises:
-        ProgramLimitExceeded: 54000, there are too many.
+        ProgramLimitExceeded: there are too many.
     """
     (count,) = ask(cursor, f"SELECT count(DISTINCT key) FROM {TABLE}")
     if count >= PIPELINES_MAX:

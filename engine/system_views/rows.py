@@ -179,7 +179,7 @@ def partitions(database: Parts) -> Iterator[Row]:
 
 
 def _log(database: Parts, stream: Stream, partition: int, owner: str | None) -> str:
-    """Whether this node has a partition's log, and whether it is to have it."""
+    """The state of a partition's log: whether this node has it, and whether it is to have it."""
     placement = database.cluster.placement
     held = database.holds.of(stream.stream_id, partition).here
     if not stream.topic or not placement.epoch:

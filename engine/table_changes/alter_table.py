@@ -36,7 +36,7 @@ WAS = f"temp.main.{RESERVED_PREFIX}_was"
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What a user asks for.
+    """An ALTER TABLE that a user asks for.
 
     Args:
         text: his statement.
@@ -72,10 +72,10 @@ def alter_table(
         key: schema and name in small letters.
 
     Raises:
-        NotSupported: 0A000, the columns of its events would be others. ProgramLimitExceeded: 54000, too many
-        of its versions are retained. DependentObjects: 2BP01, an index or
-        something else depends on the table. LockNotAvailable: 55P03; or its last stream was dropped while
-        this waited. SerializationFailure: 40001, it was written since the transaction began to read.
+        NotSupported: the columns of its events would be others. ProgramLimitExceeded: too many
+        of its versions are retained. DependentObjects: an index or
+        something else depends on the table. LockNotAvailable; or its last stream was dropped while
+        this waited. SerializationFailure: it was written since the transaction began to read.
         DucktailError: what DuckDB said.
     """
     if asked.renamed is not None:
@@ -153,10 +153,6 @@ def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, 
 
     Args:
         retypes: it is one that gives a column another type.
-
-    Raises:
-        NotSupported: 0A000, they are others than a column more or less, or one that is called otherwise, or
-        is of another type, could make; or the type of a column that partitions is another.
     """
     was, ids = before.shape, before.present.ids
     if was.generated != now.generated:

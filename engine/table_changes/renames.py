@@ -58,7 +58,7 @@ def claim_table(
         renamed: its new name.
 
     Raises:
-        LockNotAvailable: 55P03. SerializationFailure: 40001, somebody has written it since the transaction
+        LockNotAvailable. SerializationFailure: somebody has written it since the transaction
         began to read: what differs would be told without that.
     """
     name = key_of(key[0], renamed)
@@ -113,7 +113,7 @@ def drop(
         The table as it was.
 
     Raises:
-        LockNotAvailable, SerializationFailure: see `enter_to_alter`. DependentObjects: 2BP01, something
+        LockNotAvailable, SerializationFailure: see `enter_to_alter`. DependentObjects: something
         depends on it.
     """
     captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
@@ -131,7 +131,7 @@ def put_aside(database: Database, transaction: Transaction, captured: Captured) 
     another name, it would leave those undroppable. So one that has some is dropped now; its rows are kept.
 
     Raises:
-        DependentObjects: 2BP01, something depends on it.
+        DependentObjects: something depends on it.
     """
     shape, cursor = captured.shape, transaction.cursor
     aside = replace(shape, name=_aside(captured))
@@ -180,7 +180,7 @@ def settle(
         within: the tables that are to be settled behind this one, which has their names.
 
     Raises:
-        DependentObjects: 2BP01. NotSupported: 0A000. UniqueViolation, NotNullViolation: 23505, 23502, of the
+        DependentObjects. NotSupported. UniqueViolation, NotNullViolation: of the
         primary key. duckdb.Error: DuckDB's own.
     """
     altered = transaction.altered[table_id]
@@ -224,7 +224,7 @@ def tell_first(database: Database, transaction: Transaction, captured: Captured)
         captured: as it is in the transaction.
 
     Raises:
-        NotSupported: 0A000, see `_tell_holder`; and see `settle`.
+        NotSupported: see `_tell_holder`; and see `settle`.
     """
     altered = transaction.altered.get(captured.table_id)
     if altered is not None and altered.now.shape.name != altered.told:
@@ -234,16 +234,13 @@ def tell_first(database: Database, transaction: Transaction, captured: Captured)
 def _tell_holder(
     database: Database, transaction: Transaction, altered: Altered, key: TableKey, within: frozenset[int]
 ) -> None:
-    """Where a stream is on all tables of a schema: the table that has a name as far as is told is told first.
+    """Report the table that held a name first, where a stream is on all tables of a schema.
 
     So that who keeps copies by their tables' names never has two of one.
 
     Args:
         altered: the table that is to be told by the name.
         key: the name, with its schema, in small letters.
-
-    Raises:
-        NotSupported: 0A000, that one has a name which is to be told behind it; and see `settle`.
     """
     number = altered.now.table_id
     if not database.catalog.over_schema(key[0]):
@@ -265,9 +262,6 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
     """True if a table has the name that a captured one had before.
 
     That may be another captured one, if its own streams have a table to follow as well: one of its name.
-
-    Raises:
-        NotSupported: 0A000, they have none. DependentObjects: 2BP01, it is a view.
     """
     before = altered.before
     other = transaction.captured_tables(database.catalog).get(before.key)
@@ -301,7 +295,7 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
 
 
 def _kind_of(transaction: Transaction, named: Captured) -> str | None:
-    """What has the name of a captured table in the transaction: 'table', 'view' or nothing."""
+    """The kind of relation with a captured table's name in the transaction: 'table', 'view' or none."""
     found = ask_maybe(
         transaction.cursor,
         f"SELECT kind FROM {RELATIONS} WHERE database_name = current_database() "
@@ -336,11 +330,7 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
 
 
 def _check_columns(old: Captured, shape: TableShape) -> None:
-    """What rows are told apart by, and divided by, is there and of its type.
-
-    Raises:
-        NotSupported: 0A000.
-    """
+    """Check that the columns by which rows are identified and partitioned are there and of their types."""
     name = shape.name
     if not old.shape.primary_key and not old.may_go:
         raise NotSupported(
@@ -369,11 +359,7 @@ def _check_columns(old: Captured, shape: TableShape) -> None:
 
 
 def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShape) -> TableShape:
-    """The new table with the primary key of the one before.
-
-    Raises:
-        NotSupported: 0A000, it has another one. UniqueViolation, NotNullViolation: 23505, 23502.
-    """
+    """The new table with the primary key of the one before."""
     key = tuple(shape.stored[shape.place(name)].name for name in old.shape.primary_key)
     if shape.primary_key == key:
         return shape

@@ -52,7 +52,7 @@ from .schema_tables import take_in
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What RESYNC has put into the log.
+    """The events that RESYNC has put into the log.
 
     Args:
         events: of rows that are known to differ.
@@ -77,7 +77,7 @@ def check_stream(
         A look at each of them, in their order, and at those that have come past ducktail into its schema.
 
     Raises:
-        LockNotAvailable: 55P03, it was found and cannot be kept now. UndefinedObject: 42704, it was dropped.
+        LockNotAvailable: it was found and cannot be kept now. UndefinedObject: it was dropped.
     """
     found = []
     for captured in database.catalog.tables_of(stream):
@@ -164,7 +164,7 @@ def resync_stream(
     transaction. Each table is mended in a transaction of its own.
 
     Raises:
-        NotSupported: 0A000, the table has no primary key. LockNotAvailable: 55P03. UndefinedObject: 42704,
+        NotSupported: the table has no primary key. LockNotAvailable. UndefinedObject:
         somebody else has dropped the stream.
     """
     came = 0

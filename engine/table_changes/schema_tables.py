@@ -61,7 +61,7 @@ def enter_to_make(
         annotation: of the session, a JSON object as text, or None.
 
     Raises:
-        LockNotAvailable: 55P03. SerializationFailure: 40001, such a stream was made since the transaction
+        LockNotAvailable. SerializationFailure: such a stream was made since the transaction
         began to read.
     """
     # The lock first: who waits for it has claimed no name that its holder may want.
@@ -134,11 +134,7 @@ def _not_aside_sql(key: TableKey) -> str:
 
 
 def _settle(database: Database, transaction: Transaction) -> None:
-    """Capture what has come.
-
-    Raises:
-        WrongState: 55000, a stream cannot be on a table. ProgramLimitExceeded: 54000.
-    """
+    """Capture what has come."""
     schemas = {key[0] for key in transaction.makes}
     with plain_division(transaction.cursor):
         for schema in sorted(schemas):
@@ -191,7 +187,7 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
 def _left_of(
     database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape
 ) -> Captured | None:
-    """What is left of a dropped table whose events those of one that is made now can go on with."""
+    """The rest of a dropped table whose events those of one that is made now can go on with."""
     numbers = {stream.stream_id for stream in streams}
     for captured in database.catalog.tables.values():
         if (
@@ -232,7 +228,7 @@ def take_in(
     of its own; how many events that makes.
 
     Raises:
-        LockNotAvailable: 55P03. WrongState: 55000, a stream cannot be on one. ProgramLimitExceeded: 54000.
+        LockNotAvailable. WrongState: a stream cannot be on one. ProgramLimitExceeded.
     """
     assert stream.of_schema is not None
     transaction = database.transactions.begin(session_id, cursor, "")
@@ -309,8 +305,8 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
         captured: as it is in the transaction, which has put it aside.
 
     Raises:
-        DependentObjects: 2BP01, something depends on it. ProgramLimitExceeded: 54000, too many of its
-        versions are retained. WrongState: 55000, it was written past ducktail. duckdb.Error: DuckDB's own.
+        DependentObjects: something depends on it. ProgramLimitExceeded: too many of its
+        versions are retained. WrongState: it was written past ducktail. duckdb.Error: DuckDB's own.
     """
     cursor, was = transaction.cursor, captured.shape
     before = transaction.altered[captured.table_id].before.shape

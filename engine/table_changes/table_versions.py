@@ -58,8 +58,8 @@ def enter_to_alter(
         annotation: of the session, a JSON object as text, or None.
 
     Raises:
-        LockNotAvailable: 55P03; or its last stream was dropped while this waited. SerializationFailure:
-        40001, it was written since the transaction began to read.
+        LockNotAvailable; or its last stream was dropped while this waited. SerializationFailure:
+        it was written since the transaction began to read.
     """
     captured = yield from database.transactions.enter_still_captured(transaction, key, timeout_ms)
     yield from database.commits.wait_readable()
@@ -89,7 +89,7 @@ def put_version(
             takes it behind them.
 
     Raises:
-        ProgramLimitExceeded: 54000. DependentObjects, NotSupported, WrongState: see `_streams_now` and
+        ProgramLimitExceeded. DependentObjects, NotSupported, WrongState: see `_streams_now` and
         `unlike_error`.
     """
     change = _Change(database, transaction, captured, shape, ids)
@@ -156,12 +156,6 @@ def _streams_now(
 
     Args:
         called: what the user calls the table.
-
-    Raises:
-        DependentObjects: 2BP01, a filter names what is called otherwise now, is of another type, or is gone;
-        a stream is partitioned by what is gone, or has no column left.
-        NotSupported: 0A000, a new column has a name of ENVELOPE CHANGES.
-        WrongState: 55000, what a stream is partitioned by was renamed past ducktail.
     """
     was, there = before.present, set(now.present.stored)
     for stream in before.streams:
@@ -202,7 +196,7 @@ def _depends(table: str, why: str) -> DependentObjects:
 
 
 def _carried(captured: Captured) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """What the streams with lists of columns carry now, by the columns' numbers."""
+    """The columns, by number, that the streams with lists of columns carry now."""
     ids = {name: number for number, name in captured.present.names.items()}
     listed = (stream for stream in captured.streams if not stream.all_columns)
     return tuple((stream.stream_id, tuple(ids[name] for name in stream.columns)) for stream in listed)
@@ -258,7 +252,7 @@ class _Change:
         self.after = after.with_streams(_streams_now(transaction.cursor, captured, after, called))
 
     def statements(self, *, summed: bool) -> Iterator[str]:
-        """What is written beside the user's own statement."""
+        """The statements that are written beside the user's own."""
         before, now = self._before, self.after
         yield create_log_sql(now.log, now.shape)
         yield (

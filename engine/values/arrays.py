@@ -45,7 +45,7 @@ def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
         element: makes a value of one element's text; NULL does not reach it.
 
     Raises:
-        InvalidTextRepresentation: malformed (22P02).
+        InvalidTextRepresentation: malformed.
 
     >>> read_array('{1,NULL,"3"}', int)
     [1, None, 3]

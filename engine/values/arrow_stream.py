@@ -90,8 +90,8 @@ class ArrowStreamReader:
         """The batches that these bytes complete; `schema` is there before the first.
 
         Raises:
-            BadCopyFileFormat: 22P04. NotSupported: 0A000, a form of the stream that is not taken.
-            ProgramLimitExceeded: 54000, a message that is too large.
+            BadCopyFileFormat. NotSupported: a form of the stream that is not taken.
+            ProgramLimitExceeded: a message that is too large.
         """
         self._tail += data
         while not self._ended and (head := self._whole()) is not None:
@@ -108,7 +108,7 @@ class ArrowStreamReader:
         """The end of the data; the stream's own mark of its end may be missing.
 
         Raises:
-            BadCopyFileFormat: 22P04, a message is under way, or there was none.
+            BadCopyFileFormat: a message is under way, or there was none.
         """
         if self._tail:
             raise self._bad("unexpected EOF in COPY data")
@@ -148,11 +148,7 @@ class ArrowStreamReader:
         return _Head(kind, _PREFIX.size + size + body)
 
     def _described(self, metadata: bytes) -> tuple[int, int]:
-        """A message's kind, and the length of its body.
-
-        Raises:
-            struct.error: the metadata is none. DucktailError: what it says is refused.
-        """
+        """A message's kind, and the length of its body."""
         message = _Table.root(metadata)
         kind = int(message.number(1, "<B"))
         body = int(message.number(3, "<q"))

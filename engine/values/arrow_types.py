@@ -211,7 +211,7 @@ def _casts(types: Iterable[str | None]) -> str | None:
 def plain_type(type_: str) -> str | None:
     """The type in which Arrow by itself carries values of a type; None where it is the type itself.
 
-    >>> ordinary("TIME WITH TIME ZONE[]"), ordinary("TUPLE(BIT, DATE)"), ordinary("HUGEINT")
+    >>> plain_type("TIME WITH TIME ZONE[]"), plain_type("TUPLE(BIT, DATE)"), plain_type("HUGEINT")
     ('VARCHAR[]', 'TUPLE(VARCHAR, DATE)', None)
     """
     read = read_type(type_)
@@ -284,7 +284,7 @@ def copy_query(query: str, types: Sequence[str]) -> str | None:
 def copy_type(type_: str) -> str | None:
     """The type in which COPY sends values of a type; None where it is the type itself.
 
-    >>> carrier("HUGEINT"), carrier("DECIMAL(18,3)[]"), carrier('STRUCT(a JSON, b DATE)')
+    >>> copy_type("HUGEINT"), copy_type("DECIMAL(18,3)[]"), copy_type('STRUCT(a JSON, b DATE)')
     ('VARCHAR', None, 'STRUCT("a" VARCHAR, "b" DATE)')
     """
     return _copy_type(read_type(type_))

@@ -88,7 +88,7 @@ def _both(cell: Cell, rows: Array) -> Array:
 
 @lru_cache(64)
 def kept_last_table(width: int) -> Array:
-    """Which bytes of a cell are kept, by the number of its last bytes that are: `V<width>` each."""
+    """The bytes of a cell that are kept, by the number of its last bytes that are: `V<width>` each."""
     places = np.arange(width)
     marks = places >= width - np.arange(width + 1)[:, None]
     return marks.astype(np.uint8).view(f"V{width}").ravel()

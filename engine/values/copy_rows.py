@@ -108,7 +108,7 @@ def encode(
         batch, types, timezone: as `datarow.encode` takes them.
 
     Raises:
-        ProgramLimitExceeded: a row of 1 GiB or more (54000).
+        ProgramLimitExceeded: a row of 1 GiB or more.
     """
     if form.arrow:
         return messages(rows_bytes(batch))

@@ -104,8 +104,8 @@ def encode(
         kind: the messages' type byte; a row of COPY in binary differs in nothing else.
 
     Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
-        ProgramLimitExceeded: a row of 1 GiB or more (54000).
+        ProtocolViolation: formats that fit neither the columns nor the protocol.
+        ProgramLimitExceeded: a row of 1 GiB or more.
     """
     plan = encoding_plan(tuple(types), tuple(formats))
     if _is_small(batch):
@@ -148,7 +148,7 @@ def encoding_plan(types: tuple[str, ...], formats: tuple[int, ...]) -> EncodingP
     """The plan of a result, kept for each list of types and formats.
 
     Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
+        ProtocolViolation: formats that fit neither the columns nor the protocol.
     """
     each = formats or (TEXT,)
     if len(each) == 1:
@@ -322,8 +322,8 @@ def encode_raw(rows: Sequence[Row], types: Sequence[str], formats: Sequence[int]
         timezone: the session's, for TIMESTAMP WITH TIME ZONE in text.
 
     Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
-        ProgramLimitExceeded: a row of 1 GiB or more (54000).
+        ProtocolViolation: formats that fit neither the columns nor the protocol.
+        ProgramLimitExceeded: a row of 1 GiB or more.
     """
     return b"".join(raw_messages(rows, types, formats, timezone))
 
@@ -392,7 +392,7 @@ def fields(row: bytes | memoryview) -> list[bytes | None]:
     """The values of one DataRow message, NULL as None.
 
     Raises:
-        ProtocolViolation: it is not one whole DataRow (08P01).
+        ProtocolViolation: it is not one whole DataRow.
 
     >>> fields(b"D" + bytes([0, 0, 0, 15, 0, 2, 0, 0, 0, 1]) + b"5" + bytes([255] * 4))
     [b'5', None]

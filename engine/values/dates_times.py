@@ -137,7 +137,7 @@ def interval_text(value: av.Raw) -> str:
 def duration_text(us: int) -> str:
     """The text of a length in microseconds, at least 0.
 
-    >>> interval_text(7 * DAY_US), interval_text(DAY_US + 90 * SECOND_US), interval_text(1500)
+    >>> duration_text(7 * DAY_US), duration_text(DAY_US + 90 * SECOND_US), duration_text(1500)
     ('7 days', '1 day 00:01:30', '00:00:00.0015')
     """
     days, rest = divmod(us, DAY_US)
@@ -157,7 +157,7 @@ def load_zone(name: str) -> datetime.tzinfo:
     """A time zone by its IANA name.
 
     Raises:
-        InvalidParameterValue: there is none of this name (22023).
+        InvalidParameterValue: there is none of this name.
     """
     if name.upper() in ("UTC", "ETC/UTC", "GMT"):
         return datetime.UTC
@@ -222,7 +222,7 @@ def _day_offsets(days: av.Ints, zone: str) -> av.Ints:
 
 @lru_cache(OFFSET_TABLES_MAX)
 def _offset_table(zone: str) -> av.Ints:
-    """What is known of a zone; filled as it is asked for."""
+    """The known offsets of a zone by day; filled on demand."""
     return np.full(LAST_DAY - FIRST_DAY + 2, UNKNOWN, np.int64)
 
 
@@ -399,7 +399,7 @@ def _clock_texts() -> Array:
 
 
 def _printed(values: pa.Array, width: int) -> Array:
-    """What Arrow prints of values whose texts are of one width."""
+    """The texts that Arrow prints of values of one width."""
     data = values.cast(pa.string()).buffers()[2]
     return np.frombuffer(data, f"V{width}", len(values))
 

@@ -86,7 +86,7 @@ def read_type(text: str) -> DuckType:
     """Read a DuckDB type's text.
 
     Raises:
-        InvalidParameterValue: the text is not a type (22023).
+        InvalidParameterValue: the text is not a type.
 
     >>> read_type("DECIMAL(18,3)[]").children[0].numbers
     (18, 3)

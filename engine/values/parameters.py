@@ -56,11 +56,11 @@ def decode(
         timezone: the session's, for a timestamptz in text without an offset.
 
     Raises:
-        InvalidTextRepresentation, InvalidBinaryRepresentation: not a value of the type (22P02, 22P03).
-        NumericOutOfRange: a number that its type does not hold (22003).
-        CharacterNotInRepertoire: text that is not UTF-8 or has a zero byte (22021).
-        NotSupported: a binary value of a type that is not known here (0A000).
-        ProtocolViolation: a format that is neither 0 nor 1 (08P01).
+        InvalidTextRepresentation, InvalidBinaryRepresentation: not a value of the type.
+        NumericOutOfRange: a number that its type does not hold.
+        CharacterNotInRepertoire: text that is not UTF-8 or has a zero byte.
+        NotSupported: a binary value of a type that is not known here.
+        ProtocolViolation: a format that is neither 0 nor 1.
     """
     if raw is None:
         return None

@@ -362,7 +362,7 @@ def pg_type(duckdb_type: str) -> PgType:
     """The PostgreSQL type of a DuckDB type; text for one that is unknown.
 
     Raises:
-        InvalidParameterValue: the text is not a type (22023).
+        InvalidParameterValue: the text is not a type.
 
     >>> pg_type("DECIMAL(18,3)")
     PgType(oid=1700, length=-1, modifier=1179655, name='numeric')
