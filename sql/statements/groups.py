@@ -159,7 +159,7 @@ def timestamp_us(session: Context, literal: str) -> int:
     """A timestamp's text in the session's time zone, as microseconds since 1970 UTC.
 
     Raises:
-        InvalidTextRepresentation: 22P02, it is none, or is not a point in time.
+        InvalidTextRepresentation: it is none, or is not a point in time.
     """
     try:
         row = ask(session.meta, "SELECT epoch_us($1::TIMESTAMPTZ)", [literal])

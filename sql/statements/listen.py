@@ -35,7 +35,7 @@ def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) ->
     """LISTEN channel; a stream's name is the stream.
 
     Raises:
-        InvalidParameterValue: 22023, the name is too long. NotSupported: 0A000, in process, or a stream of
+        InvalidParameterValue: the name is too long. NotSupported: in process, or a stream of
             another node.
     """
     _wants_wire(session, "LISTEN")
@@ -64,7 +64,7 @@ def notify(session: Context, node: st.Notify, parameters: tuple[object, ...]) ->
     """NOTIFY channel [, 'payload']; of streams the database itself tells.
 
     Raises:
-        InvalidParameterValue: 22023, the channel's name or the payload is too long.
+        InvalidParameterValue: the channel's name or the payload is too long.
     """
     if len(node.payload.encode()) > PAYLOAD_BYTES_MAX:
         raise InvalidParameterValue("payload string too long")

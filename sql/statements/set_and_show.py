@@ -43,7 +43,7 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
     """Give a setting a value, None for its default.
 
     Raises:
-        UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
+        UndefinedObject. InvalidParameterValue. CantChangeRuntimeParam.
     """
     try:
         found = variable(name)
@@ -296,7 +296,7 @@ def shown_columns(session: Context, statement: ParsedStatement) -> tuple[ResultC
     """The columns of SHOW, before it runs.
 
     Raises:
-        UndefinedObject: 42704, no such setting.
+        UndefinedObject: no such setting.
     """
     facts = statement.classified.setting
     if statement.classified.verb != "SHOW" or facts is None:
