@@ -63,9 +63,7 @@ def report_pipeline(session: Context, asked: st.ReportPipeline, parameters: Valu
 
 
 def _store(session: Context, transaction: Transaction, report: pipelines.Report) -> None:
-    """Raises:
-    InsufficientPrivilege: 42501, it is somebody else's pipeline. ProgramLimitExceeded: 54000.
-    """
+    """Store a report; the pipeline must be new or the user's own."""
     cursor, now_us = transaction.cursor, session.database.clock.now_us()
     item, owner = rights.pipeline_item(report.name), session.access.owner
     if not pipelines.there_is(cursor, report.key):
