@@ -39,7 +39,7 @@ from ducktail.engine.catalog.streams import (
 )
 from ducktail.engine.database import Database
 from ducktail.engine.duck.binding import Parsed
-from ducktail.engine.duck.queries import arrow_batches
+from ducktail.engine.duck.cursors import arrow_batches
 from ducktail.engine.duck.table_shape import read_shape
 from ducktail.engine.log.log import Commit, create_log_sql
 from ducktail.engine.log.queries import EventQuery

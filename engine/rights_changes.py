@@ -15,7 +15,7 @@ import duckdb
 
 from .catalog.passwords import read_verifier
 from .catalog.rights import Item, Rights, User
-from .duck.queries import ask_maybe
+from .duck.cursors import ask_maybe
 from .parts import Parts
 from .quoting import literal
 from .schema import SCHEMA as OURS

@@ -57,7 +57,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from .duck.queries import in_one_transaction
+from .duck.cursors import in_one_transaction
 from .errors import DataCorrupted
 from .quoting import ident, literal
 

@@ -28,8 +28,8 @@ from .catalog import segments
 from .catalog.captured_tables import TopicLog
 from .catalog.catalog import Catalog
 from .catalog.streams import Stream
+from .duck.cursors import arrow_table
 from .duck.duckdb_errors import translated
-from .duck.queries import arrow_table
 from .errors import NotNullViolation, ProgramLimitExceeded, SerializationFailure, UndefinedObject
 from .log.topic_rows import Publication, Single, check_error
 from .placement.placement import Placement

@@ -45,7 +45,7 @@ FOLDS_OTHERS = {
     "engine/system_views/rows.py": "a user",
     "engine/server_log.py": "a level",
     "engine/placement/placement.py": "a host, a message",
-    "engine/placement/plan.py": "a host",
+    "engine/placement/placement_plan.py": "a host",
     "engine/placement/cluster_file.py": "a host, a message",
     "engine/quoting.py": "fold itself",
     "engine/rights_changes.py": "a user",

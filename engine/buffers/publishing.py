@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..catalog.segments import NO_SEGMENTS, Segment, first_lsns
-from ..duck.queries import arrow_batches, ask, ask_maybe
+from ..duck.cursors import arrow_batches, ask, ask_maybe
 from ..log.deleted_ranges import compacted_through, read_edges
 from ..log.envelope_changes import ChangesQuery
 from ..log.log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, Layout

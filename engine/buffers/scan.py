@@ -27,8 +27,8 @@ import pyarrow as pa
 from ..catalog.copies import Copy
 from ..catalog.streams import Stream
 from ..clock import Clock
+from ..duck.cursors import arrow_table, ask, ask_maybe
 from ..duck.duckdb_errors import translated
-from ..duck.queries import arrow_table, ask, ask_maybe
 from ..errors import DataCorrupted, SerializationFailure, UndefinedObject
 from ..groups.parked import Aside, behind_sql
 from ..log.deleted_ranges import Edge, read_edges

@@ -21,6 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from ..duck.cursors import arrow_table
 from ..duck.determinism import (
     NamesInUse,
     calls_with,
@@ -29,7 +30,6 @@ from ..duck.determinism import (
     read_macros,
     read_views,
 )
-from ..duck.queries import arrow_table
 from ..duck.table_shape import TableShape
 from ..errors import InternalError
 from ..quoting import fold

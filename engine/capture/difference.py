@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ..duck.cursors import ask, ask_maybe
 from ..duck.determinism import compares_inexactly
-from ..duck.queries import ask, ask_maybe
 from ..duck.table_shape import TableShape
 from ..errors import NotNullViolation, UniqueViolation
 from ..quoting import ident

@@ -17,8 +17,8 @@ from typing import Any
 
 import duckdb
 
+from ..duck.cursors import ask, ask_maybe
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask, ask_maybe
 from ..duck.table_shape import TableShape
 from ..errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..quoting import fold, folded_sql, ident, literal

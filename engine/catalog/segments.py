@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..quoting import literal
 
 SEGMENTS, EVENTS, PRODUCERS = "ducktail.segments", "ducktail.segment_events", "ducktail.segment_producers"

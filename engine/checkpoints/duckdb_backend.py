@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
+from ..duck.cursors import in_one_transaction
 from ..duck.duckdb_errors import translated
-from ..duck.queries import in_one_transaction
 from ..errors import DataCorrupted, InternalError, IoError, UndefinedObject
 from ..quoting import literal
 from ..schema import CHECKPOINT_SLOTS, SCHEMA

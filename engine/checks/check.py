@@ -35,8 +35,8 @@ from ..capture.log_sql import partition_hash, stored_names
 from ..catalog.captured_tables import Captured
 from ..catalog.catalog import Catalog
 from ..catalog.streams import Stream
+from ..duck.cursors import ask, ask_maybe, in_one_transaction
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask, ask_maybe, in_one_transaction
 from ..duck.table_shape import RESERVED_PREFIX, TableShape, unfit_key_column
 from ..errors import DucktailError, WrongState
 from ..log.deleted_ranges import compacted_through

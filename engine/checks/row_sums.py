@@ -27,8 +27,8 @@ import duckdb
 from ..capture.log_sql import images
 from ..catalog.captured_tables import Captured
 from ..catalog.catalog import Catalog
+from ..duck.cursors import ask, ask_maybe, in_one_transaction
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask, ask_maybe, in_one_transaction
 from ..duck.table_shape import TableShape
 from ..quoting import ident, literal
 from ..schema import SCHEMA

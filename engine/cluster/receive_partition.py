@@ -24,7 +24,7 @@ from ..catalog.segments import NOTHING_CAME, Segment
 from ..catalog.streams import Group, Stream
 from ..database import Database
 from ..definitions.catalog_rows import commit_sql
-from ..duck.queries import ask, rolled_back_on_error
+from ..duck.cursors import ask, rolled_back_on_error
 from ..errors import SerializationFailure, WrongState
 from ..groups.offsets import Move, insert_sql
 from ..log.deleted_ranges import BY_LOSS, Edge, Edges, read_edges

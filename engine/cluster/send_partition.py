@@ -20,7 +20,7 @@ from ..catalog.captured_tables import TopicLog
 from ..catalog.segments import NEVER, NOTHING_CAME
 from ..catalog.streams import Stream
 from ..database import Database
-from ..duck.queries import arrow_table, ask, in_one_transaction
+from ..duck.cursors import arrow_table, ask, in_one_transaction
 from ..errors import SerializationFailure, WrongState
 from ..log.events import time_us
 from ..log.log import EVENT_COLUMNS

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from ..catalog.catalog import Catalog
 from ..catalog.streams import Bookmark, Stream
 from ..database import Database
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..errors import (
     DuplicateObject,
     InvalidParameterValue,

@@ -14,8 +14,8 @@ from .. import rights_changes
 from ..catalog.filters import plain_division
 from ..catalog.streams import Stream
 from ..database import Database
+from ..duck.cursors import ask_maybe, rolled_back_on_error
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask_maybe, rolled_back_on_error
 from ..duck.table_shape import TableShape
 from ..quoting import fold, folded_sql, literal
 from ..schema import COMMIT_COLUMNS, DROPPED

@@ -25,9 +25,9 @@ from ..catalog.streams import DEFAULT_PARTITIONS_WITH_KEY, PUBLISHED, Stream, ke
 from ..catalog.triggers import read_triggers
 from ..checks import row_sums
 from ..database import Database
+from ..duck.cursors import ask_maybe, rolled_back_on_error
 from ..duck.determinism import built_in_functions, read_macros
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask_maybe, rolled_back_on_error
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import LockNotAvailable, NotSupported
 from ..log.envelope_changes import view_statements

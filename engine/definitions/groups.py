@@ -13,7 +13,7 @@ from ..catalog.catalog import Catalog
 from ..catalog.copies import Copy, forget_sql
 from ..catalog.streams import Group, Stream
 from ..database import Database
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..errors import DuplicateObject, SerializationFailure, UndefinedGroup, UndefinedObject
 from ..groups.offsets import Move, insert_sql
 from ..groups.parked import NOTHING

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..catalog.catalog import Catalog
 from ..catalog.streams import Stream, key_of
 from ..database import Database
-from ..duck.queries import ask_maybe
+from ..duck.cursors import ask_maybe
 from ..duck.table_shape import RELATIONS
 from ..errors import LockNotAvailable, NotSupported, WrongState
 from ..quoting import fold, folded_sql

@@ -16,7 +16,7 @@ from ..buffers.copied_events import with_copy
 from ..catalog.copies import Copy
 from ..catalog.streams import Group, Stream
 from ..database import Database
-from ..duck.queries import ask_maybe
+from ..duck.cursors import ask_maybe
 from ..errors import (
     DuplicateObject,
     InvalidParameterValue,

@@ -12,7 +12,7 @@ from ..catalog import segments
 from ..catalog.copies import Copy
 from ..catalog.streams import Group, Stream
 from ..database import Database
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..errors import InvalidParameterValue
 from ..groups.offsets import going_back
 from ..transactions.transaction import Transaction

@@ -23,8 +23,8 @@ from ..catalog.captured_tables import Captured
 from ..catalog.copies import NOBODY, Copy, forget_sql
 from ..catalog.streams import Group, Stream
 from ..database import Database
+from ..duck.cursors import ask, rolled_back_on_error
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask, rolled_back_on_error
 from ..errors import SerializationFailure, UndefinedObject
 from ..schema import COMMIT_COLUMNS
 from ..transactions.transaction import CommitStep, Transaction

@@ -14,8 +14,8 @@ import duckdb
 from ..errors import InternalError, NotSupported, UndefinedTable
 from ..partitioning import has_form
 from ..quoting import fold, folded_sql, ident
+from .cursors import ask_maybe
 from .objects import read_indexes
-from .queries import ask_maybe
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
 RESERVED_PREFIX = "__ducktail"

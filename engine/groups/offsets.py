@@ -25,8 +25,8 @@ from functools import lru_cache
 import duckdb
 
 from ..clock import Clock
+from ..duck.cursors import with_memory
 from ..duck.duckdb_errors import translated
-from ..duck.queries import with_memory
 from ..errors import (
     AdminShutdown,
     DucktailError,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import duckdb
 
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..quoting import literal
 from ..schema import SCHEMA
 

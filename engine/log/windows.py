@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import duckdb
 import numpy as np
 
-from ..duck.queries import arrow_table, ask
+from ..duck.cursors import arrow_table, ask
 from .queries import Events
 
 # Bytes of the events that are made of a log at once, about; one event may be larger. They are there three

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import duckdb
 
 from ..catalog.streams import Stream
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..errors import WrongState
 from ..quoting import literal
 from .placement import Placement

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 import duckdb
 
 from ..catalog.streams import Stream
-from ..duck.queries import in_one_transaction
+from ..duck.cursors import in_one_transaction
 from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure, WrongState
 from ..quoting import literal
 from .cluster_file import ClusterSource

@@ -40,7 +40,7 @@ from ..catalog.streams import Bookmark, Stream
 from ..checks.check import keys_sql
 from ..checks.row_sums import fold_statement
 from ..counter import ThreadSafeCounter
-from ..duck.queries import ask, ask_maybe, in_one_transaction
+from ..duck.cursors import ask, ask_maybe, in_one_transaction
 from ..duck.table_shape import RESERVED_PREFIX, TableShape
 from ..errors import DataCorrupted
 from ..groups.parked import PARKED, ParkedEvent, behind_sql

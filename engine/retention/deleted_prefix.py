@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..catalog.captured_tables import Captured, TableVersion
 from ..catalog.streams import Stream
 from ..checks.row_sums import fold_statement
-from ..duck.queries import ask, ask_maybe
+from ..duck.cursors import ask, ask_maybe
 from ..log.deleted_ranges import drop_sql
 from ..log.envelope_changes import views_anew
 from ..log.log import bare_name, side_log

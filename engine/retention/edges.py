@@ -15,7 +15,7 @@ from ..buffers.buffer import StreamBuffer
 from ..catalog import segments
 from ..catalog.streams import Stream
 from ..counter import ThreadSafeCounter
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..groups.parked import kept_behind_sql
 from ..log.deleted_ranges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from ..log.queries import event_query

@@ -33,8 +33,8 @@ from ..catalog.captured_tables import Source
 from ..catalog.catalog import Catalog
 from ..catalog.copies import NOBODY, TABLE, Copy, copy_tables
 from ..catalog.streams import Stream
+from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask
 from ..errors import LockNotAvailable
 from ..groups.offsets import Offsets
 from ..log.deleted_ranges import BY_BYTES, BY_TIME

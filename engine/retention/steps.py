@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from ..duck.queries import in_one_transaction
+from ..duck.cursors import in_one_transaction
 from ..transactions.transactions import Transactions
 from ..waiting import drive
 

@@ -24,8 +24,8 @@ import duckdb
 from ..catalog.captured_tables import Captured, Source
 from ..catalog.catalog import Catalog
 from ..catalog.streams import Stream
+from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask
 from ..errors import DataCorrupted
 from ..log.deleted_ranges import Range, read_edges, read_ranges
 from ..quoting import ident, literal

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import duckdb
 
 from ..duck.allowed_files import is_allowed
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
 from ..quoting import fold, ident, literal
 from ..schema import SCHEMA

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..duck.queries import ask, in_one_transaction
+from ..duck.cursors import ask, in_one_transaction
 from ..schema import SCHEMA
 
 # LSNs of one incarnation: a trillion.

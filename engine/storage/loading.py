@@ -18,7 +18,7 @@ from ..catalog.catalog import Catalog
 from ..catalog.copies import read_copies
 from ..catalog.streams import Bookmark, Group, Stream, key_of
 from ..catalog.triggers import read_triggers
-from ..duck.queries import ask, in_one_transaction
+from ..duck.cursors import ask, in_one_transaction
 from ..duck.table_shape import RELATIONS, read_shape, tables_in
 from ..errors import DucktailError, UndefinedTable, WrongState
 from ..log.envelope_changes import ChangesQuery, clashing, view_name

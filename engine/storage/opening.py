@@ -34,7 +34,7 @@ import duckdb
 
 from .. import schema
 from ..catalog.catalog import Catalog
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..errors import DataCorrupted, DucktailError, IoError, ObjectInUse
 from ..settings import Settings
 from . import wal_chain

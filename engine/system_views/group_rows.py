@@ -15,7 +15,7 @@ from ..catalog import segments
 from ..catalog.copies import Copy
 from ..catalog.rights import bookmark_item
 from ..catalog.streams import Bookmark, Group, Stream
-from ..duck.queries import ask, ask_maybe
+from ..duck.cursors import ask, ask_maybe
 from ..errors import UndefinedObject
 from ..groups.offsets import GroupPosition
 from ..groups.parked import BEHIND, NOTHING, PARKED, RELEASED, ParkedEvent, same_key, same_key_sql

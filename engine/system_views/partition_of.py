@@ -15,8 +15,8 @@ import duckdb
 from ..catalog.catalog import Catalog
 from ..catalog.rights import Rights, relation
 from ..catalog.streams import Stream, key_of
+from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask
 from ..errors import DucktailError, InvalidParameterValue
 from ..log.topic_rows import key_hash_sql
 from ..partitioning import hash_of, hash_sql

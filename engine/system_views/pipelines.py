@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import duckdb
 
-from ..duck.queries import ask, ask_maybe
+from ..duck.cursors import ask, ask_maybe
 from ..errors import InvalidParameterValue, InvalidTextRepresentation, ProgramLimitExceeded
 from ..quoting import fold, literal
 from ..schema import SCHEMA

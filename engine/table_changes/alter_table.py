@@ -19,9 +19,9 @@ from ..catalog.filters import plain_division
 from ..catalog.streams import key_of
 from ..database import Database
 from ..definitions.name_locks import claim_name
+from ..duck.cursors import ask_maybe
 from ..duck.determinism import is_constant
 from ..duck.duckdb_errors import depended_on, translated
-from ..duck.queries import ask_maybe
 from ..duck.table_shape import RESERVED_PREFIX, TableShape, read_shape
 from ..errors import NotSupported
 from ..transactions.transaction import TableKey, Transaction

@@ -12,7 +12,7 @@ from ..capture.difference import Difference, keyless_sql, table_rows
 from ..capture.plan import numbers
 from ..catalog.captured_tables import Captured
 from ..checks.row_sums import ALTERED, take_statements
-from ..duck.queries import ask
+from ..duck.cursors import ask
 from ..duck.table_shape import TableShape
 from ..quoting import ident
 from ..transactions.transaction import TableWrites, Transaction

@@ -34,8 +34,8 @@ from ..catalog.streams import key_of
 from ..database import Database
 from ..definitions.name_locks import claim_name, refuse_hidden
 from ..definitions.stream_spec import create_sql
+from ..duck.cursors import ask, ask_maybe
 from ..duck.duckdb_errors import depended_on, translated
-from ..duck.queries import ask, ask_maybe
 from ..duck.table_shape import RELATIONS, RESERVED_PREFIX, TableShape, indexes_of, read_shape
 from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.envelope_changes import views_anew

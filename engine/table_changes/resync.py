@@ -41,8 +41,8 @@ from ..checks.check import (
 from ..checks.row_sums import NOTHING
 from ..database import Database
 from ..definitions.catalog_rows import commit_sql, run_numbered
+from ..duck.cursors import ask, rolled_back_on_error
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask, rolled_back_on_error
 from ..errors import NotSupported, UndefinedObject
 from ..quoting import shown_name
 from ..storage.loading import came_past

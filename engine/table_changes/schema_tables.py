@@ -35,8 +35,8 @@ from ..definitions.catalog_rows import insert_tables_sql
 from ..definitions.create import new_log
 from ..definitions.name_locks import claim_name, refuse_hidden
 from ..definitions.stream_spec import check_bound, create_sql, part_on
+from ..duck.cursors import ask
 from ..duck.duckdb_errors import depended_on
-from ..duck.queries import ask
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import DucktailError, SerializationFailure, WrongState
 from ..log.envelope_changes import view_statements

@@ -23,8 +23,8 @@ import duckdb
 from ..buffers.publisher import Note, Publisher
 from ..catalog.catalog import Catalog
 from ..duck.binding import Parsed
+from ..duck.cursors import ask_maybe, with_memory
 from ..duck.duckdb_errors import translated
-from ..duck.queries import ask_maybe, with_memory
 from ..errors import IoError
 from ..groups.offsets import Move, Offsets, insert_sql
 from ..schema import COMMIT_COLUMNS

@@ -24,8 +24,8 @@ from ..capture.difference import Refresh, fold
 from ..catalog.captured_tables import Captured
 from ..catalog.catalog import Catalog
 from ..catalog.triggers import read_triggers
+from ..duck.cursors import rolled_back_on_error
 from ..duck.duckdb_errors import translated
-from ..duck.queries import rolled_back_on_error
 from ..duck.table_shape import read_shape
 from ..errors import DucktailError, LockNotAvailable, SerializationFailure
 from ..groups.members import Members

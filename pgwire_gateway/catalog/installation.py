@@ -24,7 +24,7 @@ from duckdb.func import FunctionNullHandling
 
 from ...engine.clock import SystemClock
 from ...engine.database import Database
-from ...engine.duck.queries import in_one_transaction
+from ...engine.duck.cursors import in_one_transaction
 from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
 from ...engine.settings import numbers

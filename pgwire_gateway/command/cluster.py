@@ -28,7 +28,7 @@ from ...engine.placement.cluster_file import (
     write_file,
 )
 from ...engine.placement.placement import Node, Rule, read_ranges
-from ...engine.placement.plan import plan
+from ...engine.placement.placement_plan import plan
 from ...engine.toml_file import read_text
 
 T = TypeVar("T")

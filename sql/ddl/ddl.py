@@ -15,9 +15,9 @@ from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.filters import types_in
 from ...engine.catalog.triggers import read_triggers
 from ...engine.definitions import drop, stream_spec
+from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.objects import TABLE, TEMPORARY, read_objects
-from ...engine.duck.queries import ask
 from ...engine.duck.table_shape import RESERVED_PREFIX
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import fold, folded_sql, ident

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...engine.duck.queries import ask_maybe
+from ...engine.duck.cursors import ask_maybe
 from ...engine.errors import NotSupported, ReservedName
 from ...engine.quoting import fold, folded_sql
 from ...engine.schema import SCHEMA

@@ -18,8 +18,8 @@ import pyarrow as pa
 from ...engine.catalog.captured_tables import TopicLog
 from ...engine.catalog.streams import Stream
 from ...engine.duck.binding import bind, type_text
+from ...engine.duck.cursors import arrow_table, ask
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.queries import arrow_table, ask
 from ...engine.errors import (
     DucktailError,
     InvalidParameterValue,

@@ -19,9 +19,9 @@ from ...engine.capture.capture import read_macros, read_views
 from ...engine.capture.plan import USER_PARAMETERS_MAX
 from ...engine.catalog.captured_tables import Captured
 from ...engine.duck.binding import Bound, Parsed, bind
+from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.objects import TEMPORARY
-from ...engine.duck.queries import ask
 from ...engine.duck.table_shape import is_plain_table
 from ...engine.errors import (
     InsufficientPrivilege,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import duckdb
 
+from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.queries import ask
 from ...engine.errors import (
     DucktailError,
     InsufficientPrivilege,

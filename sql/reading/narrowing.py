@@ -13,7 +13,7 @@ import duckdb
 
 from ...engine.catalog.streams import Stream
 from ...engine.definitions.start_positions import last_lsn_before
-from ...engine.duck.queries import ask
+from ...engine.duck.cursors import ask
 from ...engine.errors import DucktailError
 from ..language import statements as st
 from ..read_shape.pruning import Fact, chosen_partitions

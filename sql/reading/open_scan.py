@@ -16,7 +16,7 @@ from functools import partial
 from ...engine import stream_reads
 from ...engine.buffers.scan import Scan, ScanRange, lost_events
 from ...engine.catalog.streams import Group, Stream
-from ...engine.duck.queries import ask
+from ...engine.duck.cursors import ask
 from ...engine.errors import SerializationFailure
 from ...engine.groups.coordination import epoch_told
 from ...engine.groups.member import MemberHold

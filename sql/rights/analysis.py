@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from ...engine.duck.queries import ask
+from ...engine.duck.cursors import ask
 from ...engine.errors import ProgramLimitExceeded
 from ...engine.quoting import fold
 from ..text.spans import without_lists

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import duckdb
 
-from ...engine.duck.queries import ask
+from ...engine.duck.cursors import ask
 from ...engine.errors import InsufficientPrivilege, UndefinedFunction
 from ...engine.quoting import fold, folded_sql
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 from ...engine.catalog.captured_tables import Captured
 from ...engine.database import Database
 from ...engine.definitions.name_locks import anywhere, refuse_aside
+from ...engine.duck.cursors import MEMORY_AGAIN_S
 from ...engine.duck.duckdb_errors import recognized
-from ...engine.duck.queries import MEMORY_AGAIN_S
 from ...engine.errors import ActiveTransaction, DucktailError, InFailedTransaction, OutOfMemory
 from ...engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ...engine.transactions.locks import TableKey

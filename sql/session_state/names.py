@@ -15,6 +15,7 @@ import duckdb
 from ...engine.catalog.streams import Stream, key_of
 from ...engine.database import Database
 from ...engine.definitions.stream_spec import free_name
+from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.objects import (
     DEFAULT_SCHEMA,
     EMPTY,
@@ -29,7 +30,6 @@ from ...engine.duck.objects import (
     read_objects,
     temporary_objects,
 )
-from ...engine.duck.queries import ask_maybe
 from ...engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
 from ...engine.quoting import fold, ident
 from ..results.cursors import Cursors

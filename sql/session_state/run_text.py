@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.duck.binding import Bound, Parsed, bind, type_text
+from ...engine.duck.cursors import arrow_table
 from ...engine.duck.duckdb_errors import FILES_HINT, translated
-from ...engine.duck.queries import arrow_table
 from ...engine.errors import (
     ActiveTransaction,
     DucktailError,

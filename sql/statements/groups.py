@@ -17,8 +17,8 @@ from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ...engine.definitions import groups, parking
 from ...engine.definitions.start_positions import StartPosition, check_partitions, lsns_at
 from ...engine.definitions.whole_copies import copy_of, leave_copy, present_stream
+from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.queries import ask, ask_maybe
 from ...engine.errors import (
     DuplicateObject,
     InvalidParameterValue,

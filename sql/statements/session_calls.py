@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.queries import ask_maybe
 from ...engine.errors import DucktailError, InvalidParameterValue
 from ...engine.quoting import fold
 from ...engine.waiting import Waiting

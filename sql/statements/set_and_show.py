@@ -8,9 +8,9 @@ from contextlib import suppress
 import duckdb
 import pyarrow as pa
 
+from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.objects import TABLE, TEMPORARY
-from ...engine.duck.queries import ask_maybe
 from ...engine.duck.table_shape import RELATIONS, RESERVED_PREFIX
 from ...engine.errors import (
     ActiveTransaction,

@@ -14,7 +14,7 @@ from ...engine.catalog.streams import (
     OPERATIONS,
     Stream,
 )
-from ...engine.duck.queries import ask_maybe
+from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.table_shape import TableShape
 from ...engine.log.log import EVENT_COLUMNS
 from ...engine.schema import LIVE_VIEWS

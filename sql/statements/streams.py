@@ -16,8 +16,8 @@ from ...engine.catalog.streams import (
 )
 from ...engine.definitions import alter, create, drop
 from ...engine.definitions.stream_spec import Keeping, StreamSpec
+from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.objects import TEMPORARY
-from ...engine.duck.queries import ask_maybe
 from ...engine.errors import (
     InvalidParameterValue,
     InvalidSchemaName,

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from ducktail.engine.errors import InvalidParameterValue
 from ducktail.engine.placement.cluster_file import ClusterFile
 from ducktail.engine.placement.placement import Node, Rule
-from ducktail.engine.placement.plan import PlacementPlan, balanced, plan
+from ducktail.engine.placement.placement_plan import PlacementPlan, balanced, plan
 
 NAMES = ("a", "b", "c", "d", "e")
 
