@@ -167,7 +167,7 @@ def choice(*words: str) -> Convert:
     return convert
 
 
-def whole(least: int, most: int | None = None) -> Convert:
+def integer(least: int, most: int | None = None) -> Convert:
     """An integer from `least` to `most`."""
 
     def convert(value: str) -> int:
@@ -251,7 +251,7 @@ LSN_MAX = (1 << 63) - 1
 OPTIONS: tuple[Option, ...] = (
     # Connection.
     Option("host", "Name or address of the gateway.", ALL, text, "127.0.0.1"),
-    Option("port", "TCP port of the gateway.", ALL, whole(1, PORT_MAX), 5480),
+    Option("port", "TCP port of the gateway.", ALL, integer(1, PORT_MAX), 5480),
     Option("user", "The user who connects.", ALL, text, "ducktail"),
     Option("password", "The user's password.", ALL, str, None, secret=True),
     Option(
@@ -317,11 +317,11 @@ OPTIONS: tuple[Option, ...] = (
         "minPartitions",
         "Least number of Spark partitions, if there are events for them: ranges of a stream's partition.",
         READS,
-        whole(1, PARTITIONS_MAX),
+        integer(1, PARTITIONS_MAX),
     ),
-    Option("startingLsn", "First LSN to read.", _BATCH, whole(1, LSN_MAX)),
+    Option("startingLsn", "First LSN to read.", _BATCH, integer(1, LSN_MAX)),
     Option("startingTimestamp", "Commit time of the first events to read.", _BATCH, timestamp),
-    Option("endingLsn", "Last LSN to read.", _BATCH, whole(1, LSN_MAX)),
+    Option("endingLsn", "Last LSN to read.", _BATCH, integer(1, LSN_MAX)),
     Option("endingTimestamp", "Commit time of the last events to read.", _BATCH, timestamp),
     Option(
         "startingOffsets",
@@ -338,7 +338,7 @@ OPTIONS: tuple[Option, ...] = (
         _STREAM,
         text,
     ),
-    Option("maxEventsPerTrigger", "Most events in a micro-batch.", _STREAM, whole(1, LSN_MAX)),
+    Option("maxEventsPerTrigger", "Most events in a micro-batch.", _STREAM, integer(1, LSN_MAX)),
     Option(
         "wholeTransactions",
         "A micro-batch ends with a transaction's last event, even if this exceeds maxEventsPerTrigger.",

@@ -31,12 +31,12 @@ def run_command(chosen: argparse.Namespace) -> int:
         config = read_config(chosen.config, chosen.kind)
         try:
             from .kinds import BUILDS
-            from .runner import run
+            from .runner import run_pipeline
         except ModuleNotFoundError as error:
             if error.name is not None and error.name.partition(".")[0] == "pyspark":
                 raise ConnectorError("a pipeline wants Spark: pip install 'ducktail[spark]'") from None
             raise
-        return run(BUILDS[chosen.kind], config, chosen.master, once=chosen.once)
+        return run_pipeline(BUILDS[chosen.kind], config, chosen.master, once=chosen.once)
     except ConnectorError as error:
         print(f"ducktail: {error}", file=sys.stderr)
         return 1

@@ -168,7 +168,7 @@ def ask(name: str, work: Callable[[], T], options: Options) -> T:
     return retrying(look, options["retryTimeout"])
 
 
-def run(build: Build, config: Config, master: str | None = None, *, once: bool = False) -> int:
+def run_pipeline(build: Build, config: Config, master: str | None = None, *, once: bool = False) -> int:
     """Run a pipeline to its end.
 
     Returns:

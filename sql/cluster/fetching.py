@@ -26,7 +26,7 @@ from ..language.parse import Query
 from ..language.render import scalar_sql
 from ..language.scan import render_scan
 from ..read_shape.pruning import Fact
-from ..read_shape.values import ReadKind, Shape
+from ..read_shape.shape_types import ReadKind, Shape
 from ..results.results import ResultColumn
 from ..session_state.context import Context
 from ..text.spans import numbered

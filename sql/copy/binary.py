@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 
 from ...engine.errors import BadCopyFileFormat, ProgramLimitExceeded
-from .text import ROW_BYTES_MAX, Row
+from .text import ROW_BYTES_MAX, TextRow
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _FLAGS = struct.Struct("!Ii")
@@ -41,7 +41,7 @@ class BinaryRowReader:
         self._ended = False
         self._count = 0
 
-    def feed(self, data: bytes) -> list[Row]:
+    def feed(self, data: bytes) -> list[TextRow]:
         """The rows that these bytes complete.
 
         Raises:
@@ -55,10 +55,10 @@ class BinaryRowReader:
             if head is None:
                 return []
             self._begun, place = True, head
-        rows: list[Row] = []
+        rows: list[TextRow] = []
         while (found := self._row(place)) is not None:
             fields, place = found
-            rows.append(Row(self._count, fields))
+            rows.append(TextRow(self._count, fields))
         if self._ended and len(self._tail) > place + _COUNT.size:
             raise self._bad("received copy data after EOF marker")
         # A trailer stays: what would follow it is an error, in this piece or in another.
@@ -66,7 +66,7 @@ class BinaryRowReader:
         del self._tail[:place]
         return rows
 
-    def finish(self) -> list[Row]:
+    def finish(self) -> list[TextRow]:
         """The end of the data: no row may be under way; the trailer may be missing.
 
         Raises:

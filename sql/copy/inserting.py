@@ -13,7 +13,7 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import ident
 from ...engine.values.copy_columns import ColumnLoader
 from ...engine.waiting import Waiting
-from ..cluster import publishing
+from ..cluster import topic_publishing
 from ..cluster.shares import remote_owners
 from ..dml import topic_writes, writes
 from ..language.classify import classify
@@ -112,7 +112,9 @@ class Inserting:
         if self._owners is not None and self._collected:
             assert self._topic is not None
             table = pa.concat_tables(self._collected)
-            yield from publishing.send(self._session, self._topic, self._owners, table, None, told=False)
+            yield from topic_publishing.send(
+                self._session, self._topic, self._owners, table, None, told=False
+            )
 
     def _refused(self, table: pa.Table) -> tuple[int, int] | None:
         """Row and column of the first value that DuckDB does not cast: the transaction is over by now."""

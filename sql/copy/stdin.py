@@ -25,7 +25,7 @@ from .arrow import ArrowCopyIn
 from .binary import BinaryRowReader
 from .copy_options import ARROW, BINARY, read_options
 from .inserting import Inserting, Refused
-from .text import Row, RowReader
+from .text import RowReader, TextRow
 
 # Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
 BATCH_BYTES = 4 << 20
@@ -169,7 +169,7 @@ class CopyFromStdin:
         self._inserting = inserting
         self._loaders = loaders
         self._own = own
-        self._rows: list[Row] = []
+        self._rows: list[TextRow] = []
         self._bytes = 0
 
     @property
@@ -223,7 +223,7 @@ class CopyFromStdin:
                 self._placed(error, rows, *refused.at)
             raise error from refused
 
-    def _placed(self, error: DucktailError, rows: list[Row], row: int, column: int) -> DucktailError:
+    def _placed(self, error: DucktailError, rows: list[TextRow], row: int, column: int) -> DucktailError:
         """The error with the place of a value: its line and column."""
         place = f"COPY {self._table}, line {rows[row].line}, column {self._names[column]}"
         text = rows[row].fields[column]

@@ -25,7 +25,7 @@ _LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v
 Fields = list[str | None]
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
     """A row: the number of its first line (from 1), its fields (bytes in the binary format)."""
 
     line: int
@@ -76,7 +76,7 @@ class RowReader:
         self._regular = re.compile(rf"(?:{part}{delimiter})*{part}")
         self._marks = re.compile(rf"{escape}[{quote}{escape}]|{quote}")
 
-    def feed(self, data: bytes) -> list[Row]:
+    def feed(self, data: bytes) -> list[TextRow]:
         """The rows that these bytes complete.
 
         Raises:
@@ -99,11 +99,11 @@ class RowReader:
         del self._tail[: end + len(self._ending)]
         return self._rows(whole)
 
-    def finish(self) -> list[Row]:
+    def finish(self) -> list[TextRow]:
         """The rows that the end of the data completes: a last line may lack its end."""
         if self.ended:
             return []
-        rows: list[Row] = []
+        rows: list[TextRow] = []
         if self._ending is None and self._tail:
             self._find_ending(final=True)
             if self._ending is not None:
@@ -145,9 +145,9 @@ class RowReader:
                 f"a row of COPY is longer than {ROW_BYTES_MAX} bytes", context=self._place(self._line + 1)
             )
 
-    def _rows(self, whole: bytes) -> list[Row]:
+    def _rows(self, whole: bytes) -> list[TextRow]:
         assert self._ending is not None
-        rows: list[Row] = []
+        rows: list[TextRow] = []
         for line in _decoded(whole, self._place(self._line + 1)).split(self._ending.decode()):
             self._line += 1
             found = self._take_csv(line) if self._csv else self._take_text(line)
@@ -158,7 +158,7 @@ class RowReader:
                 break
         return rows
 
-    def _take_text(self, line: str) -> list[Row] | None:
+    def _take_text(self, line: str) -> list[TextRow] | None:
         """A line of the text format; None if the row continues in the next line."""
         if "\r" in line and self._ending != b"\r":
             raise self._bad("literal carriage return found in data", self._line, line, '"\\r"')
@@ -173,7 +173,7 @@ class RowReader:
             return []
         return self._row(first, line)
 
-    def _take_csv(self, line: str) -> list[Row] | None:
+    def _take_csv(self, line: str) -> list[TextRow] | None:
         if line == "\\." and not self._open:
             self.ended = True
             return []
@@ -217,7 +217,7 @@ class RowReader:
         self._open, self._open_bytes = [], 0
         return self._first, whole
 
-    def _row(self, first: int, line: str) -> list[Row]:
+    def _row(self, first: int, line: str) -> list[TextRow]:
         if self._header:
             header, self._header = self._header, False
             if header == "match":
@@ -228,7 +228,7 @@ class RowReader:
             if len(fields) < len(self._columns):
                 raise self._bad(f'missing data for column "{self._columns[len(fields)]}"', first, line)
             raise self._bad("extra data after last expected column", first, line)
-        return [Row(first, fields)]
+        return [TextRow(first, fields)]
 
     def _match(self, first: int, names: Fields) -> None:
         if len(names) != len(self._columns):

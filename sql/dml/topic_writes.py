@@ -31,9 +31,9 @@ from ...engine.log.topic_rows import Publication, Rows, Single, check_error, pub
 from ...engine.topics import PLACE_COLUMNS, Named, Published
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
-from ..cluster import publishing
-from ..cluster.publishing import PublishedShare
+from ..cluster import topic_publishing
 from ..cluster.shares import check_owned, owners_of, remote_owners
+from ..cluster.topic_publishing import PublishedShare
 from ..language import statements as st
 from ..results.results import ResultColumn
 from ..session_state.context import Context
@@ -154,7 +154,7 @@ def write_topic(
     told = statement.published is not None
     part = session.part
     if part is not None and part.events:
-        return (yield from publishing.store_share(session, part, topic, parameters))
+        return (yield from topic_publishing.store_share(session, part, topic, parameters))
     named = _named(statement, parameters)
     owners = remote_owners(session, topic)
     if owners is None and named is not None and session.database.catalog.segments.of(topic.stream_id):
@@ -164,7 +164,7 @@ def write_topic(
         rows = partial(_rows, session, statement, classified, parameters)
         returning = classified.dml is not None and classified.dml.has_returning
         if not returning or told:
-            return (yield from publishing.publish(session, topic, owners, rows, named, told=told))
+            return (yield from topic_publishing.publish(session, topic, owners, rows, named, told=told))
         events: list[pa.Table] = []
 
         def kept(topic: Stream, transaction: Transaction) -> pa.Table:
@@ -172,7 +172,7 @@ def write_topic(
             return events[0]
 
         insert = query_of(session, classified)
-        done = yield from publishing.publish(session, topic, owners, kept, named, told=True)
+        done = yield from topic_publishing.publish(session, topic, owners, kept, named, told=True)
         return _returned_of_all(session, topic, insert, events[0], done)
     check_owned(session, topic)
 
@@ -196,7 +196,7 @@ def write_topic(
         except duckdb.Error as error:
             raise translated(error) from error
         if published.repeated:
-            publishing.tell_repeated(session, present, published, named)
+            topic_publishing.tell_repeated(session, present, published, named)
         if told:
             return _places(published)
         if insert.returning is None:
@@ -223,7 +223,7 @@ def _rows(
     plan = _planned(session, statement, classified, parameters, types, topic, transaction)
     sql, values = numbered(plan.made.body, parameters)
     try:
-        return arrow_table(transaction.cursor.execute(publishing.ROWS_SQL.format(sql), values or None))
+        return arrow_table(transaction.cursor.execute(topic_publishing.ROWS_SQL.format(sql), values or None))
     except duckdb.Error as error:
         raise (check_error(str(error)) or translated(error)) from error
 

@@ -32,7 +32,7 @@ from functools import lru_cache
 from ...engine.quoting import fold
 from ..language.parse import KEPT_CHARACTERS_MAX, KEPT_QUERIES, Query
 from ..language.statements import Parameter, Scan
-from .values import HIDDEN_LSN, Edit, Plain, ReadKind, RowCut, Shape, Unit
+from .shape_types import HIDDEN_LSN, Edit, Plain, ReadKind, RowCut, Shape, Unit
 from .walk import shape_of
 
 __all__ = ["HIDDEN_LSN", "Edit", "Plain", "ReadKind", "RowCut", "Shape", "Unit", "bound", "shapes_of"]

@@ -34,7 +34,7 @@ from .columns import (
     stars,
 )
 from .pruning import facts_of, integer, is_all_partition, is_constant_false, parameter_of
-from .values import HIDDEN_LSN, Edit, Level, Plain, ReadKind, RowCut, Shape, Unit, WalkState
+from .shape_types import HIDDEN_LSN, Edit, Level, Plain, ReadKind, RowCut, Shape, Unit, WalkState
 
 
 def result_of(query: Query, scan: Scan, way: WalkState) -> Shape:

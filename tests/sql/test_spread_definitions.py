@@ -267,7 +267,7 @@ def test_two_nodes_that_make_one_name_at_one_moment(cluster: Cluster, clients: d
 
 FORKING = """
 import os
-from ducktail.sql.cluster.publishing import ProducerNames
+from ducktail.sql.cluster.topic_publishing import ProducerNames
 producer_names, names = ProducerNames(), os.pipe()
 with producer_names.reserved("n1"):
     pass

@@ -135,7 +135,7 @@ def test_a_repeat_of_ones_own_is_stored_once(cluster: Cluster, clients: dict[str
 def test_an_owner_that_is_away_is_told_with_what_stands(
     cluster: Cluster, clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducktail.sql.cluster.publishing.AGAIN_S", 0.0)
+    monkeypatch.setattr("ducktail.sql.cluster.topic_publishing.AGAIN_S", 0.0)
     cluster.away.add("n3")
     with pytest.raises(CannotConnect, match=r'topic "t", partitions .* on node "n3"') as raised:
         clients["n1"]("INSERT INTO t (payload, key) SELECT i, i FROM range(100) r(i)")
