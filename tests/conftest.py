@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from amounts import SEED_VARIABLE, SOAK, run_seed
+from hypothesis import HealthCheck, settings
 from server_process import ServerProcess
 
 # Where `make deps` puts the libraries of the JavaScript clients.
@@ -41,8 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The seed of this run, before any worker asks for it."""
+    """The seed of this run, before any worker asks for it; no example of a property is bounded by time."""
     run_seed()
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("ducktail", deadline=None, suppress_health_check=slow)
+    settings.load_profile("ducktail")
     if config.getoption("--durations-rewrite") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Durations())
 

@@ -9,6 +9,7 @@ was seen is printed.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import json
 import os
@@ -33,6 +34,8 @@ from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError, LockNotAvailable, ObjectInUse, SerializationFailure
 from ducktail.engine.settings import Settings
 
+# Of <sys/prctl.h>.
+PR_SET_PDEATHSIG = 1
 FILE_KILLS = 10
 # Retention looks often, so that it is killed as well.
 BOUNDS = Settings(retention_interval_ms=100, lock_timeout_ms=60_000)
@@ -559,6 +562,8 @@ def forked(run: Callable[[int], None]) -> tuple[int, int]:
     ready, told = os.pipe()
     pid = os.fork()
     if pid == 0:
+        # Without its parent it would go on for ever.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         ending(lambda: run(told))
         os._exit(0)
     os.close(told)

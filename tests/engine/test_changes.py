@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from amounts import seeds
 from local_client import Client, Row
 
 from ducktail.engine.buffers.buffers import CHANGES_IDLE_S
@@ -209,7 +210,7 @@ STATEMENTS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds("DUCKTAIL_CHANGES_SEED", 3, 40))
 def test_changes_fold_to_the_table(database: Database, seed: int) -> None:
     chance = random.Random(seed)
     client = Client(database)

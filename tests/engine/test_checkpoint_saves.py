@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from amounts import seeds
 from local_client import raises
 
 from ducktail.engine.checkpoints.backend import Backend, MemoryBackend
@@ -53,7 +54,7 @@ def answer(call: Callable[[Backend], Any], backend: Backend) -> Any:
         return error.sqlstate, error.detail
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds("DUCKTAIL_SAVES_SEED", 2, 40))
 def test_any_calls_answer_as_in_memory(database: Database, seed: int) -> None:
     """Two backends of one database, and now and then a transaction that is committed or rolled back."""
     chance, model = random.Random(seed), MemoryBackend(keep=3)
