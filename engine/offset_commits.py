@@ -1,4 +1,4 @@
-"""The commit of a group's offsets: alone, as one of released events too, or with an open transaction.
+"""The commit of a group's offsets: alone, with released events that it covers, or within a transaction.
 
 `submit` hands a commit to the committer, which writes those of many sessions together. A commit that covers
 released events deletes their rows, so it is a transaction of its own (`commit_covering`). Within a
@@ -23,7 +23,7 @@ from .transactions.offset_moves import lock_group
 from .transactions.transaction import PendingOffset, Transaction
 from .waiting import Wait, Waiting
 
-# Runs work in the session's open transaction, or in one of its own that commits with it.
+# Runs work in the session's open transaction, or in a transaction of its own, which then commits.
 Unit = Callable[[Callable[[Transaction], Waiting[None]]], Waiting[None]]
 
 
@@ -44,14 +44,15 @@ def submit(
 ) -> Waiting[None]:
     """Have offsets written by the committer, and wait until they are durable.
 
-    The partitions stay the member's until then, whatever becomes of the session.
+    The member keeps the partitions until then, even if the session ends.
 
     Args:
-        seeks: the group's count of SEEKs when its position was read; None: the LSNs were given.
-        hop: the committer's thread writes; else the calling thread may.
+        seeks: the group's number of SEEKs when its position was read; None: the LSNs were given by number.
+        hop: True: the committer's thread writes; False: the calling thread may write.
 
     Raises:
-        SerializationFailure: SEEK has moved the group. DucktailError: as the committer has it.
+        SerializationFailure: the member has lost a partition.
+        DucktailError: the committer's error, such as WrongState after a SEEK.
     """
     done: Future[None] = Future()
     pin = database.members.pin(group.group_id, right.claims)
@@ -80,7 +81,9 @@ def commit_covering(
     """Commit offsets and the released events that they cover, in one transaction.
 
     Raises:
-        LockNotAvailable: another transaction commits the group. SerializationFailure: see `submit`.
+        LockNotAvailable: another transaction commits the group.
+        SerializationFailure: see `submit`.
+        WrongState: SEEK has moved the group since its position was read.
     """
     offsets, members = database.offsets, database.members
 
@@ -115,11 +118,12 @@ def commit_within(
     covered: frozenset[int],
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Note in a transaction which committed LSNs its COMMIT moves, from where, and for which member.
+    """Note in a transaction the committed LSNs that its COMMIT moves, with their present values and claims.
 
     Raises:
         LockNotAvailable: another transaction commits the group.
-        SerializationFailure: a position has moved already. WrongState: the commit would go back.
+        SerializationFailure: a position has moved already.
+        InvalidParameterValue: the commit would go back.
     """
     if covered:
         yield from lock_group(database.offsets, transaction, group, timeout_ms)

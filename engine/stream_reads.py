@@ -1,7 +1,7 @@
-"""The start of a read: from where in each partition, up to where, and what of it is no longer retained.
+"""The start of a read: its bounds in each partition, its parked and released events, and its gaps.
 
-A read of a group begins behind its committed LSNs, as an open transaction has them; any other at the LSNs
-that it names. Events that a group has parked are left out, and those that it has released are given again.
+A read of a group begins behind its committed LSNs, including those of an open transaction; any other read
+begins at the LSNs that it names. Parked events of a group are left out, and released ones are given again.
 A partition that came from another node begins in its segment there.
 Source: docs/sql.md, "Reading"; docs/groups.md.
 """
@@ -25,12 +25,12 @@ from .transactions.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The start of a scan; nothing is noted of it yet.
+    """The start of a scan; no state has been changed for it yet.
 
     Args:
-        committed: the committed LSNs of the group as which it reads; none where it names its own.
-        seeks: how often SEEK has moved the group.
-        past_gaps: it goes on behind what has been trimmed, instead of failing.
+        committed: partition -> committed LSN of the group as which it reads; empty where it names LSNs.
+        seeks: number of SEEKs of the group.
+        past_gaps: True if it goes on behind trimmed events, instead of failing.
     """
 
     bounds: ScanRange
@@ -49,17 +49,17 @@ def beginning(
     through_lsn: int,
     lsns: tuple[int, int | None],
 ) -> Beginning:
-    """The start of a scan of these partitions, as things are now.
+    """The start of a scan of these partitions now.
 
     Args:
-        transaction: the reader's open one, whose commits of offsets count.
+        transaction: the reader's open transaction, whose commits of offsets count.
         after: partition -> the LSN behind which to begin, 0 for all that is retained; None: the group's
             committed LSNs, or all that is retained where there is no group.
         through_lsn: the end.
         lsns: bounds that the reader's filter sets, the first and the last LSN.
 
     Raises:
-        WrongState: an LSN of `after` is none that was ever given to an event.
+        WrongState: an LSN of `after` was never given to an event.
     """
     committed: dict[int, int] = {}
     # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.
@@ -115,7 +115,7 @@ def aside_of(
 
 
 def past_gaps(database: Database, stream: Stream, bounds: ScanRange) -> tuple[ScanRange, list[Gone]]:
-    """The same read from the first retained event on, where the next one is gone; and the gaps."""
+    """The bounds of a read moved to the first retained events where the next ones are gone; and the gaps."""
     lost = lost_events(stream, database.buffers.of(stream), bounds, bounds.after)
     return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost}), lost
 
@@ -136,7 +136,7 @@ def group_gaps(
 
 
 def moved_parts(database: Database, stream: Stream, bounds: ScanRange) -> dict[int, int]:
-    """Partition -> the end of its segment from another node, for those whose scan begins in it."""
+    """Partition -> end of its segment from another node, for partitions whose scan begins in the segment."""
     segments = database.catalog.segments.of(stream.stream_id)
     buffer = database.buffers.of(stream)
     return {

@@ -1,9 +1,10 @@
-"""Which member of a consumer group gets which partition: cooperative, sticky, from nothing but its inputs.
+"""The assignment of a consumer group's partitions to its members: cooperative and sticky.
 
-Counts differ by at most one, and no assignment with such counts takes fewer partitions from who has them:
-of P partitions and n members each keeps up to q = P // n of what it has, and as many as there are left
-over keep one more. So the moves are P - sum(min(held, q)) - min(P % n, how many hold more than q), which
-is the least there can be. Source: docs/design/engine.md, "Members".
+It is a function of its inputs alone. The members' counts differ by at most one, and no assignment with such
+counts moves fewer partitions: of P partitions and n members, each member keeps up to q = P // n of its own
+partitions, and up to P % n members keep one more. The number of moves is therefore
+P - sum(min(held, q)) - min(P % n, members that hold more than q), the minimum.
+Source: docs/design/engine.md, "Members".
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from collections.abc import Collection, Mapping
 
 
 def assign(partitions: int, owners: Mapping[int, str], members: Collection[str]) -> dict[int, str]:
-    """The assignment that members should come to.
+    """The target assignment of a group.
 
-    It depends on the inputs' contents alone, not on their order, and given back as `owners` it is its own
-    answer.
+    It depends on the contents of the inputs, not on their order. An assignment that is passed in as `owners`
+    is returned unchanged.
 
     Args:
-        partitions: how many there are, 0 to partitions - 1.
-        owners: who has a partition now; one that is not a member, or a partition that is missing, is
-            nobody's.
-        members: who is to have them.
+        partitions: number of partitions; they are numbered 0 to partitions - 1.
+        owners: partition -> present owner; a partition that is missing, or whose owner is not a member, has
+            no owner.
+        members: the members that share the partitions.
 
     Returns:
-        partition -> member, for every partition; empty where there is no member.
+        partition -> member, for every partition; empty without members.
     """
     names = sorted(members)
     if not names:
@@ -35,10 +36,12 @@ def assign(partitions: int, owners: Mapping[int, str], members: Collection[str])
 
 
 def place(partitions: int, owners: Mapping[int, str], quotas: Mapping[str, int]) -> dict[int, str]:
-    """Each member keeps the first partitions of its own up to its quota, and gets of the others up to it.
+    """Assign partitions by quotas.
+
+    Each member keeps its own lowest partitions up to its quota, and the free partitions fill the rest.
 
     Args:
-        quotas: how many each is to have; together as many as there are.
+        quotas: member -> number of partitions; they add up to `partitions`.
 
     Returns:
         partition -> member, for every partition.
@@ -59,7 +62,10 @@ def place(partitions: int, owners: Mapping[int, str], quotas: Mapping[str, int])
 
 
 def _quotas(partitions: int, held: Mapping[str, int]) -> dict[str, int]:
-    """How many each gets: one more than others are those who hold more already, then the first by name."""
+    """Member -> number of partitions.
+
+    The larger quotas go to the members that hold more than the smaller quota already, then by name.
+    """
     least, more = divmod(partitions, len(held))
     ahead = sorted(held, key=lambda name: (held[name] <= least, name))
     return {name: least + (turn < more) for turn, name in enumerate(ahead)}

@@ -1,16 +1,16 @@
 """Members of groups on topics of several nodes: the coordinator at the topic's home, fencing at the owners.
 
-The coordinator says who is a member and has which partitions, by the rules of `members.py`. Nothing is read
-or committed there: reads and commits are told from outside, before and after. While one is under way its
-member holds the partitions, for `session_timeout` at most: a node that tells of nothing any more keeps nobody
-waiting.
+The coordinator keeps the members and their partitions, by the rules of `members.py`. It neither reads nor
+commits: nodes report each read and each commit before it begins and after it ends. While one is under way its
+member holds the partitions, for `session_timeout` at most, so a node that stops reporting blocks nobody.
 
-An owner lets in what comes with the epochs that the coordinator has given out. It keeps the highest epoch of
-each partition that it has seen: what comes under an older one is 40001, whatever has become of the home. A
-later one is taken over in this order: from then on nobody is let in with an older one; the commits that were
-let in before are waited for; the epoch is durable (`member.py`); and only then is the committed LSN
-looked at from which its member reads. Time does not end such members at an owner: who is gone is known by
-whom the partition comes to next. Of a stream of one node alone the node is its own coordinator.
+An owner accepts requests under the epochs that the coordinator has given out. It keeps the highest epoch that
+it has seen of each partition, and refuses a request under an older one with SerializationFailure, whatever
+the state of the home. It takes over a later epoch in this order: it refuses older epochs from then on; it
+waits for the commits that it has accepted before; it makes the epoch durable (`member.py`); and only then it
+looks up the committed LSN from which the member reads. Members do not time out at an owner: it learns that a
+member is gone when the partition comes to the next one. The node of a stream that is on one node alone is its
+own coordinator.
 Source: docs/design/cluster.md, "Members".
 """
 
@@ -28,11 +28,11 @@ from .read_positions import ReadPositions
 
 
 class FencedMembers(Members):
-    """See the head of the file; safe to use from several threads."""
+    """The members of groups at an owner; safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        # Of groups on spread topics whose home this node is.
+        # For groups on the spread topics whose home is this node.
         self.coordinator = Coordinator(clock)
 
     def begin_read(
@@ -56,7 +56,7 @@ class FencedMembers(Members):
         super().check_none(group, partitions)
 
     def _by_itself(self, group: Group, partitions: int) -> None:
-        """This node says who has what: all partitions have come to it."""
+        """Make this node the coordinator of a group: all its partitions have come to it."""
         shared = self._groups.get(group.group_id)
         if shared is None or not shared.remote_coordinator:
             return
@@ -70,16 +70,16 @@ class FencedMembers(Members):
         shared.remote_coordinator = remote_coordinator
 
     def _known(self, shared: Shared, kept: Mapping[int, int]) -> None:
-        """The home says who has what.
+        """Make the topic's home the coordinator of a group.
 
         Args:
-            kept: partition -> the highest epoch that is durable.
+            kept: partition -> highest durable epoch.
         """
         if not shared.remote_coordinator:
             self._start_anew(shared, remote_coordinator=True)
             shared.epochs = [kept.get(partition, 0) for partition in range(len(shared.owners))]
 
-    # What comes with the home's word.
+    # Requests under the home's epochs.
 
     def take_over(
         self,
@@ -90,16 +90,18 @@ class FencedMembers(Members):
         epochs: Mapping[int, int],
         kept: Mapping[int, int],
     ) -> dict[int, int]:
-        """A member comes with partitions that the home has assigned to it.
+        """Register a member as the owner of the partitions that the home has assigned to it.
 
         Args:
-            kept: partition -> the highest epoch that is durable.
+            epochs: partition -> epoch of the assignment.
+            kept: partition -> highest durable epoch.
 
         Returns:
-            Partition -> epoch of those whose epoch is later than the durable one.
+            Partition -> epoch, for the epochs that are later than the durable ones.
 
         Raises:
-            SerializationFailure: 40001, somebody has come with a later epoch; nothing is taken over.
+            SerializationFailure: a later epoch of a partition is known, or another owner under the same one;
+                nothing is taken over.
         """
         with self._touched(group, partitions) as shared:
             self._known(shared, kept)
@@ -125,18 +127,18 @@ class FencedMembers(Members):
             return {p: epoch for p, epoch in epochs.items() if epoch > kept.get(p, 0)}
 
     def came(self, group_id: int, partition: int, epoch: int) -> None:
-        """A partition has come from another node, which let nobody in any more under an older epoch."""
+        """Note the epoch of a partition that has come from another node, which refused older epochs."""
         with self._mutex:
             shared = self._groups.get(group_id)
             if shared is None or not shared.remote_coordinator or epoch <= shared.epochs[partition]:
-                return  # What is durable is looked up when the home next says who has what.
+                return  # The home's next assignment looks up the durable epochs.
             before = shared.owners[partition]
             if before is not None:
                 self._positions.lose((group_id, before), partition)
             shared.owners[partition], shared.epochs[partition] = None, epoch
 
     def is_pinned(self, group_id: int, partitions: Iterable[int]) -> bool:
-        """Whether commits of some of these partitions are under way."""
+        """True if a commit of one of these partitions is under way."""
         with self._mutex:
             shared = self._groups.get(group_id)
             return shared is not None and any(shared.pins[partition] for partition in partitions)
@@ -144,10 +146,10 @@ class FencedMembers(Members):
     def begin_assigned(
         self, group: Group, partitions: int, name: str, epochs: Mapping[int, int]
     ) -> MemberHold:
-        """A member reads what it has taken over.
+        """Begin a member's read of partitions that it has taken over.
 
         Raises:
-            SerializationFailure: 40001, somebody has come with a later epoch since.
+            SerializationFailure: a later epoch of a partition has come since.
         """
         with self._touched(group, partitions) as shared:
             for partition, epoch in epochs.items():
@@ -158,25 +160,25 @@ class FencedMembers(Members):
     def begin_unassigned(
         self, group: Group, partitions: int, lsns: Iterable[int], nobody: int, kept: Mapping[int, int]
     ) -> None:
-        """A commit without MEMBER comes in.
+        """Check a commit without MEMBER: the partitions have no epoch later than the home's answer.
 
         Args:
-            nobody: an epoch of the home's under which it has said that there are no members; 0: it was not
-                asked.
+            nobody: the home's epoch when it answered that the group has no members; 0: it was not asked.
 
         Raises:
-            SerializationFailure: 40001, there have been members: the home is to be asked.
+            SerializationFailure: the group has had members; the home must be asked.
         """
         with self._touched(group, partitions) as shared:
             self._known(shared, kept)
             for partition in lsns:
                 self._check(shared, partition, Claim(None, nobody))
 
-    # What of the rules is another then.
+    # Rules that differ at an owner.
 
     def _known_of(self, shared: Shared, hold: MemberHold, seeks: int) -> Mapping[int, int]:
-        # Several connections of the member may read at once, and the home has heard of them in another order
-        # than this node: it says how far a commit goes, and this node whether it has given so much.
+        # Several connections of the member may read at once, and their reads may reach the home in another
+        # order than this node. The home decides how far a commit goes; this node checks that it has given as
+        # much.
         return (
             self._positions.lsns((hold.group_id, hold.member.name), seeks)
             if shared.remote_coordinator
@@ -203,10 +205,10 @@ class FencedMembers(Members):
         if not shared.remote_coordinator:
             super()._remove(shared, frozenset(names))
 
-    # Both.
+    # Views of both coordinators.
 
     def shown(self, group: Group, partitions: int) -> list[Shown]:
-        """See Members; of a spread topic's group, what its home knows."""
+        """See Members; of a spread topic's group, the members at its home."""
         there = self.coordinator.shown(group, partitions)
         return (
             there
@@ -247,31 +249,31 @@ class FencedMembers(Members):
 def _stale(shared: Shared, name: str, partition: int) -> SerializationFailure:
     return SerializationFailure(
         f'member {literal(name)} of consumer group "{shared.group.name}" does not own partition {partition}',
-        # By this the home learns of epochs that another one has given out.
+        # The home reads the detail (`epoch_told`): it learns of epochs that another home has given out.
         detail=f"Epoch {shared.epochs[partition]} of it is known. Nothing was committed.",
         hint="Read again: what was not committed comes again, to who has its partition now.",
     )
 
 
 def epoch_told(error: SerializationFailure) -> int | None:
-    """The later epoch that an owner knows of, where that is why it has refused."""
+    """The later epoch because of which an owner has refused a request; None for another error."""
     words = (error.detail or "").split()
     return int(words[1]) if words[:1] == ["Epoch"] and words[1].isdigit() else None
 
 
 class Coordinator(Members):
-    """See the head of the file; safe to use from several threads."""
+    """The members of groups at a topic's home; safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        # So that numbers of reads rise over a restart, as epochs do.
+        # Read numbers begin at the clock's time, so that they rise over a restart, as epochs do.
         self._positions = ReadPositions(clock.now_us())
 
     def under(self, group: Group, partitions: int, placement: int) -> None:
-        """What comes now is asked under the placement of this epoch.
+        """Note the epoch of the placement under which requests come now.
 
-        Where another may have been in force in between, another node may have been the home: members of
-        before it are none any more, nor is what they had read then.
+        Where a placement in between may have been in force, another node may have been the home: the members
+        from before it and their read positions are dropped.
         """
         with self._touched(group, partitions) as shared:
             if shared.placed and placement > shared.placed + 1:
@@ -280,34 +282,36 @@ class Coordinator(Members):
             shared.placed = max(placement, shared.placed)
 
     def reading(self, hold: MemberHold, before: Iterable[MemberHold]) -> None:
-        """A read that can give events is under way: what it has given is not known until it is told.
+        """Note a read that can give events; their LSNs are unknown until the read is reported (`told`).
 
         Args:
-            before: what is held by other reads of the same connection.
+            before: the holds of other reads of the same connection.
         """
         with self._mutex:
-            # What it does not know of these, or of what has ended, comes again with this read.
+            # This read repeats the events of unreported reads that are earlier ones of its connection, or
+            # have ended.
             earlier = {one.read for one in before}
             untold = hold.member.untold
             under_way = {n: one for n, one in untold.items() if n not in earlier and not one.ended}
             hold.member.untold = {**under_way, hold.read: hold}
 
     def told(self, hold: MemberHold) -> None:
-        """What has become of a read is known."""
+        """Note that a read's outcome has been reported."""
         with self._mutex:
             hold.member.untold.pop(hold.read, None)
 
     def check_told(self, group: Group, partitions: int, name: str, own: int | None) -> None:
-        """A member's read position is to be committed: what was given last is to be known.
+        """Check that the outcome of a member's latest reads is known before its read position is committed.
 
-        A link or a placement may have ended before it was told: the position of before is less than the
-        client was given. Another connection of the member that reads meanwhile is in nobody's way.
+        A link or a placement may have ended before a read was reported: the position from before is then
+        behind the events that the client was given. A later read that another connection of the member has
+        under way does not prevent the commit.
 
         Args:
-            own: the latest read of the connection that commits; None where that is not known.
+            own: number of the latest read of the committing connection; None where it is unknown.
 
         Raises:
-            WrongState: 55000, it is not known.
+            WrongState: the outcome of a read is unknown.
         """
         with self._touched(group, partitions) as shared:
             member = shared.members.get(name)
@@ -321,25 +325,26 @@ class Coordinator(Members):
                 )
 
     def is_committed(self, group_id: int, commit: CommitRight, lsns: Mapping[int, int]) -> None:
-        """A commit is over, and this much of it is durable: its member holds that no more."""
+        """Note the durable part of a commit that is over: its member no longer holds those events."""
         with self._settled(group_id) as shared:
             if shared is not None and commit.hold is not None and self._live(commit.hold) is not None:
                 self._committed(shared, commit.claims, lsns)
 
     def nobody(self, group: Group, partitions: int) -> int:
-        """That the group has no members: whoever becomes one gets partitions under a higher epoch than this.
+        """The epoch of a group without members; a later member gets partitions under a higher epoch.
 
         Raises:
-            WrongState: 55000, it has some.
+            WrongState: the group has members.
         """
         with self._touched(group, partitions) as shared:
             shared.check_no_members()
             return shared.epoch
 
     def passed(self, group: Group, partitions: int, epoch: int) -> None:
-        """An owner knows of a later epoch than this node has given out: all partitions get a later one still.
+        """Give all partitions a later epoch than one that an owner knows and this node has not given out.
 
-        So it is where another node was the home before, or this node's clock was set back between two starts.
+        That occurs where another node was the home before, or this node's clock was set back between two
+        starts.
         """
         with self._touched(group, partitions) as shared:
             if epoch < shared.epoch:
@@ -351,10 +356,10 @@ class Coordinator(Members):
                     member = shared.members[owner]
                     member.epoch = shared.epoch
                     member.given.pop(partition, None)
-                    # The rest of it alone would be less than its member was given.
+                    # Without this partition the position would cover less than the member was given.
                     self._positions.void((group.group_id, owner), GIVEN_ANEW)
 
     def everybody(self, group: Group, partitions: int) -> tuple[list[Shown], list[str | None]]:
-        """The members of a group, by name, and who has each partition."""
+        """The members of a group, by name, and the owner of each partition."""
         with self._touched(group, partitions) as shared:
             return shared.shown(), list(shared.owners)

@@ -1,11 +1,10 @@
-"""What members are made of: who is one, what he holds, by what right he commits, and what is shown of him.
+"""Members of a group: their holds, claims and commits, and the durable epochs of their partitions.
 
-The rules are in `members.py`, which alone changes a `Member` and a `Hold`, under its mutex.
+The rules are in `members.py`, which alone changes a `Member` and a `MemberHold`, under its mutex.
 
-The highest epoch under which a member has come with a partition, by group: kept over a restart.
-
-Rows are only added, as they come seldom: one a partition that has come to another member. An opening leaves
-the highest of each. Source: docs/design/cluster.md, "Members".
+`MemberEpochs` keeps the highest epoch under which a member has come with a partition, over a restart. Rows
+are only added, as they are rare: one for each partition that has come to another member. An opening deletes
+all but the highest epoch of each partition. Source: docs/design/cluster.md, "Members".
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from ..duck.duckdb_errors import translated
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """By what right a partition is committed.
+    """The right to commit a partition.
 
     Args:
-        member: whose it must be; None is a commit without MEMBER, while the group has no members.
-        epoch: since when it must have been his.
+        member: the member that must own the partition; None: a commit without MEMBER, while the group has no
+            members.
+        epoch: the epoch since which it must own it.
     """
 
     member: str | None
@@ -35,15 +35,15 @@ class Claim:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A live member of a group. The same name that comes back after a time-out is another one.
+    """A live member of a group. A name that comes back after a time-out is a new member.
 
     Args:
-        user: who read or committed last.
-        epoch: of the group, when the member last got or lost a partition.
-        heard_s: when it was heard from, by the clock that never goes back.
-        given: partition -> last LSN that was given and is not committed, and by which read.
-        open: partition -> how many reads and transactions hold it.
-        untold: at a topic's home, its reads of which is not known what has become of them, by number.
+        user: the user of its last read or commit.
+        epoch: the group's epoch when the member last got or lost a partition.
+        heard_s: time of its last heartbeat, by the clock that never goes back.
+        given: partition -> last LSN that was given and is not committed, and the number of the read.
+        open: partition -> number of reads and transactions that hold it.
+        untold: at a topic's home, its reads whose outcome has not been reported, by number.
     """
 
     name: str
@@ -59,16 +59,16 @@ class Member:
     untold: dict[int, MemberHold] = field(default_factory=dict)
 
     def holds(self, partition: int) -> bool:
-        """Whether it has something there that a hand-over would take from it."""
+        """True if a hand-over of the partition would take given events or a hold from the member."""
         return partition in self.given or self.open[partition] > 0
 
 
 @dataclass(slots=True, eq=False)
 class MemberHold:
-    """A read under way, or what an open transaction has read or commits: these partitions stay.
+    """Partitions that stay with a member during a read, or a transaction that has read or commits them.
 
     Args:
-        epochs: partition -> the epoch under which the member has it.
+        epochs: partition -> the epoch under which the member owns it.
         read: the read's number among those of all members.
     """
 
@@ -81,14 +81,14 @@ class MemberHold:
 
 @dataclass(frozen=True, slots=True)
 class CommitRight:
-    """What is to be committed.
+    """A commit of offsets, and the right to it.
 
     Args:
         lsns: partition -> LSN.
         began: of a read position, partition -> committed LSN from which it was read.
-        claims: by what right, for each partition.
-        hold: what the member holds for it, to be ended.
-        again: of a read position, the released events that the read gave; None: it is by number.
+        claims: partition -> the claim to it.
+        hold: the member's hold for the commit, to be ended after it.
+        again: of a read position, the released events that the read gave; None: a commit by number.
     """
 
     lsns: Mapping[int, int]
@@ -100,7 +100,7 @@ class CommitRight:
 
 @dataclass(slots=True, eq=False)
 class Pin:
-    """Partitions of a group that nobody else gets until a commit of theirs is over."""
+    """Partitions of a group that no other member gets until a commit of them is over."""
 
     group_id: int
     claims: Mapping[int, Claim]
@@ -108,7 +108,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A member as the views tell of it; times in microseconds since 1970, 0 for never."""
+    """A member as the views show it; times in microseconds since 1970, 0 for never."""
 
     name: str
     user: str
@@ -125,10 +125,10 @@ TABLE = "ducktail.member_epochs"
 
 
 class MemberEpochs:
-    """See the head of the file; safe to use from several threads.
+    """The durable epochs of members' partitions; safe to use from several threads.
 
     Args:
-        cursor: one of the engine's own; it is used here only.
+        cursor: a cursor of the engine's own, used here only.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -146,15 +146,15 @@ class MemberEpochs:
             ).fetchall()
 
     def of(self, group_id: int) -> Mapping[int, int]:
-        """Partition -> epoch."""
+        """Partition -> highest durable epoch in a group."""
         with self._mutex:
             return dict(self._kept.get(group_id, {}))
 
     def keep(self, group_id: int, epochs: Mapping[int, int]) -> None:
-        """Keep later ones; they are durable when this returns. Runs DuckDB.
+        """Write later epochs; they are durable when this returns. Runs DuckDB.
 
         Raises:
-            DucktailError: they cannot be written.
+            DucktailError: DuckDB cannot write them.
         """
         with self._mutex:
             rows = ", ".join(f"({group_id}, {partition}, {epoch})" for partition, epoch in epochs.items())

@@ -1,27 +1,24 @@
-"""Members: the named readers that share a consumer group, and which partition is whose.
+"""Members: the named readers that share a consumer group, and their partitions.
 
-The rules that it keeps:
+The rules:
 
-- A read joins; a read, each look of a WAIT and a commit are heartbeats. Who is not heard from for the
-  group's `session_timeout` is no member any more. That is seen when anybody next touches the group:
-  nothing runs in between.
-- A partition has one owner, and each change of owner gives it a higher epoch. What is committed is held
-  against the epoch under which it was read: who has lost a partition, and who has lost it and got it back,
-  is 40001. A commit by number outside a transaction tells no read: it is held against the present epoch.
-- Where the assignment (`assignment.py`) takes a partition from a member, he keeps it until he holds
-  nothing there: no read of his is open on it, no transaction of his has read or commits it, and what he
-  was given is committed, or given up by reading again. Leaving and a time-out take all at once.
-- A commit pins its partitions from the check of the epoch until it is written or refused: in between nobody
-  gets them, whatever becomes of the member.
+- A read joins the group. A read, each look of a WAIT and a commit are heartbeats. A member without a
+  heartbeat for the group's `session_timeout` is removed, at the next access to the group: there is no timer.
+- A partition has one owner, and each change of owner gives it a higher epoch. A commit is compared with the
+  epoch under which its partition was read: it fails with SerializationFailure if the member has lost the
+  partition, even if it has got it back. A commit by number outside a transaction names no read: it is
+  compared with the present epoch.
+- A member from which the assignment (`assignment.py`) takes a partition keeps it until it holds nothing
+  there: no read of it is open on the partition, no transaction of it has read or commits the partition, and
+  the events that it was given are committed, or given up by reading again. A member that leaves or times out
+  loses all partitions at once.
+- A commit pins its partitions from the check of the epoch until it is written or refused: in between no other
+  member gets them, whether or not the member stays.
 
-Members are known in memory alone: after a restart there are none, a commit is 40001, and reads join anew.
-Epochs begin at the clock's milliseconds, so that they rise over a restart. Names are
+Members are in memory only: after a restart a group has none, commits fail with SerializationFailure, and
+reads join anew. Epochs begin at the clock's milliseconds, so that they rise over a restart. Names are
 case-sensitive. Nothing here waits or runs DuckDB; the mutex is taken last of all locks.
 Source: docs/design/engine.md, "Members".
-
-A group that members share: who they are, which partition is whose, and what is held against that.
-
-The rules are in `members.py`, which alone changes it, under its mutex.
 """
 
 from __future__ import annotations
@@ -41,24 +38,24 @@ from .assignment import assign
 from .member import Claim, CommitRight, Member, MemberHold, Pin, Shown
 from .read_positions import ReadPosition, ReadPositions
 
-# More than there can be partitions would all be idle; a read of each costs a look at all.
+# Members beyond the largest number of partitions would be idle, and each read looks at all members.
 MEMBERS_MAX = PARTITIONS_MAX
-# A name stands in views and messages; host, process and thread fit well.
+# Names appear in views and messages; a host, a process and a thread fit.
 NAME_CHARS_MAX = 256
 
-# A statement that was under way when a group was dropped asks soon: fewer are dropped meanwhile.
+# A statement that was under way when a group was dropped asks for it soon: fewer are dropped meanwhile.
 FORGOTTEN_MAX = 1024
 
 GIVEN_ANEW = "its partitions have been given out anew since it was read"
 
-# Of released events, what most reads give.
+# The released events of most reads: none.
 _NOTHING_AGAIN: Mapping[int, frozenset[int]] = {}
-# Whose partitions have changed, mostly.
+# The members whose partitions have changed: mostly none.
 NOBODY: Set[tuple[int, str]] = frozenset()
 
 
 class Members:
-    """See the head of the file; safe to use from several threads."""
+    """The members of all groups; safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -66,13 +63,13 @@ class Members:
         self._groups: dict[int, Shared] = {}
         self._positions = ReadPositions()
         self._changed: list[tuple[int, str]] = []
-        # Groups that are gone; whoever has begun before that still asks of one.
+        # Dropped groups; statements that began before the drop still ask for them.
         self._forgotten: deque[int] = deque(maxlen=FORGOTTEN_MAX)
-        # A group as it is committed, by one that a transaction may have made or changed; None for a new one.
+        # The committed form of a group that a transaction may have made or changed; None for a new one.
         self.committed: Callable[[Group], Group | None] = lambda group: group
-        # Told of a member whose partitions change, or are to: its read that waits for events looks again.
+        # Called with a member whose partitions change, or are about to: its waiting read looks again.
         self.on_change: Callable[[int, str], None] = lambda group_id, name: None
-        # Told of a member that leaves, before it does: its read that waits does not join again.
+        # Called with a member before it leaves: its waiting read does not join again.
         self.on_leave: Callable[[int, str], None] = lambda group_id, name: None
 
     # Reading.
@@ -88,17 +85,21 @@ class Members:
         gives: bool,
         joins: bool = True,
     ) -> MemberHold:
-        """A member reads, and is one from now on; its partitions among those that it wants.
+        """Begin a member's read, and make it a member if it is none.
 
         Args:
-            partitions: how many the stream has.
-            gives: whether the read can give events; what an earlier one gave is given up then, as this
-                one gives it again.
-            joins: False: who is no member stays none, and its hold is of nothing, ended already.
+            partitions: number of partitions of the stream.
+            wanted: the partitions to be read.
+            gives: True if the read can give events; those of an earlier read are given up then, as this one
+                gives them again.
+            joins: False: a reader that is no member stays none; its hold has no partitions and has ended.
+
+        Returns:
+            A hold on those of the wanted partitions that the member owns.
 
         Raises:
-            InvalidParameterValue: 22023, a name that is none. ProgramLimitExceeded: 54000, there are too
-            many members.
+            InvalidParameterValue: the name is empty or too long.
+            ProgramLimitExceeded: the group has too many members.
         """
         _check_name(name)
         with self._touched(group, partitions) as shared:
@@ -117,13 +118,13 @@ class Members:
             return self._open(group.group_id, member, epochs, self._positions.begin())
 
     def keep(self, hold: MemberHold, kept: MemberHold | None) -> MemberHold:
-        """What a transaction reads or commits it keeps until its own end.
+        """Keep the partitions that a transaction reads or commits until its end.
 
         Args:
-            kept: what it keeps already of this member's; its reads count as one.
+            kept: the transaction's hold for this member so far; its reads count as one.
 
         Returns:
-            What it keeps now, to be ended with it.
+            The transaction's hold, to be ended with it.
         """
         with self._mutex:
             if kept is None or kept.member is not hold.member:
@@ -142,12 +143,12 @@ class Members:
         seeks: int,
         again: Mapping[int, frozenset[int]],
     ) -> None:
-        """A read has given everything up to `lsns`: the member's read position."""
+        """Set the member's read position: a read has given everything up to `lsns`."""
         with self._mutex:
             shared = self._live(hold)
             if shared is not None:
                 if any(shared.epochs[p] != hold.epochs.get(p) for p in lsns):
-                    # A commit of the rest would be one of less than was given, and nobody would be told.
+                    # A commit of the rest would silently cover less than the read has given.
                     self._positions.void(_key(hold), GIVEN_ANEW, hold.read)
                     return
                 known = self._known_of(shared, hold, seeks)
@@ -156,17 +157,17 @@ class Members:
                 self._gave(hold, lsns, began, again)
 
     def _known_of(self, shared: Shared, hold: MemberHold, seeks: int) -> Mapping[int, int]:
-        """How far a read sets the member's position at least; nothing: as far as it has given itself."""
+        """Partition -> the least LSN to which a read sets the member's position; empty: its own LSNs."""
         return {}
 
     def seeked(self, hold: MemberHold, partitions: Set[int], seeks: int) -> None:
-        """SEEK has moved the group in the transaction of a read: what that has read since stands."""
+        """Note a SEEK of the group in the transaction of a read: the transaction's later reads stand."""
         with self._mutex:
             if self._live(hold) is not None:
                 self._positions.seeked(_key(hold), seeks, (hold.read, partitions))
 
     def gave(self, hold: MemberHold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
-        """A read that leaves no position has given events up to `lsns`, or fewer."""
+        """Note events up to `lsns`, or fewer, that a read without a position has given."""
         with self._mutex:
             if self._live(hold) is not None:
                 self._gave(hold, {p: lsn for p, lsn in lsns.items() if p in hold.epochs}, began)
@@ -178,13 +179,13 @@ class Members:
         began: Mapping[int, int],
         again: Mapping[int, frozenset[int]] = _NOTHING_AGAIN,
     ) -> None:
-        """Events that a read gave are held; released ones stand before what is committed."""
+        """Hold the events that a read gave; released ones stand at or before the committed LSN."""
         for partition, lsn in lsns.items():
             if lsn > began[partition] or again.get(partition):
                 hold.member.given[partition] = (lsn, hold.read)
 
     def void(self, hold: MemberHold, reason: str) -> None:
-        """A read leaves its member without a position: it failed, or its transaction was rolled back."""
+        """Void the position of a read that has failed, or whose transaction was rolled back."""
         with self._settled(hold.group_id):
             if self._live(hold) is not None:
                 self._positions.void(_key(hold), reason, hold.read)
@@ -193,7 +194,7 @@ class Members:
                     del given[partition]
 
     def end(self, hold: MemberHold) -> None:
-        """A read is over, its answer taken or given up; or a transaction is. A second time does nothing."""
+        """End the hold of a read, its answer taken or given up, or of a transaction. Idempotent."""
         with self._settled(hold.group_id):
             if not hold.ended:
                 hold.ended = True
@@ -208,7 +209,7 @@ class Members:
         """A member's read position.
 
         Raises:
-            WrongState: 55000, there is none.
+            WrongState: there is none, or the name is no member.
         """
         with self._touched(group, partitions) as shared:
             if name not in shared.members:
@@ -216,10 +217,10 @@ class Members:
             return self._positions.get((group.group_id, name), group.name, seeks).copy()
 
     def check_none(self, group: Group, partitions: int) -> None:
-        """A commit without MEMBER comes in: only while there are none.
+        """Check that a commit without MEMBER may proceed: the group has no members.
 
         Raises:
-            WrongState: 55000.
+            WrongState: the group has members.
         """
         with self._touched(group, partitions) as shared:
             shared.check_no_members()
@@ -234,16 +235,16 @@ class Members:
         seeks: int,
         since: Mapping[int, int],
     ) -> CommitRight:
-        """A member's commit comes in; it must have all that it commits.
+        """Begin a member's commit; the member must own all partitions that it commits.
 
         Args:
-            lsns: what it gives by number; None is its read position.
-            seeks: how often SEEK has moved the group.
+            lsns: LSNs that are given by number; None: the member's read position.
+            seeks: the number of SEEKs of the group.
             since: partition -> the epoch under which the transaction has read it.
 
         Raises:
-            SerializationFailure: 40001, no such member, or a partition is not its own (any more).
-            WrongState: 55000, nothing has been read.
+            SerializationFailure: no such member, or it does not own a partition, or has lost it since.
+            WrongState: the member has no read position.
         """
         with self._touched(group, partitions) as shared:
             member = shared.members.get(name)
@@ -263,7 +264,7 @@ class Members:
             return CommitRight(lsns, began, claims, hold, again)
 
     def set_aside(self, group_id: int, lsn: int) -> None:
-        """An event is parked: what members have read of it before counts no more."""
+        """Note a parked event: earlier reads of it by members no longer count."""
         with self._mutex:
             shared = self._groups.get(group_id)
             for name in () if shared is None else shared.members:
@@ -275,21 +276,21 @@ class Members:
             return self._positions.released((group_id, name))
 
     def given(self, group_id: int, name: str) -> dict[int, int]:
-        """Partition -> how far a member's latest reads have given events, where that is known."""
+        """Partition -> last LSN that a member's latest reads have given, where it is known."""
         with self._mutex:
             return self._positions.lsns((group_id, name))
 
     def pin(self, group_id: int, claims: Mapping[int, Claim]) -> Pin:
-        """Hold a commit that is about to be written against who has what now, and keep it so.
+        """Check a commit that is about to be written against the present owners, and keep them.
 
         Raises:
-            SerializationFailure: 40001, a partition has been lost since it was read.
-            WrongState: 55000, it is a commit without MEMBER, and the group has got members.
+            SerializationFailure: a partition has been lost since it was read.
+            WrongState: it is a commit without MEMBER, and the group has got members.
         """
         with self._mutex:
             shared = self._groups.get(group_id)
             if shared is None:
-                # None have come since the claim was made, or all members are of before a DROP.
+                # No members have come since the claim was made, or all of them are from before a DROP.
                 if any(claim.member is not None for claim in claims.values()):
                     raise SerializationFailure("the consumer group was dropped meanwhile")
                 return Pin(group_id, {})
@@ -304,7 +305,7 @@ class Members:
         return Pin(group_id, claims)
 
     def unpin(self, pin: Pin, committed: Mapping[int, int] | None) -> None:
-        """The commit is durable, up to these LSNs, or it was refused (None)."""
+        """Release a pin: the commit is durable up to these LSNs, or was refused (None)."""
         with self._settled(pin.group_id) as shared:
             if shared is None:
                 return
@@ -323,11 +324,7 @@ class Members:
                 del member.given[partition]
 
     def _check(self, shared: Shared, partition: int, claim: Claim) -> None:
-        """Hold a claim against who has what now.
-
-        Raises:
-            SerializationFailure: 40001. WrongState: 55000.
-        """
+        """Check a claim against the present owners."""
         if claim.member is None:
             shared.check_no_members()
         else:
@@ -336,19 +333,19 @@ class Members:
     # Leaving, and groups that end.
 
     def has(self, group: Group, partitions: int, name: str) -> bool:
-        """Whether it is a member now."""
+        """True if the name is a member now."""
         with self._touched(group, partitions) as shared:
             return name in shared.members
 
     def remove(self, group_id: int, name: str) -> None:
-        """A member leaves, if it is one: all that it has is free."""
+        """Take a member out, if it is one; all its partitions are free."""
         self.on_leave(group_id, name)
         with self._settled(group_id) as shared:
             if shared is not None and name in shared.members:
                 self._remove(shared, {name})
 
     def altered(self, changed: Group) -> None:
-        """A group's options are others, for everybody; who waits is told, to look by the new time."""
+        """Put a group's changed options in force; waiting members look again, by the new time-out."""
         with self._mutex:
             shared = self._groups.get(changed.group_id)
             if shared is not None:
@@ -362,7 +359,7 @@ class Members:
         self._tell(changed_members)
 
     def forget(self, group_ids: Iterable[int]) -> None:
-        """Groups are gone, with their members."""
+        """Forget dropped groups and their members."""
         with self._mutex:
             for group_id in group_ids:
                 shared = self._groups.pop(group_id, None)
@@ -381,12 +378,12 @@ class Members:
             return shared.shown()
 
     def owners(self, group: Group, partitions: int) -> list[str | None]:
-        """Who has each partition of a group."""
+        """The owner of each partition of a group."""
         with self._touched(group, partitions) as shared:
             return list(shared.owners)
 
     def glimpse(self, group_id: int) -> int:
-        """How many members of a group are alive; asks without the lock."""
+        """The number of live members of a group; takes no lock."""
         shared = self._groups.get(group_id)
         if shared is None:
             return 0
@@ -394,25 +391,25 @@ class Members:
         return sum(shared.ends_s(member) > now_s for member in list(shared.members.values()))
 
     def next_expiry_s(self, group_id: int) -> float | None:
-        """In how many seconds the first member of a group times out, if none of them is heard from."""
+        """Seconds until the first member of a group times out, if none has a heartbeat before."""
         with self._mutex:
             shared = self._groups.get(group_id)
             if shared is None or not shared.members:
                 return None
             return max(0.0, min(map(shared.ends_s, shared.members.values())) - self._clock.monotonic_s())
 
-    # What all of it is made of. Under the mutex.
+    # Shared steps, under the mutex.
 
     @contextmanager
     def _touched(self, group: Group, partitions: int) -> Iterator[Shared]:
-        """A group, made if it was not there, without those whose time is out."""
+        """A group, made if it was not there, without members that have timed out."""
         changed: Set[tuple[int, str]] = NOBODY
         try:
             with self._mutex:
                 shared = self._groups.get(group.group_id)
                 if shared is None:
                     epoch = self._clock.now_us() // 1000
-                    # What a transaction has changed and not committed is its own.
+                    # Uncommitted changes are visible to their transaction only.
                     known = self.committed(group) or group
                     shared = Shared(known, epoch, [None] * partitions, [epoch] * partitions)
                     if group.group_id not in self._forgotten:
@@ -429,7 +426,7 @@ class Members:
 
     @contextmanager
     def _settled(self, group_id: int) -> Iterator[Shared | None]:
-        """A group, if it is there; what may be handed over afterwards is."""
+        """A group, if it is there; free partitions are handed over afterwards."""
         with self._mutex:
             shared = self._groups.get(group_id)
             yield shared
@@ -439,7 +436,7 @@ class Members:
         self._tell(changed)
 
     def _live(self, hold: MemberHold) -> Shared | None:
-        """The group of a hold, where its member still is one."""
+        """The group of a hold; None where its member is none any more."""
         shared = self._groups.get(hold.group_id)
         if shared is None or shared.members.get(hold.member.name) is not hold.member:
             return None
@@ -466,7 +463,7 @@ class Members:
         member.heard_us, member.heard_s = self._clock.now_us(), self._clock.monotonic_s()
 
     def _expire(self, shared: Shared) -> None:
-        """Take out those that have not been heard from for too long."""
+        """Take out the members that have timed out."""
         if not shared.members:
             return
         now_s = self._clock.monotonic_s()
@@ -483,7 +480,7 @@ class Members:
         shared.plan()
 
     def _empty(self, shared: Shared) -> None:
-        """All members are gone, and what they have read."""
+        """Drop all members and their read positions."""
         for name in shared.members:
             self._positions.forget((shared.group.group_id, name))
             self._changed.append((shared.group.group_id, name))
@@ -492,7 +489,7 @@ class Members:
         shared.owners = [None] * len(shared.owners)
 
     def _settle(self, shared: Shared) -> None:
-        """Hand over what nobody holds. All that is handed over at once is so under one epoch."""
+        """Hand over the moving partitions that nobody holds, all under one new epoch."""
         if not shared.moving:
             return
         epoch = shared.epoch + 1
@@ -520,7 +517,7 @@ class Members:
         return changed
 
     def _tell(self, changed: Set[tuple[int, str]]) -> None:
-        """Outside the mutex: who waits may come back at once."""
+        """Call `on_change` for each member; outside the mutex, as a waiting read may come back at once."""
         for group_id, name in changed:
             self.on_change(group_id, name)
 
@@ -530,11 +527,7 @@ def _key(hold: MemberHold) -> tuple[int, str]:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name that is none.
-
-    Raises:
-        InvalidParameterValue: 22023.
-    """
+    """Refuse a name that is empty or too long."""
     if not 0 < len(name) <= NAME_CHARS_MAX:
         raise InvalidParameterValue(
             f"a member's name must have 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
@@ -546,15 +539,17 @@ STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
 @dataclass(slots=True)
 class Shared:
-    """A group that has, or had, members: `owners` and `epochs` are by partition.
+    """A group that has, or had, members. `Members` alone changes it, under its mutex.
 
     Args:
-        moving: partition -> the member who is to have it and does not yet.
-        pins: partition -> how many commits of it are under way.
-        lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
+        owners: the owner of each partition; None where it is free.
+        epochs: the epoch of each partition.
+        moving: partition -> the member that gets it once its owner holds nothing there.
+        pins: partition -> number of commits of it under way.
+        lowered_s: when `session_timeout` was lowered, by the clock that never goes back: no member's silence
             counts from earlier.
-        remote_coordinator: another node says who has what (see `coordination.py`).
-        placed: at a topic's home, the latest placement under which it was asked (see `coordination.py`).
+        remote_coordinator: True if another node assigns the partitions (see `coordination.py`).
+        placed: at a topic's home, the epoch of the latest placement of a request (see `coordination.py`).
     """
 
     group: Group
@@ -569,7 +564,7 @@ class Shared:
     placed: int = 0
 
     def ends_s(self, member: Member) -> float:
-        """When a member's time is out, if it is not heard from any more."""
+        """When a member times out, if it has no heartbeat before."""
         return max(member.heard_s, self.lowered_s) + self.group.session_timeout_ms / 1000
 
     def owned(self, name: str) -> tuple[int, ...]:
@@ -577,16 +572,16 @@ class Shared:
         return tuple(partition for partition, owner in enumerate(self.owners) if owner == name)
 
     def plan(self) -> None:
-        """Members have come or gone: who is to have what."""
+        """Plan the moves of partitions after members have come or gone."""
         owners = {p: owner for p, owner in enumerate(self.owners) if owner is not None}
         target = assign(len(self.owners), owners, self.members)
         self.moving = {p: name for p, name in target.items() if owners.get(p) != name}
 
     def check_no_members(self) -> None:
-        """What is committed without MEMBER is refused while the group has some.
+        """Refuse a commit without MEMBER while the group has members.
 
         Raises:
-            WrongState: 55000.
+            WrongState: the group has members.
         """
         if self.members:
             raise WrongState(
@@ -596,10 +591,10 @@ class Shared:
             )
 
     def check_claim(self, partition: int, claim: Claim) -> None:
-        """A partition must be the claim's, and have been since.
+        """Check that the claim's member has owned the partition since the claim's epoch.
 
         Raises:
-            SerializationFailure: 40001.
+            SerializationFailure: it has not, or is no member any more.
         """
         assert claim.member is not None
         if claim.member not in self.members:
@@ -616,7 +611,7 @@ class Shared:
         )
 
     def gone(self, name: str) -> SerializationFailure:
-        """What is told to who is no member, or none any more."""
+        """The error for a name that is not a member, or not any more."""
         seconds = self.group.session_timeout_ms / 1000
         return SerializationFailure(
             f'{literal(name)} is not a member of consumer group "{self.group.name}"',
@@ -626,7 +621,7 @@ class Shared:
         )
 
     def shown(self) -> list[Shown]:
-        """Its members, by name."""
+        """The group's members, by name."""
         return [self._shown(self.members[name]) for name in sorted(self.members)]
 
     def _shown(self, member: Member) -> Shown:

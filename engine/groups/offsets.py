@@ -1,10 +1,10 @@
 """Committed LSNs: cached in memory, written to DuckDB before they are acknowledged.
 
-DuckDB syncs once a commit and refuses two transactions that touch one row, so commits are appended,
-a row each, and what arrives together is written in one transaction: by the session that finds nobody
-writing, else by the committer thread. Rows that later ones have overtaken are folded away now and
-then. A commit of offsets inside a user's transaction is written by that transaction instead, under
-the group's lock; such a group is left for the committer's next batch.
+DuckDB syncs once per commit and refuses two transactions that touch one row. Commits are therefore appended,
+a row each, and commits that arrive together are written in one transaction: by the session that finds nobody
+writing, else by the committer thread. Rows that later ones have overtaken are folded away now and then. A
+commit of offsets inside a user's transaction is written by that transaction instead, under the group's lock;
+requests for such a group are left for the committer's next batch.
 
 The cache is only changed after DuckDB's COMMIT has returned. Source: docs/design/engine.md,
 "Offsets".
@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 
 # Requests that wait for the committer; a session has at most one, so sessions bound it as well.
 REQUESTS_MAX = 100_000
-# How long the first of a batch waits for the others, at the most: as long as it takes to write one.
+# The longest time that the first request of a batch waits for others: as long as writing one takes.
 GATHER_S = 0.001
 # Overtaken rows in offset_log before they are folded away: some 10 MB.
 FOLD_ROWS = 100_000
-# The group under which a drop leaves a row: the numbers of offset commits must not go back when the
-# rows of a group go. Ids of groups count from 1.
+# The group id of the row that a drop leaves: the numbers of offset commits must not go back when the rows of
+# a group are deleted. Ids of groups count from 1.
 DROPPED = 0
 # The committer's own number among the sessions that hold groups: sessions count from 1.
 COMMITTER = 0
@@ -56,9 +56,9 @@ COMMITTER = 0
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """A group's place in one partition: the last LSN that it has processed, who said so and when.
+    """A group's place in one partition: the last LSN that it has processed, the time and the user.
 
-    `seq` is the row of offset_log that says it.
+    `seq` is the number of its row of offset_log.
     """
 
     lsn: int
@@ -67,15 +67,16 @@ class GroupPosition:
     seq: int
 
 
-# A user's name in JSON: the same few commit all the time.
+# A user's name in JSON, cached: the same few users commit all the time.
 _quoted = lru_cache(1024)(json.dumps)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One commit of one group, a row of offset_log: partition -> LSN for those that move.
+    """One commit of one group, a row of offset_log: partition -> LSN for the partitions that move.
 
-    A row has few columns, and its facts as JSON, because DuckDB's cost of a small INSERT is by column.
+    A row has few columns, with its facts as JSON, because DuckDB's cost of a small INSERT grows with the
+    columns.
     """
 
     seq: int
@@ -86,14 +87,14 @@ class Move:
 
     @property
     def entry(self) -> str:
-        """The row's JSON: positions, when (microseconds since 1970) and by whom."""
-        # Put together here, as each commit is a row: an encoder takes three times as long.
+        """The row's JSON: positions, time (microseconds since 1970) and user."""
+        # Formatted here, as each commit is a row: an encoder takes three times as long.
         lsns = ", ".join([f'"{partition}": {lsn}' for partition, lsn in self.lsns.items()])
         return f'{{"lsns": {{{lsns}}}, "at": {self.committed_at_us}, "by": {_quoted(self.committed_by)}}}'
 
     @classmethod
     def read(cls, seq: int, group_id: int, entry: str) -> Move:
-        """A row of offset_log."""
+        """The move in a row of offset_log."""
         facts = json.loads(entry)
         lsns = {int(partition): lsn for partition, lsn in facts["lsns"].items()}
         return cls(seq, group_id, lsns, facts["at"], facts["by"])
@@ -104,8 +105,8 @@ class Request:
     """Offsets to be committed outside a transaction.
 
     Args:
-        seeks: of a read position, how often SEEK had moved the group when it was read; None: a
-            position that was given by number.
+        seeks: of a read position, the number of SEEKs of the group when it was read; None: a position that
+            was given by number.
     """
 
     group_id: int
@@ -117,7 +118,7 @@ class Request:
 
 
 def going_back(group_name: str, partition: int, lsn: int, committed: int) -> InvalidParameterValue:
-    """The error of a commit behind what is committed."""
+    """The error for a commit behind the committed LSN."""
     return InvalidParameterValue(
         f'offset {lsn} of partition {partition} is behind what consumer group "{group_name}" '
         f"has committed, {committed}",
@@ -126,7 +127,7 @@ def going_back(group_name: str, partition: int, lsn: int, committed: int) -> Inv
 
 
 def moved_by_seek(group_name: str) -> WrongState:
-    """The error of a commit of a read position from before a SEEK."""
+    """The error for a commit of a read position from before a SEEK."""
     return WrongState(
         f'consumer group "{group_name}" has no read position: SEEK has moved the group',
         hint="Read again, or give the positions: COMMIT OFFSETS AT '{...}'.",
@@ -143,10 +144,10 @@ class Offsets:
     """All groups' positions, and the committer thread.
 
     Args:
-        check: asked before a batch is written; raises IoError where it could not be acknowledged.
-        written: told the number of the last offset commit of a batch, once it is durable and before
+        check: called before a batch is written; raises IoError where it could not be acknowledged.
+        written: called with the number of the last offset commit of a batch, once it is durable and before
             it is acknowledged.
-        seeks: what the Offsets before this one say, where the file has been opened again.
+        seeks: `all_seeks` of the Offsets before this one, where the file has been opened again.
     """
 
     def __init__(
@@ -161,18 +162,18 @@ class Offsets:
         self._check = check
         self._written = written
         self._clock = clock
-        self._writing = threading.Lock()  # who has the cursor
+        self._writing = threading.Lock()  # guards the cursor
         self._condition = threading.Condition()  # guards all below
         self._queue: deque[Request] = deque()
         self._passed: dict[tuple[int, int], tuple[int, int]] = {}  # see `passed`
-        self._seeks = dict(seeks)  # group id -> how often SEEK has moved it since the open
+        self._seeks = dict(seeks)  # group id -> number of SEEKs since the open
         self._positions: dict[int, dict[int, GroupPosition]] = {DROPPED: {}}
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._away: set[tuple[int, int]] = set()  # see `seal`
         self._closing = False
         self._together = 1  # requests of the last batch
-        self._wanted = 1  # with how many the committer goes on
+        self._wanted = 1  # requests with which the committer goes on
         self._rows = 0
         self._kept = 0
         self._seq = 0
@@ -205,42 +206,46 @@ class Offsets:
         return dict(self._positions.get(group_id, {}))
 
     def seeks(self, group_id: int) -> int:
-        """How often SEEK has moved a group since the database was opened."""
+        """The number of SEEKs of a group since the database was opened."""
         with self._condition:
             return self._seeks.get(group_id, 0)
 
     def all_seeks(self) -> dict[int, int]:
-        """Group id -> how often SEEK has moved it, for those that it has moved."""
+        """Group id -> number of its SEEKs, for the groups that have any."""
         with self._condition:
             return dict(self._seeks)
 
     def seeked(self, group_id: int) -> int:
-        """SEEK has moved a group; how often by now."""
+        """Count a SEEK of a group; returns the new number."""
         with self._condition:
             self._seeks[group_id] = self._seeks.get(group_id, 0) + 1
             return self._seeks[group_id]
 
     def passed(self, group_id: int, partition: int, lsn: int, position: int) -> None:
-        """Retention has passed a committed LSN: so many of the partition's events are at or before it."""
+        """Note a committed LSN that retention has passed.
+
+        Args:
+            position: number of the partition's events at or before the LSN.
+        """
         with self._condition:
             self._passed[group_id, partition] = (lsn, position)
 
     def passed_position(self, group_id: int, partition: int, lsn: int) -> int | None:
-        """How many of a partition's events are at or before a committed LSN that retention has passed."""
+        """The number of a partition's events at or before a committed LSN that retention has passed."""
         with self._condition:
             found = self._passed.get((group_id, partition))
             return found[1] if found is not None and found[0] == lsn else None
 
     def seal(self, group_ids: Iterable[int], partitions: Iterable[int]) -> None:
-        """No position of these groups moves in these partitions any more: another node has them.
+        """Refuse further moves of these groups in these partitions: another node has them.
 
-        What is being written is written when this returns.
+        Commits that are being written have been written when this returns.
         """
         with self._writing, self._condition:
             self._away |= {(group_id, partition) for partition in partitions for group_id in group_ids}
 
     def unseal(self, partitions: Iterable[int], group_ids: Iterable[int]) -> None:
-        """These partitions are this node's again."""
+        """Allow moves in partitions that are this node's again."""
         with self._condition:
             self._away -= {(group_id, partition) for partition in partitions for group_id in group_ids}
 
@@ -248,7 +253,7 @@ class Offsets:
         """Refuse to move a group in a partition that another node has.
 
         Raises:
-            SerializationFailure: 40001.
+            SerializationFailure: another node has one of the partitions.
         """
         for partition in partitions:
             if (group_id, partition) in self._away:
@@ -267,7 +272,7 @@ class Offsets:
         return self.move(DROPPED, {0: 0}, "")
 
     def writing(self) -> AbstractContextManager[object]:
-        """Within, nobody else writes offset commits: the numbers that are taken here commit in order."""
+        """A context within which nobody else writes offset commits, so that numbers commit in order."""
         return self._writing
 
     # Commits outside a transaction.
@@ -275,8 +280,8 @@ class Offsets:
     def submit(self, request: Request) -> None:
         """Commit offsets: at once where nobody else is writing, else with the committer's next batch.
 
-        `request.done` tells when they are durable; it fails with 22023 where an LSN goes back, with
-        42704 where the group is gone. Runs DuckDB.
+        `request.done` is done when they are durable. It fails with InvalidParameterValue where an LSN goes
+        back, with UndefinedObject where the group is gone. Runs DuckDB.
         """
         if self._writing.acquire(blocking=False):
             try:
@@ -328,10 +333,10 @@ class Offsets:
             self._answer(request, AdminShutdown("the database is being closed"))
 
     def _gather(self) -> None:
-        """Wait a little for those who have committed together: they tend to come again together.
+        """Wait a little for requests: sessions that have committed together tend to do so again.
 
-        A batch costs the same whatever its size, so that those who come while the first of them is being
-        written would pay twice.
+        A batch costs the same at any size, so sessions that come while the first of them is being written
+        would wait for two batches.
         """
         self._wanted = self._together
         self._condition.wait_for(lambda: self._closing or len(self._queue) >= self._wanted, GATHER_S)
@@ -345,7 +350,7 @@ class Offsets:
             self._holders[request.group_id] = COMMITTER
 
     def _write(self, batch: Sequence[Request]) -> None:
-        """Append what holds of a batch, in one transaction; then the cache, then the answers."""
+        """Append the valid requests of a batch in one transaction; then change the cache, then answer."""
         moves: dict[int, dict[int, int]] = {}
         good: list[Request] = []
         for request in batch:
@@ -372,7 +377,7 @@ class Offsets:
             self._answer(request, error)
 
     def _checked(self, request: Request, moves: Mapping[int, int]) -> dict[int, int]:
-        """What of a request moves a position; equal is accepted and moves nothing."""
+        """The LSNs of a request that move a position; an equal one is accepted and moves nothing."""
         with self._condition:
             known = self._positions.get(request.group_id)
             if known is None:
@@ -445,12 +450,12 @@ class Offsets:
     def fold(self) -> None:
         """Delete the rows whose every position a later one has overtaken."""
         with self._condition:
-            # Only groups that nobody holds: a transaction that has just committed in DuckDB, and is
-            # about to say so here, has rows that look overtaken. Later ones have later numbers.
+            # Only groups that nobody holds: a transaction that has committed in DuckDB and has not yet called
+            # `applied` has rows that look overtaken. Later rows have later numbers.
             through = self._seq
             groups = {g: p for g, p in self._positions.items() if g not in self._holders}
             live = {position.seq for positions in groups.values() for position in positions.values()}
-            # A drop may have committed and not yet said so: its row, the latest, has to stay.
+            # A drop may have committed and not yet called `drop_groups`: its row, the latest, has to stay.
             dropped = max((position.seq for position in groups.pop(DROPPED).values()), default=0)
         known, kept = (", ".join(map(str, sorted(numbers))) or "NULL" for numbers in (groups, live))
         with self._writing:
@@ -461,15 +466,19 @@ class Offsets:
                     f"OR group_id = {DROPPED} AND seq < {dropped}"
                 ).fetchall()
             except duckdb.TransactionException:
-                pass  # A transaction that drops a group deletes the same rows: the next time will do.
+                pass  # A transaction that drops a group deletes the same rows: the next fold gets them.
         with self._condition:
-            # What could not be folded now counts as kept as well: the next try comes with new rows.
+            # Rows that could not be folded count as kept too: the next fold comes with new rows.
             self._rows = self._kept = len(live)
 
     # Commits inside a transaction.
 
     def lock(self, group_id: int, session_id: int) -> Future[None] | None:
-        """Hold a group for a committing transaction; None when it is held now."""
+        """Hold a group for a committing transaction.
+
+        Returns:
+            None when it is held now; else a future that is done when it is.
+        """
         with self._condition:
             holder = self._holders.get(group_id)
             if holder is None or holder == session_id:
@@ -480,7 +489,7 @@ class Offsets:
             return future
 
     def unlock(self, group_ids: Iterable[int], session_id: int) -> None:
-        """Let go of groups, and of places in the queue for them."""
+        """Release groups, and places in the queue for them."""
         with self._condition:
             for group_id in group_ids:
                 waiters = self._waiters.get(group_id)
@@ -490,7 +499,7 @@ class Offsets:
                     self._pass_on(group_id)
 
     def _pass_on(self, group_id: int) -> None:
-        """Give a group to who waits for it first; the committer's queue comes after transactions."""
+        """Give a group to its first waiter; the committer's queue comes after transactions."""
         waiters = self._waiters.pop(group_id, deque())
         while waiters:
             session_id, future = waiters.popleft()
@@ -505,19 +514,19 @@ class Offsets:
             self._condition.notify_all()
 
     def applied(self, moves: Iterable[Move]) -> None:
-        """A transaction that wrote these moves has committed."""
+        """Apply the moves of a transaction that has committed."""
         with self._condition:
             for move in moves:
                 self._apply(move)
 
     def add_group(self, move: Move) -> None:
-        """A group has been made, at these positions."""
+        """Add a group that has been made, at the positions of its first move."""
         with self._condition:
             self._positions[move.group_id] = {}
             self._apply(move)
 
     def drop_groups(self, group_ids: Iterable[int], tombstone: Move) -> None:
-        """Groups are gone; `tombstone` is what their drop has written."""
+        """Remove dropped groups; `tombstone` is the row that their drop has written."""
         with self._condition:
             self._apply(tombstone)
             for group_id in group_ids:
@@ -527,7 +536,7 @@ class Offsets:
                     del self._passed[key]
 
     def close(self) -> None:
-        """Write what has been submitted and end the committer."""
+        """Write the submitted requests and end the committer."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()

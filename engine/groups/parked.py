@@ -1,17 +1,17 @@
-"""Parked events: what a group has set aside, and what of it is given to the group again.
+"""Parked events: events that a group has set aside, and those that it has released to be read again.
 
-A group parks one event that it cannot process and goes on. Rows of `parked_events` say so:
+A group parks an event that it cannot process and goes on. The states of rows of `parked_events`:
 
 - `parked`: the event is set aside. With `by_key` later events of its key in its partition are set aside
-  behind it; which ones is worked out when somebody reads.
+  behind it; a read works out which events these are.
 - `behind`: such a later event that retention has trimmed, kept so that it is not lost.
-- `released`: it is to be read, though the group's committed LSN may have passed it, or may yet do so by the
-  commit of a read that has passed over it: reads give it until a commit of what they gave covers it, and
-  then the row goes.
+- `released`: the event is given by reads again, although the group's committed LSN may have passed it, or may
+  yet do so by the commit of a read that has passed over it. Reads give it until a commit of what they gave
+  covers it; the commit deletes the row.
 
 Each row's event is copied, as a row of its log, into the log's `side_log`, and its transaction's line into
-`parked_commits`: retention takes nothing of it away. All of it changes inside transactions that hold the
-group (and, but for a commit, the writer lock); memory follows at COMMIT.
+`parked_commits`, so that retention does not remove it. Rows and copies change inside transactions that hold
+the group (and, except for a commit, the writer lock); memory follows at COMMIT.
 Source: docs/groups.md, "Parked events".
 """
 
@@ -30,10 +30,10 @@ from ..schema import SCHEMA
 
 PARKED, BEHIND, RELEASED = "parked", "behind", "released"
 
-# Of one group: a group that sets more aside has another problem. Each is some hundred bytes in memory.
+# Limits of one group: a group that parks more has another problem. An event is some hundred bytes in memory.
 PARKED_MAX = 1000
 RELEASED_MAX = 100_000
-# A reason is held in memory with its event; beside it a table of one's own has room for more.
+# A reason is held in memory with its event; longer texts belong in a table of the user's.
 REASON_CHARS_MAX = 1000
 
 # A column's name in a key's JSON text.
@@ -45,9 +45,9 @@ class ParkedEvent:
     """One row of `parked_events` that memory knows: a parked or a released event.
 
     Args:
-        key: of the event, its JSON text; None without one.
-        by_key: whether later events of its key are set aside behind it.
-        tx_last: the event's.
+        key: JSON text of the event's key; None without one.
+        by_key: True if later events of its key are set aside behind it.
+        tx_last: the event's column `tx_last`.
     """
 
     partition: int
@@ -63,14 +63,15 @@ class ParkedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What of a group's parked events a scan has to know.
+    """The parked and released events of a group that a scan meets.
 
     Args:
-        lsns: LSN -> partition of parked events after the scan's starts: passed over.
-        keys: partition, LSN and key of events with whose key later ones are passed over.
-        released: LSN -> the event, rising: those that the scan does not come by, given besides: at or before
-            the starts, or rows of a whole copy that SEEK has left.
-        partitions: LSN -> partition of all released events that the scan gives, those after the starts too.
+        lsns: LSN -> partition of parked events after the scan's starts; the scan passes over them.
+        keys: partition, LSN and key of parked events; the scan passes over later events of the same key.
+        released: LSN -> event, rising: released events outside the scan's range, which it gives besides:
+            events at or before the starts, and rows of a whole copy that SEEK has left.
+        partitions: LSN -> partition of all released events that the scan gives, including those after the
+            starts.
     """
 
     lsns: Mapping[int, int]
@@ -86,19 +87,19 @@ class ParkedOfGroup:
     events: Mapping[int, ParkedEvent] = field(default_factory=dict)
 
     def of(self, state: str, partition: int | None = None) -> list[ParkedEvent]:
-        """Those of one state, perhaps of one partition, by LSN."""
+        """The events of one state, and of one partition if it is given, by LSN."""
         found = (event for event in self.events.values() if event.state == state)
         return [event for event in found if partition is None or event.partition == partition]
 
     def head_before(self, partition: int, lsn: int, key: str | None) -> ParkedEvent | None:
-        """The parked event behind which an event is set aside, if it is."""
+        """The parked event behind which an event is set aside; None if it is not."""
         heads = (e for e in self.of(PARKED, partition) if e.by_key and same_key(e.key, key) and e.lsn < lsn)
         return next(heads, None)
 
     def aside(
         self, after: Mapping[int, int], released: Collection[int], copy: Copy | None = None
     ) -> Aside | None:
-        """What a scan from these LSNs has to know; None where it is nothing.
+        """The parked and released events that a scan from these LSNs meets; None without any.
 
         Args:
             released: the LSNs of released events whose copies can be read.
@@ -121,12 +122,12 @@ class ParkedOfGroup:
 
 
 def same_key(one: str | None, other: str | None) -> bool:
-    """Whether two events are of one key: it has the same values, whatever its columns were called then."""
+    """True if two keys have the same values; the names of their columns may differ."""
     return one is not None and other is not None and _values(one) == _values(other)
 
 
 def same_key_sql(key: str, other: str) -> str:
-    """The same in SQL.
+    """The comparison of `same_key` in SQL.
 
     Args:
         key: SQL of a key's text.
@@ -145,7 +146,7 @@ _COLUMNS = "partition, lsn, state, key, by_key, tx_last, reason, epoch_us(parked
 
 
 def read_groups(cursor: duckdb.DuckDBPyConnection, where: str = "true") -> dict[int, ParkedOfGroup]:
-    """Group id -> what it has parked, as the cursor's MVCC snapshot has it."""
+    """Group id -> its parked and released events in the cursor's MVCC snapshot."""
     found: dict[int, dict[int, ParkedEvent]] = {}
     for group_id, *row in cursor.execute(
         f"SELECT group_id, {_COLUMNS} FROM {SCHEMA}.parked_events "
@@ -157,9 +158,9 @@ def read_groups(cursor: duckdb.DuckDBPyConnection, where: str = "true") -> dict[
 
 
 class Parked:
-    """What all groups have parked, in memory: a cache of `parked_events`.
+    """The parked and released events of all groups: a cache of `parked_events`.
 
-    Only the transactions that hold a group change what is its.
+    Only transactions that hold a group change its events.
 
     Attributes:
         released: the groups that have released events.
@@ -170,11 +171,11 @@ class Parked:
         self.released = {number for number, parked in self._groups.items() if parked.of(RELEASED)}
 
     def get(self, group_id: int) -> ParkedOfGroup | None:
-        """What a group has parked; None where it is nothing."""
+        """A group's parked and released events; None without any."""
         return self._groups.get(group_id)
 
     def put(self, group_id: int, parked: ParkedOfGroup) -> None:
-        """A transaction that changed it has committed."""
+        """Replace a group's events, after the COMMIT of a transaction that has changed them."""
         if parked.of(RELEASED):
             self.released.add(group_id)
         else:
@@ -188,11 +189,11 @@ class Parked:
 def released_through(
     parked: ParkedOfGroup, lsns: Mapping[int, int], given: Mapping[int, frozenset[int]]
 ) -> frozenset[int]:
-    """What a commit by number covers: released events of its partitions that its reader was given.
+    """The released events that a commit by number covers: those that the committing reader was given.
 
     Args:
-        lsns: partition -> the LSN that is committed there.
-        given: partition -> what the latest read of who commits has given.
+        lsns: partition -> committed LSN.
+        given: partition -> released events that the reader's latest reads have given.
     """
     return frozenset(
         event.lsn
@@ -202,7 +203,7 @@ def released_through(
 
 
 def behind_sql(keys: Iterable[tuple[int, int, str]]) -> str:
-    """SQL boolean on an event: it stands behind one of these parked keys; empty without any.
+    """SQL condition that an event stands behind one of these parked keys; empty without any.
 
     Args:
         keys: partition, LSN and key of each.
@@ -213,17 +214,17 @@ def behind_sql(keys: Iterable[tuple[int, int, str]]) -> str:
     )
 
 
-# What retention writes.
+# Copies that retention writes.
 
 
 def kept_behind_sql(
     groups: Collection[Group], parked: Parked, events: str, logs: Collection[tuple[str, str]]
 ) -> Iterator[str]:
-    """The statements that keep what is about to be trimmed behind parked keys, with its copies.
+    """The statements that keep events behind parked keys, and their copies, before a trim.
 
     Args:
-        events: the SELECT of the events that go, with tx_last.
-        logs: each log that has some of them, and its parked twin.
+        events: the SELECT of the events to be trimmed, with tx_last.
+        logs: each log with such events, and its side log.
     """
     for group in groups:
         found = parked.get(group.group_id)
@@ -242,11 +243,11 @@ def kept_behind_sql(
 
 
 def copies_sql(log: str, side: str, lsns: str, commits: str = f"{SCHEMA}.commits") -> Iterator[str]:
-    """The statements that copy log rows and the lines of their transactions, those that are not copied yet.
+    """The statements that copy log rows and the lines of their transactions, except those copied before.
 
     Args:
-        lsns: a query of their LSNs.
-        commits: what has the lines.
+        lsns: a query of the rows' LSNs.
+        commits: the relation that has the lines.
     """
     new = f"lsn IN ({lsns}) AND lsn NOT IN (SELECT lsn FROM {side})"
     yield f"CREATE TABLE IF NOT EXISTS {side} AS SELECT * FROM {log} LIMIT 0"

@@ -1,13 +1,13 @@
 """Long polls: readers that wait for events which are still to come.
 
-A poll says of which stream, from which place on in each partition, and how many events end it; whoever
-reads waits for its future and holds nothing else: no thread, no cursor, no lock. The publisher tells
-which partitions have got events once these are readable, and only the polls of those partitions are
-looked at, by counts that are in memory: a poll costs no query while it waits.
+A poll names a stream, a place in each partition, and the number of events that ends it. Its reader waits for
+its future and holds no thread, no cursor and no lock. The publisher reports the partitions that have got
+events once these are readable, and only the polls of those partitions are checked, by counts in memory: a
+waiting poll costs no query.
 
-A poll is armed (`arm`) before its reader looks at what there is, so that an event comes either before the
-look or wakes the poll. What ends a poll with an error (its stream or group is dropped, the database
-closes) stays with it: it may have been woken by something else just before.
+A poll is armed (`arm`) before its reader looks at the events that are there, so that an event either comes
+before the look or wakes the poll. An error that ends a poll (its stream or group is dropped, the database
+closes) stays with it, as the poll may have been woken for another reason just before.
 Source: docs/design/engine.md, "Long polls".
 """
 
@@ -27,7 +27,7 @@ from ..errors import AdminShutdown, DucktailError, ProgramLimitExceeded, Undefin
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Whoever has waited processes what came, commits it and waits again: meanwhile his table counts as awaited.
+# A reader processes and commits its events and waits again: meanwhile its table counts as awaited.
 LATELY_S = 1.0
 
 
@@ -36,15 +36,15 @@ class Poll:
     """One reader that waits.
 
     Args:
-        session_id: whose it is.
-        stream: what it reads.
-        member: as which member of its group it reads.
-        events: how many events end it.
-        after: partition -> how many of its events, over its whole life, are before those that count.
-        group_id: the group.
-        future: done where the reader is to look again.
-        ended: the error that ends it; the future is done then, too.
-        left: its member has been taken out of the group by LEAVE: it waits no more, and joins no more.
+        session_id: the reader's session.
+        stream: the stream that it reads.
+        member: the member of the group as which it reads.
+        events: number of events that ends the wait.
+        after: partition -> number of its events, over its whole life, before those that count.
+        group_id: the group as which it reads.
+        future: done when the reader must look again.
+        ended: the error that ends the wait; the future is done then, too.
+        left: True once LEAVE has taken its member out of the group: it neither waits nor joins any more.
     """
 
     session_id: int
@@ -58,7 +58,7 @@ class Poll:
     left: bool = False
 
     def is_met(self, counts: Sequence[int]) -> bool:
-        """Whether enough events are there; `counts` are those of each partition of the stream."""
+        """True if enough events are there; `counts` are the events of each partition of the stream."""
         found = 0
         for partition, before in self.after.items():
             found += max(0, counts[partition] - before)
@@ -71,9 +71,12 @@ class Polls:
     """The polls of a database; safe to use from several threads.
 
     Args:
-        polls_max: how many there may be at once.
-        clock: tells how long ago somebody waited.
-        hurry: told a table's number when somebody begins to wait for its events.
+        polls_max: the largest number of polls at once.
+        clock: measures how long ago a poll ended.
+
+    Attributes:
+        hurry: called with a table's number when a reader begins to wait for its events.
+        woken: number of polls that have been woken.
     """
 
     def __init__(self, polls_max: int, clock: Clock) -> None:
@@ -85,44 +88,45 @@ class Polls:
         self._of_member: dict[tuple[int, str], set[Poll]] = {}
         self._of_partition: dict[tuple[int, int], set[Poll]] = {}
         self._of_table: Counter[int] = Counter()
-        self._left_s: dict[int, float] = {}  # table -> when the last of its polls left
+        self._left_s: dict[int, float] = {}  # table -> time at which the last of its polls left
         self._closed: DucktailError | None = None
         self.hurry: Callable[[int], None] = lambda table_id: None
         self.woken = ThreadSafeCounter()
 
     @property
     def count(self) -> int:
-        """How many wait now."""
+        """The number of polls that wait now."""
         return len(self._polls)
 
     def is_awaited(self, table_id: int) -> bool:
-        """Whether somebody waits for events of a table. Asks without the lock: it is asked at each commit."""
+        """True if a poll waits for events of a table. Takes no lock: each commit calls it."""
         return table_id in self._of_table
 
     def is_awaited_lately(self, table_id: int) -> bool:
-        """The same, or somebody has just waited and is likely to come back for the next ones."""
+        """True if a poll waits for a table's events, or has just waited and is likely to wait again."""
         left_s = self._left_s.get(table_id)
         if left_s is not None and self._clock.monotonic_s() - left_s < LATELY_S:
             return True
         return table_id in self._of_table
 
     def sessions(self) -> frozenset[int]:
-        """The sessions that wait."""
+        """The ids of the sessions that wait."""
         with self._mutex:
             return frozenset(poll.session_id for poll in self._polls)
 
     # The reader.
 
     def arm(self, poll: Poll, partitions: Collection[int], group_id: int | None = None) -> None:
-        """From now on the poll is told of these partitions' events; it may have been armed before.
+        """Let these partitions' events wake a poll from now on; it may have been armed before.
 
         Args:
-            partitions: none where it is only to be told what becomes of its stream, group and member.
-            group_id: the group that it reads as.
+            partitions: empty where only changes of its stream, group and member wake it.
+            group_id: the group as which it reads.
 
         Raises:
-            ProgramLimitExceeded: 54000, too many wait already. AdminShutdown: 57P01, the database closes.
-            UndefinedObject: 42704, what it reads was dropped since it was armed before.
+            ProgramLimitExceeded: too many polls wait already.
+            AdminShutdown: the database closes.
+            UndefinedObject: the stream or group was dropped since it was armed before.
         """
         with self._mutex:
             if self._closed is not None:
@@ -148,7 +152,7 @@ class Polls:
             self.hurry(table_id)
 
     def narrow(self, poll: Poll, after: Mapping[int, int]) -> None:
-        """Only these of its partitions are the reader's, and count from there."""
+        """Restrict a poll to some of its partitions, and set the counts from which their events count."""
         with self._mutex:
             if poll in self._polls:
                 for partition in poll.after.keys() - after.keys():
@@ -156,7 +160,7 @@ class Polls:
             poll.after = after
 
     def leave(self, poll: Poll) -> None:
-        """The reader waits no more."""
+        """Remove a poll whose reader waits no more."""
         with self._mutex:
             self._forget(poll)
 
@@ -175,14 +179,14 @@ class Polls:
         for partition in poll.after:
             _discard(self._of_partition, (poll.stream.stream_id, partition), poll)
 
-    # Who tells.
+    # Events and changes that wake polls.
 
     def published(self, stream_id: int, counts: Sequence[int], changed: Iterable[int]) -> None:
-        """Events have become readable.
+        """Wake the polls that newly readable events end.
 
         Args:
-            counts: how many events each partition of the stream has had.
-            changed: the partitions that have got some.
+            counts: number of events that each partition of the stream has had.
+            changed: the partitions that have got events.
         """
         if not self._polls:
             return
@@ -192,11 +196,11 @@ class Polls:
         self._wake(met)
 
     def look_again(self, stream_id: int, group_id: int | None = None) -> None:
-        """What the polls of a stream, or of one group, count from has changed."""
+        """Wake the polls of a stream, or of one group, whose start positions have changed."""
         self._wake(self._found(stream_id, group_id))
 
     def member_changed(self, group_id: int, member: str) -> None:
-        """A member has other partitions than before, or will: its polls look at what it has now."""
+        """Wake the polls of a member whose partitions have changed or are about to."""
         if not self._polls:
             return
         with self._mutex:
@@ -204,7 +208,10 @@ class Polls:
         self._wake(found)
 
     def member_left(self, group_id: int, member: str) -> None:
-        """A member leaves; told before it goes, so that none of its polls takes that for a time-out."""
+        """Mark and wake the polls of a member that leaves.
+
+        Called before it is removed, so that its polls do not take that for a time-out.
+        """
         with self._mutex:
             found = list(self._of_member.get((group_id, member), ()))
             for poll in found:
@@ -212,16 +219,16 @@ class Polls:
         self._wake(found)
 
     def stream_dropped(self, stream: Stream) -> None:
-        """A stream is gone; told before its members and groups go, so that this is the reason."""
+        """End the polls of a dropped stream; called before its groups are removed, to give this reason."""
         self._end(self._found(stream.stream_id), lambda: _gone(f'stream "{stream.name}"'))
 
     def group_dropped(self, group: Group) -> None:
-        """A group is gone; told before its members go."""
+        """End the polls of a dropped group; called before its members are removed."""
         polls = self._found(group.stream_id, group.group_id)
         self._end(polls, lambda: _gone(f'consumer group "{group.name}"'))
 
     def close(self) -> None:
-        """The database is being closed: nobody waits any more."""
+        """End all polls: the database is being closed."""
         with self._mutex:
             self._closed = AdminShutdown("the database is being closed")
             polls = list(self._polls)
@@ -233,7 +240,7 @@ class Polls:
         return found if group_id is None else [poll for poll in found if poll.group_id == group_id]
 
     def _wake(self, polls: Sequence[Poll]) -> None:
-        # A future that is done already, or that another has just made so, is left alone.
+        # A future that is done already, or that another thread has just settled, is left alone.
         self.woken.add(sum(_settle(poll.future) for poll in polls))
 
     def _end(self, polls: Sequence[Poll], error: Callable[[], DucktailError]) -> None:
@@ -256,7 +263,7 @@ def _discard(index: dict[Key, set[Poll]], key: Key, poll: Poll) -> None:
 
 
 def _settle(future: Future[None]) -> bool:
-    """Make a future done, unless it is; whether it was not."""
+    """Make a future done; True if it was not done before."""
     try:
         future.set_result(None)
     except InvalidStateError:

@@ -1,13 +1,13 @@
-"""Read positions: what the latest read of a stream by a group has given, per partition.
+"""Read positions: the last LSNs that the latest read of a stream by a group has given, per partition.
 
-COMMIT OFFSETS without AT commits it. It belongs to a session, or to a member of the group, whatever its
-connections: each has a `ReadPositions`, and the rules are the same. It is set when a read's answer is
-complete, voided by an error, a cancel and the ROLLBACK of the transaction that read, and says the last
-LSN that was given and the committed LSN from which the read began.
+COMMIT OFFSETS without AT commits the read position. It belongs to a session, or to a member of the group over
+all its connections: each has a `ReadPositions`, with the same rules. It is set when a read's answer is
+complete, and voided by an error, a cancel and the ROLLBACK of the transaction that read. For each partition
+it has the last LSN that was given and the committed LSN from which the read began.
 
-Several reads of one reader may be under way. Of a partition what was given last counts. A read that
-fails takes with it what it has given itself and what stood there when it began, as it was to be the
-latest; what others gave meanwhile stays. Source: docs/sql.md, "Committing".
+Several reads of one reader may be under way. In a partition the events that were given last count. A read
+that fails removes its own entries and those that stood when it began, as it would have replaced them; entries
+of other reads since then stay. Source: docs/sql.md, "Committing".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import WrongState
 from .offsets import moved_by_seek
 
-# Why there is no position after a SEEK.
+# The reason for a missing position after a SEEK.
 MOVED = "SEEK has moved the group"
 _NOTHING: frozenset[int] = frozenset()
 
@@ -31,9 +31,9 @@ class Given:
     Args:
         lsn: the last LSN given.
         began: the committed LSN from which the read began.
-        read: which read it was.
-        at: when it was given, in the order of all reads and what they gave.
-        done: its reader has committed it.
+        read: number of the read.
+        at: place in the order of all reads and their answers.
+        done: True once the reader has committed it.
     """
 
     lsn: int
@@ -45,11 +45,12 @@ class Given:
 
 @dataclass(slots=True)
 class ReadPosition:
-    """Where reads of one group stand.
+    """The read position of one group.
 
     Args:
-        seeks: how often SEEK had moved the group then.
-        reason: why there is none, for the error; "" while there is one.
+        given: partition -> last LSN given.
+        seeks: number of SEEKs of the group when it was set.
+        reason: the reason for a missing position, for the error; "" while there is one.
         released: partition -> the released events that the read gave (see `parked.py`).
     """
 
@@ -60,12 +61,12 @@ class ReadPosition:
 
     @property
     def lsns(self) -> dict[int, int]:
-        """partition -> last LSN given."""
+        """Partition -> last LSN given."""
         return {partition: given.lsn for partition, given in self.given.items()}
 
     @property
     def began(self) -> dict[int, int]:
-        """partition -> committed LSN from which that read began."""
+        """Partition -> committed LSN from which its read began."""
         return {partition: given.began for partition, given in self.given.items()}
 
     @property
@@ -74,20 +75,20 @@ class ReadPosition:
         return _NOTHING.union(*(lsns for number, lsns in self.released.items() if number in self.given))
 
     def left(self) -> ReadPosition:
-        """Without the partitions that its reader has committed; all of it, where that leaves nothing.
+        """The position without committed partitions, so that a commit is of later reads only.
 
-        So a commit is of what has been read since, and one of nothing new is told so.
+        Where every partition is committed it is the whole position: the commit finds that nothing moves.
         """
         left = {partition: given for partition, given in self.given.items() if not given.done}
         return ReadPosition(left or self.given, self.seeks, self.reason, self.released)
 
     def copy(self) -> ReadPosition:
-        """The same, for who does not hold its owner's lock."""
+        """A copy, to be used without the owner's lock."""
         return ReadPosition(dict(self.given), self.seeks, self.reason, dict(self.released))
 
 
 class ReadPositions:
-    """The read positions of a session, or of members; who has them guards them.
+    """The read positions of a session, or of members. The owner guards them.
 
     Args:
         first: the number of the first read.
@@ -98,7 +99,7 @@ class ReadPositions:
         self._numbers = itertools.count(first)
 
     def begin(self) -> int:
-        """A read begins: its number."""
+        """The number of a new read."""
         return next(self._numbers)
 
     def set(
@@ -110,7 +111,7 @@ class ReadPositions:
         seeks: int,
         again: Mapping[int, frozenset[int]],
     ) -> None:
-        """A read has given everything up to `lsns` in the partitions that it scanned.
+        """Set the position of a read that has given everything up to `lsns` in its partitions.
 
         Args:
             again: partition -> the released events that it gave.
@@ -125,7 +126,12 @@ class ReadPositions:
             position.released.update(dict.fromkeys(lsns, _NOTHING) | dict(again))
 
     def void(self, key: Hashable, reason: str, read: int | None = None) -> None:
-        """There is none now, because of `reason`: the failure of a read, or what ends them all (None)."""
+        """Void a position.
+
+        Args:
+            reason: the reason, for the error of a later commit.
+            read: number of a read that has failed; None voids the entries of all reads.
+        """
         stays = {}
         position = self._positions.get(key)
         if position is not None and read is not None:
@@ -139,7 +145,7 @@ class ReadPositions:
         """Partition -> last LSN given; empty without a position.
 
         Args:
-            seeks: how often SEEK had moved the group then; None: it does not matter.
+            seeks: the number of SEEKs that the position must have; None: any.
         """
         position = self._positions.get(key)
         if position is None or position.reason or seeks not in (None, position.seeks):
@@ -154,13 +160,13 @@ class ReadPositions:
         return {number: lsns for number, lsns in position.released.items() if number in position.given}
 
     def set_aside(self, key: Hashable, lsn: int) -> None:
-        """A released event is parked again: once it is released again, it has not been given yet."""
+        """Forget that a released event was given: it is parked again, and may be released again later."""
         position = self._positions.get(key)
         if position is not None and position.released:
             position.released = {number: lsns - {lsn} for number, lsns in position.released.items()}
 
     def committed(self, key: Hashable, lsns: Mapping[int, int]) -> None:
-        """The reader's own commit of these LSNs stands."""
+        """Mark the partitions that the reader has committed at these LSNs."""
         position = self._positions.get(key)
         if position is not None:
             position.given = {
@@ -172,10 +178,10 @@ class ReadPositions:
         """The position of a group.
 
         Args:
-            seeks: how often SEEK has moved the group; what was read before the last one is void.
+            seeks: the number of SEEKs of the group; reads from before the last one are void.
 
         Raises:
-            WrongState: 55000, there is none, and why.
+            WrongState: there is no position; the message has the reason.
         """
         position = self._positions.get(key)
         if position is None or position.reason:
@@ -187,15 +193,16 @@ class ReadPositions:
         return position
 
     def partitions(self, key: Hashable) -> Set[int]:
-        """Of which partitions there is a position."""
+        """The partitions of a position."""
         position = self._positions.get(key)
         return frozenset() if position is None else position.given.keys()
 
     def seeked(self, key: Hashable, seeks: int, mine: tuple[int, Set[int]] | None = None) -> None:
-        """SEEK has moved the group in the reader's own transaction: what was read after it stands.
+        """Keep the part of a position that was read after a SEEK in the reader's own transaction.
 
         Args:
-            mine: that read, and its partitions; None where the position has nothing else.
+            seeks: the number of SEEKs of the group now.
+            mine: the read and its partitions that stay; None where the position has no other entries.
         """
         position = self._positions.get(key)
         if position is None:
@@ -210,17 +217,17 @@ class ReadPositions:
                 self._positions[key] = ReadPosition(reason=MOVED)
 
     def lose(self, key: Hashable, partition: int) -> None:
-        """A partition is no longer the reader's."""
+        """Remove a partition that is no longer the reader's."""
         position = self._positions.get(key)
         if position is not None:
             position.given.pop(partition, None)
 
     def forget(self, key: Hashable) -> None:
-        """There is nothing to remember of a group any more."""
+        """Remove the position of a group."""
         self._positions.pop(key, None)
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Remove all positions."""
         self._positions.clear()
 
 
