@@ -59,7 +59,7 @@ def beginning(
         lsns: bounds that the reader's filter sets, the first and the last LSN.
 
     Raises:
-        WrongState: an LSN of `after` was never given to an event.
+        InvalidParameterValue: an LSN of `after` is one of lost events.
     """
     committed: dict[int, int] = {}
     # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.

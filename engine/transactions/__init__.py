@@ -1,1 +1,1 @@
-"""Transactions: what they have read and written, their commits and conflicts, the writer lock."""
+"""Transactions: their reads and writes, their commits and conflicts, the writer lock."""

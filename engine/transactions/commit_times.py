@@ -1,15 +1,15 @@
-"""The time of commits, and the age of events, whatever the machine's clock does.
+"""The time of commits and the age of events, independent of jumps of the machine's clock.
 
-The rules that it keeps:
+The rules:
 
 - A commit gets the clock's time, and never an earlier one than the commit before it.
-- A clock that is behind the last commit was set back, or had jumped forward while something was committed.
-  Commit times then go on at half the speed of elapsed time, so that the clock catches up with them.
-- An age is elapsed time wherever the clock has jumped: no jump lets events go too early, none keeps them.
+- A clock that is behind the last commit was set back, or had jumped forward during an earlier commit. Commit
+  times then go on at half the speed of elapsed time, so that the clock catches up with them.
+- An age is elapsed time wherever the clock has jumped: a jump neither expires events too early nor keeps them.
   After a jump forward the clock is believed again when it has come back, or has stayed for `BELIEVED_US`.
 - Each jump by more than `JUMP_US` is logged.
 
-Elapsed time is the process's own (`Clock.monotonic_s`): a new process begins with what the clock says.
+Elapsed time is the process's own (`Clock.monotonic_s`): a new process begins with the clock's time.
 Source: docs/operations.md, "A clock that jumps".
 """
 
@@ -26,15 +26,15 @@ from ..server_log import facts
 logger = logging.getLogger(__name__)
 
 SECOND_US = 1_000_000
-# By how much the clock and elapsed time may differ between two looks. A clock that is kept in step by NTP is
-# slewed, and elapsed time with it; a look is due with each commit and each pass of retention.
+# The difference of the clock and elapsed time between two looks that counts as a jump. NTP slews a clock, and
+# elapsed time with it; each commit and each pass of retention looks.
 JUMP_US = 10 * SECOND_US
-# For so long an operator can mend a clock that has jumped forward before events go by what it says.
+# An operator has this long to mend a clock that has jumped forward before events expire by its time.
 BELIEVED_US = 24 * 3600 * SECOND_US
-# Commit times that are ahead of the clock advance by one microsecond in so many.
+# Commit times that are ahead of the clock advance by one microsecond per this many.
 SLOWER = 2
 
-# The columns that hold times of commits: those that are later than the clock are set to it (`reset_sql`).
+# The columns that hold times of commits; times later than the clock are set to it (`reset_sql`).
 _MOMENTS = (
     ("commits", "commit_time"),
     ("parked_commits", "commit_time"),
@@ -47,7 +47,7 @@ _MOMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A time, and what the clock of elapsed time showed then; both in microseconds."""
+    """A time and the elapsed time at that moment, both in microseconds."""
 
     us: int
     elapsed_us: int
@@ -58,9 +58,9 @@ class Now:
     """A look at the clocks, in microseconds.
 
     Args:
-        clock_us: what the machine's clock says.
-        steady_us: the same without a jump forward that is not believed yet.
-        commit_us: the time of a commit that is made now.
+        clock_us: time of the machine's clock.
+        steady_us: time of the clock without a jump forward that is not believed yet.
+        commit_us: time of a commit that is made now.
     """
 
     clock_us: int
@@ -69,10 +69,10 @@ class Now:
 
 
 class CommitTimes:
-    """See the head of the file; safe to use from several threads.
+    """The times of commits; safe to use from several threads.
 
     Args:
-        clock: the machine's.
+        clock: the machine's clock.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -80,7 +80,7 @@ class CommitTimes:
         self._mutex = threading.Lock()
         self._last = Anchor(0, 0)  # the time of the last numbered commit
         self._seen = Anchor(*self._read())
-        self._held: Anchor | None = None  # since a jump forward: where `steady_us` goes on from
+        self._held: Anchor | None = None  # since a jump forward: the start of `steady_us`
         self._ahead: Anchor | None = None  # while commit times are ahead: the commit they go on from
 
     def now_us(self) -> int:
@@ -92,7 +92,7 @@ class CommitTimes:
         return self._look().steady_us
 
     def given(self, us: int) -> None:
-        """A commit has got this time."""
+        """Note the time of a numbered commit."""
         with self._mutex:
             self._last = Anchor(us, self._read()[1])
 
@@ -102,18 +102,18 @@ class CommitTimes:
         return self._last.us
 
     def expired_before_us(self, retention_us: int) -> int:
-        """The commit time before which events are older than this."""
+        """The commit time before which events are older than the retention time."""
         now, ahead = self._look(), self._ahead
         expired_us = now.steady_us - retention_us
         if ahead is not None:
-            # Since then commit times have gone on at their slower pace; what was before is older yet.
+            # Since then commit times have gone on at their slower pace; events from before are older still.
             slow_us = now.commit_us - retention_us // SLOWER
             if slow_us >= ahead.us:
                 return max(expired_us, slow_us)
         return expired_us
 
     def age_us(self, commit_us: float) -> float:
-        """How long ago something was committed."""
+        """The age of a commit, in microseconds."""
         now, ahead = self._look(), self._ahead
         if commit_us > now.clock_us and ahead is not None:
             return max(0.0, (now.commit_us - max(commit_us, ahead.us)) * SLOWER)
@@ -121,13 +121,13 @@ class CommitTimes:
         return max(0.0, since_us - commit_us)
 
     def glimpse_ahead_us(self) -> int:
-        """By how much a commit's time is ahead of the clock; takes no lock."""
+        """The lead of commit times over the clock, in microseconds; takes no lock."""
         clock_us, elapsed_us = self._read()
         ahead = self._ahead
         return max(0, _slowly(ahead or self._last, elapsed_us) - clock_us)
 
     def glimpse_held_us(self) -> int:
-        """By how much retention is behind the clock, which has jumped forward; takes no lock."""
+        """The lag of retention behind a clock that has jumped forward, in microseconds; takes no lock."""
         clock_us, elapsed_us = self._read()
         held = self._held
         return 0 if held is None else max(0, clock_us - held.us - (elapsed_us - held.elapsed_us))
@@ -178,13 +178,13 @@ def _slowly(ahead: Anchor, elapsed_us: int) -> int:
 
 
 def reset_sql(now_us: int) -> list[str]:
-    """The statements that set the times of commits that are later than the clock to what it says.
+    """The statements that set commit times later than the clock to the clock's time.
 
-    The first one is about `commits`. Events that came with a partition from another node go by the new time,
-    and show the one that they had.
+    The first one changes `commits`. Events that came with a partition from another node expire by the new
+    time, and show their old one.
 
     Args:
-        now_us: what the clock says.
+        now_us: the clock's time.
     """
     now = f"make_timestamptz({now_us})"
     changes = [f"UPDATE {SCHEMA}.{table} SET {at} = {now} WHERE {at} > {now}" for table, at in _MOMENTS]

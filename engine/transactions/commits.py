@@ -1,12 +1,12 @@
-"""Numbered commits: what they write last, what they were numbered, and what memory makes of them.
+"""Numbered commits: their last rows, their numbers, and the changes of memory that follow them.
 
-The rules that it keeps:
+The rules:
 
 - LSNs and txids are handed out under the writer lock and counted up only once DuckDB's COMMIT has
   returned, so they are dense and in commit order.
 - Memory (catalog, buffers, committed LSNs) changes only after DuckDB's COMMIT.
-- Where a COMMIT raised it is found out whether it took effect. Where that cannot be told nobody gets
-  numbers until it can: from the file that is opened again, or by asking again (`settle_doubt`).
+- After a COMMIT that raised, a query finds out if it took effect. While the outcome is unknown no transaction
+  gets numbers; it becomes known when the file is opened again, or by a later query (`settle_doubt`).
 
 Source: docs/design/engine.md, "One writer" and "Coming back".
 """
@@ -35,10 +35,10 @@ from .commit_times import CommitTimes
 from .snapshots import Snapshots
 from .transaction import CommitStep, Transaction
 
-# What a COMMIT says that DuckDB neither did nor refused, as far as can be told.
+# The message for a COMMIT of which it is unknown if DuckDB has done it.
 UNKNOWN = "the outcome of a COMMIT is unknown"
 
-# Each commit's line.
+# The line of a commit in `commits`.
 _LINE = Parsed(
     f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} "
     "VALUES ($1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR)"
@@ -47,13 +47,13 @@ _LINE = Parsed(
 
 @dataclass(slots=True)
 class Commits:
-    """See the head of the file.
+    """The numbered commits of a database.
 
     Args:
-        side: where commits are acknowledged; None for a database in memory.
+        side: the side file, in which commits are acknowledged; None for a database in memory.
         cursor: makes a cursor of the engine's own.
-        has_fallen: whether DuckDB has given the database up; asks it.
-        last_txid, last_lsn: of the last commit that was numbered.
+        has_fallen: asks DuckDB; True if it has given the database up.
+        last_txid, last_lsn: numbers of the last numbered commit.
     """
 
     catalog: Catalog
@@ -66,7 +66,7 @@ class Commits:
     has_fallen: Callable[[], bool]
     last_txid: int
     last_lsn: int
-    _doubt: tuple[str, Callable[[], None]] | None = None  # what asks whether it stands, and what follows then
+    _doubt: tuple[str, Callable[[], None]] | None = None  # query of the outcome, and work if it stands
     captured: int = 0  # events of the commits since the database was opened
 
     def now_us(self) -> int:
@@ -74,12 +74,12 @@ class Commits:
         return self.times.now_us()
 
     def last_lsn_if_past(self, at_us: int) -> int | None:
-        """The last LSN, where a time (microseconds since 1970) is one to come; None where it has passed."""
-        with self.catalog.mutex:  # LSN and time of the last commit are of the same one.
+        """The last LSN if a time (microseconds since 1970) is still to come; None if it has passed."""
+        with self.catalog.mutex:  # LSN and time belong to the same commit.
             return self.last_lsn if at_us > self.now_us() else None
 
     def write(self, transaction: Transaction, moves: Sequence[Move]) -> int:
-        """Write the last rows of a transaction: its line in `commits`, the offsets that it moves.
+        """Write the last rows of a transaction: its line in `commits`, and the offsets that it moves.
 
         Returns:
             The time of its commit, in microseconds since 1970.
@@ -93,7 +93,7 @@ class Commits:
         return commit_us
 
     def committed(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> None:
-        """DuckDB has committed: now memory follows."""
+        """Acknowledge a transaction that DuckDB has committed, and change memory."""
         if self.side is not None:
             numbers = (transaction.txid, transaction.next_lsn) if transaction.numbered else (0, 0)
             seq = moves[-1].seq if moves else 0
@@ -119,17 +119,17 @@ class Commits:
         transaction.run(CommitStep.WAKE)
 
     def count_objects(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Say in the side file what streams and groups there are, behind a commit that may have changed that.
+        """Write the streams and groups to the side file, after a commit that may have changed them.
 
-        Under the writer lock, and once memory has followed. Where they cannot be counted an opening compares
-        none, up to the next such commit.
+        Called under the writer lock, after memory has changed. If they cannot be read, an opening compares
+        none, until the next such commit.
         """
         if self.side is not None:
             with suppress(duckdb.Error):
                 self.side.tell(read_objects(cursor))
 
     def wait_readable(self) -> Waiting[None]:
-        """Wait until all that is committed is readable in its streams."""
+        """Wait until all committed events are readable in their streams."""
         yield from self.publisher.wait_published(self.last_lsn)
 
     def _note(self, txid: int, last_lsn: int, commit_us: int) -> None:
@@ -142,10 +142,10 @@ class Commits:
     # A COMMIT that raised.
 
     def took_effect(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> bool:
-        """Whether a COMMIT that raised took effect all the same.
+        """True if a COMMIT that raised took effect all the same.
 
         Raises:
-            IoError: 58030, that cannot be told: nobody writes before it is known.
+            IoError: the outcome is unknown; no transaction writes before it is known.
         """
         if transaction.numbered:
             sql = _numbered_sql(transaction.txid)
@@ -157,7 +157,7 @@ class Commits:
             return self._stands(sql)
         except BaseException:
             if self.has_fallen():
-                # A SEEK may have been in it: read positions from before are not to be committed.
+                # The transaction may have a SEEK: read positions from before must not be committed.
                 for group_id in transaction.offsets:
                     self.offsets.seeked(group_id)
             elif transaction.numbered:
@@ -165,10 +165,10 @@ class Commits:
             raise
 
     def check_side(self) -> None:
-        """Before DuckDB commits what is numbered, or moves offsets.
+        """Check the side file before DuckDB commits a transaction with numbers or offsets.
 
         Raises:
-            IoError: 58030, the side file cannot be written: it could not be acknowledged.
+            IoError: the side file cannot be written, so the commit could not be acknowledged.
         """
         if self.side is not None:
             self.side.check()
@@ -183,13 +183,14 @@ class Commits:
         """COMMIT a numbered transaction of the engine's own, under the writer lock.
 
         Args:
-            shield: within it no cancel comes.
-            numbers: its txid, the last LSN with it, and its commit time.
-            show: what memory makes of it, once DuckDB has committed.
+            shield: a context within which no cancel arrives.
+            numbers: its txid, its last LSN, and its commit time.
+            show: changes memory, once DuckDB has committed.
 
         Raises:
-            duckdb.Error: it has not. IoError: 58030, that cannot be told: nobody writes before it is known;
-            or the side file cannot be written.
+            duckdb.Error: DuckDB has not committed.
+            IoError: the outcome is unknown, and no transaction writes before it is known; or the side file
+                cannot be written.
         """
         self.check_side()
 
@@ -215,10 +216,10 @@ class Commits:
         self.count_objects(cursor)
 
     def settle_doubt(self) -> None:
-        """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.
+        """Find out the outcome of a COMMIT that was unknown; called under the writer lock.
 
         Raises:
-            IoError: 58030, it is still not known.
+            IoError: the outcome is still unknown.
         """
         if self._doubt is None:
             return
@@ -229,10 +230,10 @@ class Commits:
             follow()
 
     def _stands(self, sql: str) -> bool:
-        """Another cursor sees the last rows of a transaction that stands: what asks for them counts some.
+        """True if another cursor sees the last rows of a transaction.
 
-        Raises:
-            IoError: 58030, that cannot be told.
+        Args:
+            sql: a query that counts the rows. Where it fails the outcome is unknown, an IoError.
         """
         try:
             with closing(with_memory(self.cursor)) as cursor:

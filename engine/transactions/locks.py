@@ -1,15 +1,15 @@
-"""Who is writing which table without a stream: so that CREATE STREAM can wait for them.
+"""Locks of writers: the gate for tables without a stream, and the writer lock for captured tables.
 
-A transaction that wrote a table before it got its first stream wrote it uncaptured. CREATE STREAM
-therefore marks the table first (new writers wait), waits for the writers that are there, and only
-then takes its snapshot. DDL on a table counts as writing it. Source: docs/design/engine.md.
+The gate lets CREATE STREAM wait for the writers of a table. A transaction that wrote a table before it got
+its first stream wrote it uncaptured. CREATE STREAM therefore marks the table first (new writers wait), waits
+for the present writers, and only then takes its snapshot. DDL on a table counts as a write.
+Source: docs/design/engine.md.
 
-The database's writer lock: from its first captured write to its end a transaction holds it.
-
-DuckDB lets two transactions change one row without noticing it, and hands out sequence numbers
-in another order than it commits. One holder at a time answers both: while it is held, LSNs are
-counted up and come out in commit order, without holes. The lock is first come, first served; a
-waiter is a future, so it holds no thread. Source: docs/design/engine.md, "One writer".
+A transaction holds the database's writer lock from its first captured write to its end. DuckDB lets two
+transactions change one row without noticing it, and hands out sequence numbers in another order than it
+commits. One holder at a time avoids both: while it is held, LSNs are counted up and come out in commit order,
+without holes. The lock is first come, first served; a waiter is a future, so it holds no thread.
+Source: docs/design/engine.md, "One writer".
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from concurrent.futures import Future
 
 TableKey = tuple[str, ...]
 
-# Tables of which it is known when a transaction that had written them ended last.
+# Tables for which the end of the last transaction that wrote them is kept.
 ENDS_MAX = 4096
 
 
 def shown_table(table: TableKey) -> str:
-    """What a name at the gate is, for messages."""
+    """A name at the gate as messages show it: a table or a schema."""
     schema, name = table
     return f'table "{name}"' if name else f'schema "{schema}"'
 
@@ -36,12 +36,12 @@ class TableWriters:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._marks: dict[TableKey, tuple[int, Future[None]]] = {}
-        # Of the sessions that have marked several: which.
+        # Session id -> its marked tables, for sessions that mark several.
         self._several: dict[int, set[TableKey]] = {}
         self._writers: dict[TableKey, dict[int, Future[None]]] = {}
-        # By session, those of which it leaves other rows or columns.
+        # Session id -> the tables whose rows or columns it changes.
         self._changed: dict[int, set[TableKey]] = {}
-        # Transactions that wrote tables are counted as they end; by table, the latest one, oldest first.
+        # Count of ended transactions that wrote tables; table -> the count at its latest one, oldest first.
         self._ends = 0
         self._ended: dict[TableKey, int] = {}
         self._forgotten = 0
@@ -52,11 +52,12 @@ class TableWriters:
         """Note that a session's transaction is about to write a table without a stream.
 
         Args:
-            drops: it may be dropped, and is as it was if not: to `written_since` that is no write.
+            past_mark: enter although another session has marked the table.
+            drops: the table may be dropped, and is unchanged if not: `written_since` does not count it.
 
         Returns:
-            None when it may; else a future that is done when the CREATE STREAM that marked the
-            table is over: then the table may be a captured one.
+            None if it may write; else a future that is done when the CREATE STREAM that marked the table is
+            over, after which the table may be a captured one.
         """
         with self._mutex:
             writers = self._writers.setdefault(table, {})
@@ -77,12 +78,12 @@ class TableWriters:
             self._changed.setdefault(session_id, set()).add(table)
 
     def _is_awaited(self, session_id: int, marking: int) -> bool:
-        """Whether it is the one that marks; or that has several marks, and waits for this one to end."""
+        """True if a session holds a mark, or the holder of several marks waits for the session to end."""
         tables = self._several.get(marking, ())
         return session_id == marking or any(session_id in self._writers.get(table, ()) for table in tables)
 
     def leave(self, session_id: int) -> None:
-        """The session's transaction is over."""
+        """Remove a session, whose transaction is over, from all tables."""
         with self._mutex:
             gone: list[Future[None]] = []
             changed = self._changed.pop(session_id, set())
@@ -105,21 +106,24 @@ class TableWriters:
 
     @property
     def ends(self) -> int:
-        """How many transactions that had written tables without a stream have ended; see `written_since`."""
+        """The number of ended transactions that wrote tables without a stream; see `written_since`."""
         with self._mutex:
             return self._ends
 
     def written_since(self, table: TableKey, ends: int) -> bool:
-        """Whether one that had written this table may have ended since there were so many `ends`."""
+        """True if a transaction that wrote the table may have ended since the count was `ends`."""
         with self._mutex:
             return self._ended.get(table, self._forgotten) > ends
 
     def mark(self, session_id: int, table: TableKey, *, several: bool = False) -> Future[None] | None:
-        """Mark a table for a CREATE STREAM; a future when another one has marked it.
+        """Mark a table for a CREATE STREAM.
 
         Args:
-            several: it marks several, and goes on when the writers of each have ended: until then who has
-                written one of them may write the others. Else each would wait for the other.
+            several: the statement marks several tables and waits for the writers of all of them. Until then a
+                writer of one of them may write the others: else each would wait for the other.
+
+        Returns:
+            None if the table is marked now; else a future that is done when the earlier mark ends.
         """
         with self._mutex:
             mark = self._marks.get(table)
@@ -136,13 +140,13 @@ class TableWriters:
             return list(self._writers.get(table, {}).items())
 
     def mark_of(self, table: TableKey) -> int | None:
-        """The session whose CREATE STREAM has marked the table, if one has."""
+        """The session whose CREATE STREAM has marked the table; None without a mark."""
         with self._mutex:
             mark = self._marks.get(table)
             return None if mark is None else mark[0]
 
     def unmark(self, table: TableKey) -> None:
-        """The CREATE STREAM is over, whatever came of it."""
+        """Remove the mark of a CREATE STREAM that has ended or failed."""
         with self._mutex:
             session_id, future = self._marks.pop(table)
             rest = self._several.get(session_id, set()) - {table}
@@ -161,7 +165,7 @@ class WriterLock:
         self._mutex = threading.Lock()
         self._holder: int | None = None
         self._waiters: OrderedDict[int, Future[None]] = OrderedDict()
-        self.waits = 0  # how often somebody had to queue up
+        self.waits = 0  # number of times that a session had to queue
 
     def acquire(self, owner: int) -> Future[None] | None:
         """Take the lock for `owner`, or queue up for it.
@@ -180,7 +184,7 @@ class WriterLock:
             return future
 
     def give_up(self, owner: int) -> None:
-        """Stop waiting; where the lock came at the same moment it is passed on."""
+        """Stop waiting; a lock that was granted at the same moment is passed on."""
         with self._mutex:
             if self._waiters.pop(owner, None) is None and self._holder == owner:
                 self._pass_on()
@@ -192,12 +196,12 @@ class WriterLock:
             self._pass_on()
 
     def holder(self) -> int | None:
-        """The session id that has the lock, if any."""
+        """The session id that holds the lock, if any."""
         return self._holder
 
     @property
     def waiting_count(self) -> int:
-        """How many are in the queue, as far as can be told without the lock's own lock."""
+        """The approximate length of the queue; takes no mutex."""
         return len(self._waiters)
 
     def waiting(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Committed LSNs that move with a transaction: its groups' locks, and whether they still stand.
+"""Committed LSNs that move with a transaction: the locks of its groups, and the check at COMMIT.
 
 A group that a transaction commits is locked until the transaction ends. At its COMMIT each position
 must be where the transaction found it. Source: docs/groups.md.
@@ -20,7 +20,7 @@ def lock_group(offsets: Offsets, transaction: Transaction, group: Group, timeout
     """Keep others from committing a group's offsets until the transaction ends.
 
     Raises:
-        LockNotAvailable: 55P03.
+        LockNotAvailable: the group is not free within `timeout_ms`.
     """
     transaction.locked_groups.add(group.group_id)
     future = offsets.lock(group.group_id, transaction.session_id)
@@ -33,16 +33,18 @@ def lock_group(offsets: Offsets, transaction: Transaction, group: Group, timeout
 def lock_moves(
     offsets: Offsets, members: Members, transaction: Transaction, timeout_ms: int
 ) -> Waiting[list[tuple[int, dict[int, int]]]]:
-    """Take the groups' locks, in one order, and hold the moves against what is committed and whose it is.
+    """Lock the groups that a transaction commits, in one order, and check its moves.
 
-    From then on nobody else gets a partition that a member's commit moves, until the transaction has ended.
+    The moves are compared with the committed LSNs and the owners of the partitions. From then on no other
+    member gets a partition that a member's commit moves, until the transaction has ended.
 
     Returns:
         Group id and partition -> LSN for each group that moves.
 
     Raises:
-        LockNotAvailable: 55P03. SerializationFailure: 40001. WrongState: 55000, a group that is committed
-        without MEMBER has got members.
+        LockNotAvailable: a group is not free within `timeout_ms`.
+        SerializationFailure: a committed LSN has moved, or a member has lost a partition.
+        WrongState: a group that is committed without MEMBER has got members.
     """
     moves: list[tuple[int, dict[int, int]]] = []
     for group_id in sorted(transaction.offsets):
@@ -64,11 +66,12 @@ def lock_moves(
 def check_standing(
     offsets: Offsets, transaction: Transaction, group_id: int, partitions: Iterable[int]
 ) -> None:
-    """While nobody else writes: a partition may have come from another node, with its positions, since
-    `lock_moves`, or have gone.
+    """Check a group's moves again while nobody else writes.
+
+    Since `lock_moves` a partition may have gone, or have come from another node with its positions.
 
     Raises:
-        SerializationFailure: 40001.
+        SerializationFailure: a partition has gone, or its committed LSN has moved.
     """
     offsets.check_sealed(group_id, partitions)
     _compare(offsets, transaction, group_id, transaction.offsets[group_id])
@@ -77,11 +80,7 @@ def check_standing(
 def _compare(
     offsets: Offsets, transaction: Transaction, group_id: int, pending: Mapping[int, PendingOffset]
 ) -> None:
-    """Each position must still be where the transaction found it.
-
-    Raises:
-        SerializationFailure: 40001.
-    """
+    """Refuse moves of positions that are no longer where the transaction found them."""
     standing = offsets.positions(group_id)
     if not standing and not _is_new(transaction, group_id):
         raise SerializationFailure("the consumer group was dropped meanwhile")

@@ -1,14 +1,14 @@
 """Commits by number, and the conflicts of open MVCC snapshots with them: the first committer wins.
 
-The number counts the commits that a conflict could be with. A transaction notes it before the first
+The number counts the commits that can conflict with a transaction. A transaction notes it before the first
 statement that lets DuckDB take its snapshot: a later commit has a larger number.
 
 DuckDB itself does not notice these conflicts: a transaction that has read before it wrote works on an older
 MVCC snapshot than the writer lock would allow. So each captured commit leaves the keys that it wrote here,
-and a later write of an older snapshot is compared with them. A key is DuckDB's 64-bit hash of the primary
-key (without one, of the whole old row): two keys of one hash cost a needless 40001, never a lost update.
-Keys that no open transaction could meet are not kept: `forget_through` drops every commit that the oldest
-open snapshot contains. The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts".
+and a later write of an older snapshot is compared with them. A key is DuckDB's 64-bit hash of the primary key
+(without one, of the whole old row): two keys with the same hash cost a needless SerializationFailure, never a
+lost update. Keys that no open transaction can meet are dropped: `forget_through` drops every commit that the
+oldest open snapshot contains. The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts".
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..catalog.catalog import Catalog
 from .locks import TableWriters
 from .transaction import Transaction
 
-# One commit's keys beyond this count as "every key": 100,000 hashes are some 8 MB.
+# A commit with more keys than this counts as "every key": 100,000 hashes are some 8 MB.
 COMMIT_KEYS_MAX = 100_000
-# Keys kept over all commits of a table, in case one snapshot stays open for long; beyond it the
-# oldest commits fold into "every key".
+# Keys kept over all commits of a table, in case a snapshot stays open for long; beyond it the oldest commits
+# fold into "every key".
 TABLE_KEYS_MAX = 1_000_000
 
 
@@ -40,7 +40,7 @@ class Snapshots:
 
     @property
     def next_counter(self) -> int:
-        """The number of the next commit; under the writer lock it stays."""
+        """The number of the next commit; it does not change under the writer lock."""
         return self._counter + 1
 
     def touch(self, transaction: Transaction) -> None:
@@ -54,23 +54,23 @@ class Snapshots:
                 self._open[transaction.session_id] = self._counter
 
     def ended(self, session_id: int) -> None:
-        """The session's transaction is over."""
+        """Forget the snapshot of a session whose transaction is over."""
         with self._catalog.mutex:
             self._open.pop(session_id, None)
 
     def has_newer(self, transaction: Transaction, captured: Captured) -> bool:
-        """Whether the table was written by a commit that the transaction's snapshot has not."""
+        """True if a commit that the transaction's snapshot does not contain wrote the table."""
         assert transaction.snapshot_counter is not None
         return self._conflicts[captured.table_id].newer_than(transaction.snapshot_counter)
 
     def hit(self, transaction: Transaction, captured: Captured, keys: frozenset[int] | None) -> bool:
-        """Whether such a commit wrote one of these keys of the table (None: every key)."""
+        """True if a commit that the snapshot does not contain wrote one of these keys (None: any key)."""
         assert transaction.snapshot_counter is not None
         with self._catalog.mutex:
             return self._conflicts[captured.table_id].hit(transaction.snapshot_counter, keys)
 
     def committed(self, transaction: Transaction) -> None:
-        """A transaction with events has committed: keep what it wrote for those that began before."""
+        """Keep the keys of a committed transaction with events, for transactions that began before."""
         with self._catalog.mutex:
             self._counter += 1
             oldest = min(
@@ -78,19 +78,19 @@ class Snapshots:
                 default=self._counter,
             )
             for table_id, writes in transaction.tables.items():
-                # It may be one that the transaction has made.
+                # The transaction may have made the table.
                 conflicts = self._conflicts.setdefault(table_id, Conflicts())
                 conflicts.record(self._counter, writes.keys)
                 conflicts.forget_through(oldest)
 
     def stream_made(self, table_id: int) -> None:
-        """A stream on a table, or a topic, has been committed; its table is a captured one from now on."""
+        """Add the captured table of a stream or a topic, whose creation has been committed."""
         with self._catalog.mutex:
             self._conflicts.setdefault(table_id, Conflicts())
             self._counter += 1
 
     def stream_dropped(self, table_id: int, *, last: bool) -> None:
-        """The drop of a stream has been committed; with its last one the table is no longer captured."""
+        """Count the committed drop of a stream; after its last one the table is no longer captured."""
         with self._catalog.mutex:
             self._counter += 1
             if last:
@@ -99,7 +99,7 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class WrittenKeys:
-    """What one commit wrote in one table: `keys` is None where there were too many to keep."""
+    """The keys that one commit wrote in one table; None where there were too many to keep."""
 
     counter: int
     keys: frozenset[int] | None
@@ -115,7 +115,7 @@ class Conflicts:
         self._newest_counter = 0
 
     def record(self, counter: int, keys: frozenset[int] | None) -> None:
-        """Keep what the commit with number `counter` wrote; counters only rise."""
+        """Keep the keys of the commit with number `counter`; counters only rise."""
         assert counter >= self._newest_counter, "commits come in order"
         self._newest_counter = counter
         if keys is None or len(keys) > COMMIT_KEYS_MAX:
@@ -129,7 +129,7 @@ class Conflicts:
             self._every_key_counter = self._drop_oldest()
 
     def hit(self, snapshot_counter: int, keys: frozenset[int] | None) -> bool:
-        """Whether a commit after `snapshot_counter` wrote one of `keys` (None: every key)."""
+        """True if a commit after `snapshot_counter` wrote one of `keys` (None: any key)."""
         if self._newest_counter <= snapshot_counter:
             return False
         if keys is None or self._every_key_counter > snapshot_counter:
@@ -143,11 +143,11 @@ class Conflicts:
         return False
 
     def newer_than(self, snapshot_counter: int) -> bool:
-        """Whether any commit after `snapshot_counter` wrote the table."""
+        """True if any commit after `snapshot_counter` wrote the table."""
         return self._newest_counter > snapshot_counter
 
     def forget_through(self, counter: int) -> None:
-        """Drop the keys of commits up to and with `counter`: every open snapshot has them."""
+        """Drop the keys of commits through `counter`: every open snapshot contains these commits."""
         while self._commits and self._commits[0].counter <= counter:
             self._drop_oldest()
 

@@ -1,8 +1,8 @@
 """One open transaction of a session, as the engine sees it.
 
-It says what the engine must know at COMMIT: what has been captured (and so needs the writer lock,
-LSNs and a row in `commits`), which committed LSNs move, and what else changes in memory once
-DuckDB has committed. Only the thread that runs its session touches it.
+It collects the facts for COMMIT: the captured writes (which need the writer lock, LSNs and a row in
+`commits`), the committed LSNs that move, and the changes of memory that follow DuckDB's COMMIT. Only the
+thread that runs its session touches it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ TableKey = tuple[str, ...]
 
 
 class CommitStep(Enum):
-    """The steps of a commit that statements add work to, in the order in which they run.
+    """The steps of a commit to which statements add work, in the order in which they run.
 
     `Transactions.commit` has all steps. Work of NAMES, TABLES and CHECKS raises where the transaction cannot
-    be committed; work of MEMORY and WAKE comes behind DuckDB's COMMIT and cannot fail.
+    be committed; work of MEMORY and WAKE runs after DuckDB's COMMIT and cannot fail.
     """
 
     NAMES = "each captured table that was altered or renamed gets its next version"
@@ -45,10 +45,10 @@ class CommitStep(Enum):
 
 @dataclass(slots=True)
 class TableWrites:
-    """What a transaction has captured in one table: its LSNs and the keys it wrote (None: too many).
+    """A transaction's captured writes of one table: their LSNs and keys (None: too many).
 
     Args:
-        inserts: all of it are rows that were inserted.
+        inserts: True if all of them insert rows.
     """
 
     first_lsn: int
@@ -62,9 +62,9 @@ class Altered:
     """A captured table that a transaction has altered.
 
     Args:
-        before: as all others know it.
-        now: as the transaction has it, under the name that it has there.
-        told: the name that its newest version says that it has.
+        before: the table as other transactions see it.
+        now: the table in the transaction, under its name there.
+        told: its name in its newest version.
     """
 
     before: Captured
@@ -74,10 +74,10 @@ class Altered:
 
 @dataclass(slots=True)
 class PendingOffset:
-    """A committed LSN that moves at COMMIT, if it still stands at `expected` then.
+    """A committed LSN that moves at COMMIT, if it is still at `expected` then.
 
     Args:
-        claim: by what right; None is SEEK's.
+        claim: the right to the commit; None for a SEEK.
     """
 
     expected: int
@@ -87,41 +87,43 @@ class PendingOffset:
 
 @dataclass(slots=True)
 class Transaction:
-    """See the head of the file.
+    """One open transaction.
 
     Args:
-        session_id: whose it is; the owner of every lock it takes.
-        snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
-            MVCC snapshot; None while it has none.
-        catalog_version: the engine's, noted with it.
-        generation: of DuckDB's catalog, noted with it; None where a change of it was under way.
-        objects: DuckDB's, as its snapshot has them, once somebody has asked.
-        assumes: its snapshot is taken to have the catalog of `generation`; who commits it has to see that no
-            change of the catalog came between.
+        session_id: its session, the owner of every lock that it takes.
+        snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's MVCC
+            snapshot; None while it has none.
+        catalog_version: version of the engine's catalog, noted with `snapshot_counter`.
+        generation: generation of DuckDB's catalog, noted with `snapshot_counter`; None where a change of the
+            catalog was under way.
+        objects: DuckDB's objects in its snapshot, once they have been asked for.
+        assumes: True if its snapshot is assumed to have the catalog of `generation`; its commit must check
+            that no change of the catalog came between.
         base: `objects` as they were before the transaction changed the catalog itself.
-        ddl: it may have changed DuckDB's catalog.
-        plain_ends: the gate's count of ended transactions, noted with it.
-        bookmarks: those that it has made; None for one that it has dropped.
-        parked: what groups have parked, of those of which it changes that.
-        copies: group id -> its whole copy, of those of which it changes that.
-        defines: it makes or drops a group or a bookmark, under the writer lock.
-        rights_changes: what it has changed of users and rights, which only it sees so far.
-        annotation: what marks its events, a JSON object as text.
-        producers: (stream id, producer) -> the sequence that it has published last here.
-        epochs: group id and member -> partition -> the epoch under which it has read it first.
-        holds: group id and member -> what of the member's stays his until the transaction ends.
-        pins: of the commits that are being written.
+        ddl: True if it may have changed DuckDB's catalog.
+        plain_ends: the gate's count of ended transactions, noted with `snapshot_counter`.
+        bookmarks: the bookmarks that it has made; None for one that it has dropped.
+        parked: group id -> parked events, for the groups whose parked events it changes.
+        copies: group id -> whole copy, for the groups whose copy it changes.
+        defines: True if it makes or drops a group or a bookmark, under the writer lock.
+        rights_changes: its changes of users and rights, visible only to it so far.
+        annotation: the annotation of its events, a JSON object as text.
+        producers: (stream id, producer) -> the last sequence number that it has published.
+        epochs: group id and member -> partition -> the epoch under which it first read the partition.
+        holds: group id and member -> the partitions that stay with the member until the transaction ends.
+        pins: the pins of the commits that are being written.
         leaving: group ids and members that leave when it commits.
         steps: the work that statements have added to the steps of its commit.
-        indexes_changed: it has made or dropped an index, which only it sees so far.
-        altered: the captured tables that it has altered, by their numbers.
-        makes: names of tables that it may have made, and that streams are to have.
-        made: the tables that came so.
-        marks: names of tables that nobody else may write until it ends.
-        renamed: the new name of a table without a stream -> those that it had before.
+        indexes_changed: True if it has made or dropped an index, visible only to it so far.
+        altered: table id -> captured table that it has altered.
+        makes: names of tables that it may have made, and that get streams.
+        made: the tables among them that got streams.
+        marks: names of tables that no other transaction may write until it ends.
+        renamed: the new name of a table without a stream -> its earlier names.
         ready: stream id -> its events as they will be sent, where they were made before COMMIT.
-        refresh: what may become a smaller change, if nothing else is captured before it ends.
-        txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
+        refresh: deletes and inserts that may become a smaller change, if no other table is captured before
+            it ends.
+        txid, base_lsn: set with the writer lock; its events are base_lsn + 1, + 2, ...
     """
 
     session_id: int
@@ -169,12 +171,12 @@ class Transaction:
 
     @property
     def numbered(self) -> bool:
-        """Whether it has a line in `commits`: it has events, or makes, changes or drops something."""
+        """True if it has a line in `commits`: it has events, or makes, changes or drops an object."""
         return bool(self.events) or self.defines
 
     @property
     def written(self) -> dict[int, TableWrites]:
-        """What it has captured, of the tables that have events of it: a refresh may have come to none."""
+        """Its captured writes of tables with events; a refresh may have folded into no event."""
         return {table_id: w for table_id, w in self.tables.items() if w.last_lsn >= w.first_lsn}
 
     def at(
@@ -183,8 +185,8 @@ class Transaction:
         """Add work to a step of the commit.
 
         Args:
-            about: its subject; later work on the same subject takes its place. None: a subject of its own.
-            first: work on the same subject that was added before keeps its place instead.
+            about: subject of the work; later work on it replaces this. None: a subject of its own.
+            first: True: earlier work on the same subject stays, and this is not added.
         """
         present, about = self.steps.setdefault(step, {}), object() if about is None else about
         if not (first and about in present):
@@ -201,22 +203,22 @@ class Transaction:
         return self.base_lsn + self.events
 
     def captured_tables(self, catalog: Catalog) -> Mapping[TableKey, Captured]:
-        """The captured tables by the names that they have in this transaction."""
+        """The captured tables by their names in this transaction."""
         if not self.altered:
             return catalog.tables
         others = {k: table for k, table in catalog.tables.items() if table.table_id not in self.altered}
         return {**others, **{altered.now.key: altered.now for altered in self.altered.values()}}
 
     def alter(self, before: Captured, now: Captured, told: str) -> None:
-        """A captured table is another one from here on; see `Altered`."""
+        """Note an altered captured table; see `Altered`."""
         known = self.altered.get(now.table_id)
         self.altered[now.table_id] = Altered(before if known is None else known.before, now, told)
 
     def annotate(self, annotation: str | None) -> None:
-        """Before it writes events: they have this annotation.
+        """Set the annotation of its events; called before it writes any.
 
         Raises:
-            WrongState: 55000, there are events of it with another one.
+            WrongState: the transaction has events with another annotation.
         """
         if self.events and annotation != self.annotation:
             raise WrongState(
@@ -227,9 +229,9 @@ class Transaction:
         self.annotation = annotation
 
     def folded(self, refresh: Refresh, events: int) -> None:
-        """A refresh, which was all that was captured last, has so many events now.
+        """Set the number of events of a refresh, the last captured writes, after it was folded.
 
-        Where it has none its keys stay known: its rows were written all the same.
+        The keys of a refresh without events stay known: its rows were written all the same.
         """
         writes = self.tables[refresh.table_id]
         writes.first_lsn = min(writes.first_lsn, refresh.after_lsn + 1)
@@ -240,7 +242,7 @@ class Transaction:
     def captured(
         self, table_id: int, events: int, keys: frozenset[int] | None, *, inserts: bool = False
     ) -> None:
-        """A statement has written `events` rows to a table's log."""
+        """Count `events` rows that a statement has written to a table's log."""
         if not events:
             return
         first = self.next_lsn + 1

@@ -1,8 +1,8 @@
 """Transactions: from their first statement over the writer lock to COMMIT or ROLLBACK.
 
-One transaction at a time writes captured tables: it holds the writer lock from its first such write
-to its end, and gets its numbers under it (`commits.py`). Before that, what its snapshot has is noted
-(`snapshots.py`). Who writes a table without a stream goes through the gate (`locks.py`).
+One transaction at a time writes captured tables: it holds the writer lock from its first such write to its
+end, and gets its numbers under it (`commits.py`). Before that, the commit counter of its snapshot is noted
+(`snapshots.py`). A transaction that writes a table without a stream enters it at the gate (`locks.py`).
 
 Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 """
@@ -42,13 +42,13 @@ from .transaction import CommitStep, Transaction
 
 @dataclass(slots=True)
 class Transactions:
-    """See the head of the file.
+    """The transactions of a database: their writes, COMMIT and ROLLBACK.
 
     Args:
-        fallen: what is answered while DuckDB has given the database up, None while it has not.
+        fallen: the error to answer after DuckDB has given the database up; None while it has not.
         cursor: makes a cursor of the engine's own.
-        ready: makes events before COMMIT, while somebody waits for them.
-        indexes_changed: an index has been made or dropped since the tables' shapes were read.
+        ready: makes events before COMMIT, while readers wait for them.
+        indexes_changed: True if an index has been made or dropped since the tables' shapes were read.
     """
 
     catalog: Catalog
@@ -69,19 +69,19 @@ class Transactions:
         self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str, *, read_only: bool = False
     ) -> Transaction:
         """Begin a DuckDB transaction on a session's cursor."""
-        # A cancel may hit it once it has taken effect.
+        # A cancel may arrive after BEGIN has taken effect.
         with rolled_back_on_error(cursor):
             cursor.execute("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN")
         return Transaction(session_id, cursor, by)
 
-    # Who may write.
+    # The right to write.
 
     def lock_writer(self, session_id: int, timeout_ms: int) -> Waiting[None]:
         """Wait for the writer lock.
 
         Raises:
-            LockNotAvailable: 55P03, not within `timeout_ms`. IoError: 58030, DuckDB has given the
-            database up: what the next LSN is must be read first.
+            LockNotAvailable: the lock is not free within `timeout_ms`.
+            IoError: DuckDB has given the database up, and the next LSN must be read first.
         """
         held = self.writer_lock.holder() == session_id
         future = self.writer_lock.acquire(session_id)
@@ -118,7 +118,7 @@ class Transactions:
         """Give a transaction the writer lock, with its txid and first LSN, until it ends.
 
         Raises:
-            LockNotAvailable: 55P03.
+            LockNotAvailable: the lock is not free within `timeout_ms`.
         """
         if not transaction.has_writer_lock:
             yield from self.lock_writer(transaction.session_id, timeout_ms)
@@ -135,18 +135,22 @@ class Transactions:
         *,
         drops: bool = False,
     ) -> Waiting[bool]:
-        """Before a session writes a table that has no stream; True when it still has none.
+        """Enter a table without a stream at the gate before a write.
 
         Args:
+            transaction_of: the session's id.
             within: the session's open transaction, if it has one.
-            drops: see `Gate.enter`.
+            drops: see `TableWriters.enter`.
+
+        Returns:
+            True if the table still has no stream.
 
         Raises:
-            LockNotAvailable: 55P03, a CREATE STREAM on the table, or a transaction that gives a table its
-                name, did not end within `timeout_ms`.
+            LockNotAvailable: a CREATE STREAM on the table, or a transaction that gives a table its name, did
+                not end within `timeout_ms`.
         """
-        # Who holds the writer lock commits before a CREATE STREAM takes its snapshot: were it to wait
-        # for that statement, each would wait for the other.
+        # The holder of the writer lock commits before a CREATE STREAM takes its snapshot: if it waited for
+        # that statement, each would wait for the other.
         holds = self.writer_lock.holder() == transaction_of
         while (future := self.gate.enter(transaction_of, table, past_mark=holds, drops=drops)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
@@ -159,20 +163,21 @@ class Transactions:
         return table not in self.tables(within)
 
     def tables(self, within: Transaction | None) -> Mapping[TableKey, Captured]:
-        """The captured tables by the names that they have, in an open transaction or outside of any."""
+        """The captured tables by name, in an open transaction or outside of one."""
         return self.catalog.tables if within is None else within.captured_tables(self.catalog)
 
     def enter_captured(
         self, transaction: Transaction, key: TableKey, timeout_ms: int
     ) -> Waiting[Captured | None]:
-        """Before a transaction writes a captured table: it gets the writer lock and its numbers.
+        """Give a transaction the writer lock and its numbers before it writes a captured table.
 
         Returns:
             The table as it is under the lock; None where it is no longer captured.
 
         Raises:
-            LockNotAvailable: 55P03. NotSupported: 0A000, the table has a trigger.
-            SerializationFailure: 40001, the transaction's snapshot is older than a stream.
+            LockNotAvailable: the lock is not free within `timeout_ms`.
+            NotSupported: the table has a trigger.
+            SerializationFailure: the transaction's snapshot is older than a stream or a change of the table.
         """
         self.catalog.refuse_triggered(key, transaction.captured_tables(self.catalog))
         yield from self.lock_for(transaction, timeout_ms)
@@ -200,11 +205,13 @@ class Transactions:
     def enter_still_captured(
         self, transaction: Transaction, key: TableKey, timeout_ms: int
     ) -> Waiting[Captured]:
-        """`enter_captured`, for what has no other way to go than that of a captured table.
+        """Do `enter_captured` for a statement that can only run on a captured table.
 
         Raises:
-            LockNotAvailable: 55P03; or its last stream was dropped while this waited.
-            SerializationFailure: 40001, the transaction's snapshot is older than a stream.
+            LockNotAvailable: the lock is not free within `timeout_ms`, or the table's last stream was dropped
+                meanwhile.
+            NotSupported: the table has a trigger.
+            SerializationFailure: the transaction's snapshot is older than a stream or a change of the table.
         """
         captured = yield from self.enter_captured(transaction, key, timeout_ms)
         if captured is None:
@@ -212,12 +219,12 @@ class Transactions:
         return captured
 
     def look_for_triggers(self) -> None:
-        """Triggers may be others than they were. Called behind each commit that has changed them."""
+        """Read the triggers again; called after each commit that has changed them."""
         with self._triggers, closing(self.cursor()) as cursor:
             self.catalog.triggers = read_triggers(cursor)
 
     def _read_shapes(self) -> None:
-        """An index has come or gone: what is unique in captured tables may be other now."""
+        """Read the shapes of captured tables again: a new or dropped index may have changed UNIQUE."""
         self.indexes_changed = False
         cursor = self.cursor()
         try:
@@ -244,8 +251,8 @@ class Transactions:
             explain: the words of EXPLAIN ANALYZE, whose plan then takes the place of RETURNING's rows.
 
         Raises:
-            SerializationFailure: 40001, it meets what was committed since its snapshot.
-            duckdb.Error: the statement's own.
+            SerializationFailure: it writes a row that was changed since its snapshot.
+            duckdb.Error: the statement's own error.
         """
         assert transaction.has_writer_lock
         if transaction.refresh is not None and transaction.refresh.table_id != captured.table_id:
@@ -274,10 +281,12 @@ class Transactions:
         return outcome
 
     def settle(self, transaction: Transaction) -> None:
-        """What was deleted and inserted again becomes the smallest change; then others may be captured.
+        """Fold rows that were deleted and inserted again into the smallest change.
+
+        Afterwards writes of other tables may be captured.
 
         Raises:
-            DucktailError: what DuckDB said; the transaction is to be rolled back.
+            DucktailError: DuckDB's error; the transaction must be rolled back.
         """
         refresh, transaction.refresh = transaction.refresh, None
         if refresh is None or not refresh.may_shrink:
@@ -296,7 +305,7 @@ class Transactions:
         The steps:
 
         1. Lock the groups whose offsets move, and compare their positions (`lock_moves`).
-        2. Fold what was deleted and inserted again (`settle`).
+        2. Fold rows that were deleted and inserted again (`settle`).
         3. NAMES, TABLES, CHECKS: the work that statements have added (`CommitStep`).
         4. Write the line in `commits` and the offsets (`Commits.write`); make the events of a small commit
            ready while readers wait (`ReadyMaker`).
@@ -307,8 +316,8 @@ class Transactions:
         8. Release pins, holds, group locks, writer lock and marks; members leave.
 
         Raises:
-            SerializationFailure: 40001, an offset moved meanwhile, or DuckDB found a conflict.
-            DucktailError: what DuckDB's COMMIT said; the transaction is rolled back.
+            SerializationFailure: an offset moved meanwhile, or DuckDB found a conflict.
+            DucktailError: the error of DuckDB's COMMIT; the transaction is rolled back.
         """
         try:
             pending = yield from lock_moves(self.offsets, self.members, transaction, timeout_ms)
@@ -327,7 +336,7 @@ class Transactions:
         """Commit in DuckDB and show it in memory.
 
         Args:
-            until_shown: left when both are done.
+            until_shown: contexts that end when both are done.
         """
         # Offset commits are numbered in the order in which DuckDB commits them.
         with self.offsets.writing() if pending else nullcontext():
@@ -378,13 +387,13 @@ class Transactions:
         return commit_us
 
     def rollback(self, transaction: Transaction) -> None:
-        """Roll back and let go of everything; never fails."""
+        """Roll back and release all locks and holds; never fails."""
         try:
             transaction.cursor.execute("ROLLBACK")
         except duckdb.Error:
-            pass  # DuckDB has no transaction any more: it ended with the error that is answered.
+            pass  # DuckDB has no transaction any more: the statement's error has ended it.
         self._release(transaction, committed={})
-        # Whoever has read a group that was never made.
+        # Members that have read a group that was never made.
         self.members.forget(transaction.new_positions)
 
     def _release(self, transaction: Transaction, committed: Mapping[int, Mapping[int, int]]) -> None:
@@ -406,7 +415,7 @@ class Transactions:
 
 
 def stale(captured: Captured) -> SerializationFailure:
-    """The error of who writes a row that was changed since he began to read."""
+    """The error for a write of a row that was changed since the transaction began to read."""
     return SerializationFailure(
         f'could not serialize access to table "{captured.shape.name}" due to a concurrent change',
         detail="A row that this transaction writes was changed by a transaction that committed after "
