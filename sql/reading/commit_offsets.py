@@ -1,7 +1,7 @@
 """COMMIT OFFSET and COMMIT OFFSETS, outside a transaction and inside one.
 
-Outside, the committer writes it with whatever else has come, and the answer waits until it is
-durable. Inside, it is kept with the transaction and written by its COMMIT, as a compare-and-set: the
+Outside a transaction the committer writes the commit together with others, and the answer waits until it is
+durable. Inside, the commit is kept with the transaction and written by its COMMIT, as a compare-and-set: the
 committed LSN must still be where the transaction (or the earlier read) found it.
 Source: docs/sql.md, "Committing".
 """
@@ -48,9 +48,9 @@ def commit_offsets(session: Context, asked: st.CommitOffsets, parameters: Values
 
 
 def is_inline(session: Context, node: object) -> bool:
-    """Whether a statement of ours is a commit that only waits for the committer.
+    """True if a statement is a commit of offsets that only waits for the committer.
 
-    One that covers released events is a transaction: which of them it covers its session was given before.
+    A commit that covers released events, those that its session was given before, is a transaction instead.
     """
     if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
         return False
@@ -74,7 +74,7 @@ def _commit(
         yield from membership.take_over(session, part, stream, group, member)
     if lsns is not None:
         check_owned(session, stream, list(lsns))
-        # What was committed before this statement is readable, so it may be committed.
+        # Events committed before this statement must be readable, so that their LSNs are accepted.
         yield from session.database.commits.wait_readable()
         copy = copy_of(session.database, session.block.transaction, group)
         check_lsns(session.database, stream, lsns, copy)
@@ -96,7 +96,7 @@ def _commit(
             return
         if lsns is None:
             check_lsns(session.database, stream, commit.lsns, copy_of(session.database, None, group))
-        # Whether it goes back is told by who writes it, under the group's lock.
+        # The writer refuses an LSN that goes back, under the group's lock.
         read_after = seeks if lsns is None else None
         if covered:
             yield from commit_covering(
@@ -110,7 +110,7 @@ def _commit(
                 read_after,
             )
         else:
-            # A session of the wire may be on an event loop, and one hop is one whoever writes.
+            # A wire session may run on an event loop: one hop to another thread, whichever thread writes.
             yield from submit(session.database, group, commit, session.user, read_after, hop=session.wire)
         if member is None:
             session.positions.committed(key, commit.lsns)
@@ -122,8 +122,7 @@ def _commit(
 def _covered(session: Context, group: Group, member: str | None, commit: CommitRight) -> frozenset[int]:
     """The released events that a commit covers.
 
-    Raises:
-        SerializationFailure: 40001, in a transaction: somebody else has covered some that were read.
+    In a transaction the commit fails where another session has covered some of the events that were read.
     """
     database, transaction = session.database, session.block.transaction
     parked = parked_of(database, transaction, group)
@@ -136,7 +135,7 @@ def _covered(session: Context, group: Group, member: str | None, commit: CommitR
         return frozenset()
     covered = commit.again & {event.lsn for event in parked.of(RELEASED)}
     if session.block.begun:
-        # What this transaction has covered by an earlier commit is still released for the others.
+        # Events covered by an earlier commit of this transaction are still released for other sessions.
         others = database.parked.get(group.group_id)
         if others is None or not commit.again <= {event.lsn for event in others.of(RELEASED)}:
             raise covered_meanwhile(group)
@@ -151,15 +150,14 @@ def _begin(
     lsns: dict[int, int] | None,
     seeks: int,
 ) -> CommitRight:
-    """What is to be committed, and by what right.
+    """The LSNs of a commit and the right to it.
 
-    Raises:
-        WrongState: 55000, nothing has been read; or the group has members, and this is none of theirs.
-        SerializationFailure: 40001, by a member that is none, or does not have all of it.
+    It is refused without a read position, without MEMBER on a group that has members, and for a member that
+    does not own all of its partitions.
     """
     members, part = session.database.members, session.part
     if member is not None:
-        # Of a share, the epochs that its member has come with; what a transaction has read counts by its own.
+        # A share has the epochs of its member; partitions that a transaction has read keep its own epochs.
         since = {} if part is None else dict(part.epochs or {})
         mine = None
         if session.block.begun:
@@ -184,7 +182,7 @@ def _begin(
     if part is not None:
         nobody = part.nobody
         if position is None or part.through is not None:
-            # Who asks takes all of them for committed, and some may have gone while others were waited for.
+            # The asking node takes all of them for committed; some may have gone while others were awaited.
             check_owned(session, stream, list(lsns))
         else:
             lsns = {p: lsn for p, lsn in lsns.items() if p in own_partitions(session, stream, [p])}
@@ -196,18 +194,17 @@ def _begin(
 
 
 def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosition:
-    """What of a read position here the client of another node has been given.
+    """The part of a read position here that the client of another node has been given.
 
-    Raises:
-        WrongState: 55000, some of it is not known here any more.
+    It fails where this node does not know all of that part any more.
     """
     if session.part is None or session.part.through is None:
         return position
     through = session.part.through
     standing = session.database.offsets.positions(group.group_id)
-    # What another reader has committed since stands.
+    # Later commits of other readers stand.
     found = {p: max(standing[p].lsn, lsn) for p, lsn in through.items()}
-    # Less is of another read: one from before the partition was elsewhere, or one that came late.
+    # A smaller LSN is from another read: one from before the partition moved away, or one that came late.
     known = {p: max(standing[p].lsn, lsn) for p, lsn in position.lsns.items() if p in found}
     if any(known.get(p, -1) < lsn for p, lsn in found.items()):
         raise WrongState("what was read of the group on this node is not known any more")
@@ -216,5 +213,5 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
 
 
 def _up_to(released: Mapping[int, frozenset[int]], through: Mapping[int, int]) -> dict[int, frozenset[int]]:
-    """Of the released events that were read here, those that the client of another node was given."""
+    """The released events read here that the client of another node was given."""
     return {p: frozenset(lsn for lsn in lsns if lsn <= through.get(p, 0)) for p, lsns in released.items()}

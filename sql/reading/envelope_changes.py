@@ -1,8 +1,8 @@
-"""ENVELOPE CHANGES in a query: which columns a scan has, and LIMITs that part no update.
+"""ENVELOPE CHANGES in a query: the columns of a scan, and LIMITs that do not part an update.
 
-An update is two rows under one LSN. Where ready rows answer, the buffers give both. Where DuckDB runs
-the query, each LIMIT on the scan's way asks for one row more, and here the rows are cut where the
-user's LIMIT says, or one behind it: `changes.HIDDEN_PLACE` tells which rows belong together.
+An update is two rows under one LSN. Where ready rows answer, the buffers give both. Where DuckDB runs the
+query, each LIMIT on the scan's way asks for one row more, and this module cuts the rows at the user's LIMIT
+or one row behind it: the hidden column `HIDDEN_PLACE` identifies the rows of one update.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from .tracking import TrackedBatch
 
 
 def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
-    """What a scan reads in ENVELOPE CHANGES; None where it has another envelope.
+    """The query of a scan in ENVELOPE CHANGES; None where it has another envelope.
 
     Raises:
-        UndefinedObject: 42704, no such stream. NotSupported: 0A000, a column has one of our names.
+        UndefinedObject: no such stream.
+        NotSupported: the stream is a topic or over several tables, or a column has a name of the envelope's.
     """
     if scan.envelope == "json":
         return None
@@ -68,10 +69,10 @@ def _names(session: Context, scan: st.Scan) -> tuple[str, ...] | None:
 
 
 def whole_rows(hidden: pa.Array | pa.ChunkedArray, limit: int) -> int:
-    """How many rows a LIMIT gives: so many, or one more where it would part an update.
+    """The number of rows that a LIMIT gives: the limit, or one more where it would part an update.
 
     Args:
-        hidden: the hidden column of the rows, of one more than `limit` where there are more.
+        hidden: the hidden column of the rows; it has one row more than `limit` where there are more rows.
     """
     if not 0 < limit < len(hidden):
         return min(limit, len(hidden))
@@ -82,7 +83,7 @@ class PairSource:
     """The rows of a query that asks DuckDB for one more than its LIMIT.
 
     Attributes:
-        ran_out: whether the query had no more rows than the LIMIT lets through.
+        ran_out: True if the query had no more rows than the LIMIT allows.
         last_lsn: LSN of the last row that was given.
     """
 

@@ -1,7 +1,7 @@
-"""How much of a stream a scan has to read, by what the query's WHERE says of its own columns.
+"""The part of a stream that a scan has to read, by conditions of the query's WHERE on the scan's own columns.
 
-The facts (pruning.py) get their values here. They only ever leave out what WHERE would reject: the
-query's own WHERE judges each row all the same.
+The facts (pruning.py) get their values here. They exclude only events that WHERE would reject: the query's
+own WHERE is still evaluated on each row.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..session_state.run_text import Values, number
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What a query's WHERE says of a scan beyond its own clauses.
+    """The bounds that a query's WHERE sets for a scan, beyond the scan's own clauses.
 
     Args:
-        partitions: the only ones that can pass, None for all.
+        partitions: the only partitions that can pass; None for all.
         from_lsn, to_lsn: bounds of the LSNs that can pass, both inclusive.
         from_us, to_us: bounds of the commit times, both inclusive, in microseconds since 1970; each owner
-            makes LSNs of them, as they rise together.
+            converts them to LSNs, as both rise together.
     """
 
     partitions: frozenset[int] | None = None
@@ -40,16 +40,16 @@ class Pruning:
 
     @property
     def within(self) -> tuple[int | None, ...] | None:
-        """The bounds as a share has them; None where there are none."""
+        """The bounds in the form of a share; None without bounds."""
         bounds = (self.from_lsn or None, self.to_lsn, self.from_us, self.to_us)
         return None if bounds == (None,) * len(bounds) else bounds
 
 
 def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning | None:
-    """What WHERE says of a scan, with the parameters' values.
+    """The bounds that WHERE sets for a scan, with the parameters' values.
 
     Returns:
-        None where a partition is compared with what is no whole number: DuckDB has to judge.
+        None where a partition is compared with a value that is no whole number: DuckDB has to evaluate it.
     """
     chosen = chosen_partitions(facts, range(partitions), lambda p: parameters[p.index - 1])
     if chosen is None:
@@ -71,7 +71,7 @@ def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruni
 
 
 def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, parameters: Values) -> Pruning:
-    """The same with what WHERE says of the commit time."""
+    """Add the bounds that WHERE sets for the commit time."""
     low, high = narrowed.from_us, narrowed.to_us
     for fact in facts:
         if fact.column != "commit_time" or fact.operator in ("in", "not in", "<>"):
@@ -87,7 +87,7 @@ def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, par
 
 
 def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | None:
-    """A time in the session's zone as microseconds since 1970 UTC; None where DuckDB has to judge."""
+    """A time in the session's zone as microseconds since 1970 UTC; None where DuckDB has to evaluate it."""
     given = parameters[value.index - 1] if isinstance(value, st.Parameter) else value
     if given is None:
         return None
@@ -99,7 +99,7 @@ def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | No
 
 
 def lsn_before(session: Context, at_us: int) -> int:
-    """The last LSN that was committed before a time; of one to come, the last one so far."""
+    """The last LSN that was committed before a time; for a time still to come, the last LSN so far."""
     last = session.database.commits.last_lsn_if_past(at_us)
     return last_lsn_before(session.database, at_us) if last is None else last
 
@@ -109,7 +109,7 @@ def in_lsns(session: Context, pruning: Pruning) -> Pruning:
     low, high = pruning.from_lsn, pruning.to_lsn
     if pruning.from_us is not None:
         low = max(low, lsn_before(session, pruning.from_us) + 1)
-    # What is still to come may pass.
+    # Events that are still to come may pass.
     if pruning.to_us is not None and pruning.to_us < session.database.commits.now_us():
         bound = last_lsn_before(session.database, pruning.to_us + 1)
         high = bound if high is None else min(high, bound)
@@ -117,12 +117,12 @@ def in_lsns(session: Context, pruning: Pruning) -> Pruning:
 
 
 def narrowed_here(session: Context, stream: Stream, pruning: Pruning) -> Pruning:
-    """What a WHERE says of this node's own partitions: that of a query here, or of one whose share it is."""
+    """The bounds for this node's own partitions: those of a query here, or of the query of a share."""
     part = session.part
     if part is not None and part.within is not None:
         low, high, from_us, to_us = part.within
         pruning = Pruning(pruning.partitions, low or 0, high, from_us, to_us)
     if session.database.catalog.segments.of(stream.stream_id):
-        # Of events that came from another node nobody knows here which LSN was committed when.
+        # The commit times of events that came from another node are not known here by LSN.
         return replace(pruning, from_us=None, to_us=None)
     return in_lsns(session, pruning)

@@ -1,9 +1,9 @@
-"""Opening a stream scan: whose events, from where in each partition, up to where.
+"""Opening a stream scan: its group and member, its partitions, its start and its end.
 
-A scan's end is fixed when it opens. Outside a transaction it is the last LSN committed by then (and
-the scan waits until that is readable), or what was readable when a WAIT ended; inside, it is the last
-one in the transaction's own MVCC snapshot, read from `commits` on the session's cursor, so that the
-stream agrees with the tables.
+A scan's end is fixed when it opens. Outside a transaction it is the last LSN committed by then (and the scan
+waits until that is readable), or the last readable LSN when a WAIT ended. Inside a transaction it is the last
+LSN in the transaction's own MVCC snapshot, read from `commits` on the session's cursor, so that the stream
+agrees with the tables.
 Source: docs/sql.md, "Reading".
 """
 
@@ -52,16 +52,17 @@ def open_scan(
     transactions: int | None = None,
     limit: int | None = None,
 ) -> Waiting[OpenedScan]:
-    """Fix what a scan gives.
+    """Fix the events of a scan.
 
     Args:
-        gives: whether the query can give events of it.
-        transactions: how many it gives at most; None without that bound.
-        limit: how many of its events are wanted at most, the first ones; None for all.
+        gives: True if the query can give events of it.
+        transactions: the largest number of transactions that it gives; None without that bound.
+        limit: the largest number of events that are wanted, the first ones; None for all.
 
     Raises:
-        UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
-        partition. Gap: 72000, what it begins with has been trimmed.
+        UndefinedObject: no such group.
+        InvalidParameterValue: no such partition.
+        Gap: its first events have been trimmed.
     """
     owners = remote_owners(session, stream)
     if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
@@ -87,7 +88,7 @@ def open_scan(
         session.positions.holding(hold)
         if session.block.begun:
             hold_in_transaction(session.database, session.block.opened(), hold)
-        # In those that are its own, whoever had them before has committed what he could.
+        # Earlier owners of the member's partitions have committed all that they could.
         partitions = [partition for partition in partitions if partition in hold.epochs]
     begun = _Begun(group, hold, partitions, through_lsn, gives, transactions, limit)
     try:
@@ -98,7 +99,7 @@ def open_scan(
 
 
 def _is_own(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, owners: Owners) -> bool:
-    """Whether a scan without a group is of this node's own partitions only: it is read as any other is."""
+    """True for a scan without a group of this node's own partitions only; it is read without gathering."""
     if wanted.group is not None:
         return False
     own = owners.partitions.get(owners.local, ())
@@ -107,7 +108,7 @@ def _is_own(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Prunin
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked of a scan: see `open_scan`."""
+    """The arguments of `open_scan`."""
 
     wanted: st.Scan
     parameters: Values
@@ -118,7 +119,7 @@ class _Asked:
 
 
 def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -> Waiting[OpenedScan]:
-    """A scan of partitions of several nodes: what their owners give now."""
+    """Open a scan of partitions of several nodes: gather the present events of their owners."""
     group = group_of(session, stream, asked.wanted, asked.parameters)
     partitions = partitions_of(stream, asked.wanted, asked.parameters, asked.pruning)
     if group is None or asked.wanted.member is None:
@@ -164,13 +165,13 @@ def _gather(
     )
     shares = gathering.by_owner(owners, partitions) if asked.limit != 0 else {}
     asks: dict[str, gathering.AskOwner] = {}
-    # Where other nodes' partitions began is asked by none but their owners.
+    # Only their owners use the committed LSNs of other nodes' partitions.
     committed = dict.fromkeys(partitions, 0)
     again: dict[int, frozenset[int]] = {}
     for node, own in shares.items():
         share = gathering.share_of(whole, own, after)
         epochs = None if read is None else {partition: read.epochs[partition] for partition in own}
-        # What a group has read counts to its end, whatever WHERE has rejected.
+        # A group's read counts to its end, including events that WHERE has rejected.
         part = Part(owners.epoch, epochs=epochs, within=asked.pruning.within if group is None else None)
         if node == owners.local:
             asks[node] = partial(
@@ -191,7 +192,7 @@ def _gather(
             session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
             reader = None
     scan = gathering.GatheredScan(found)
-    # What is given again stands at or before the committed LSN, which does not go back.
+    # Events that are given again stand at or before the committed LSN, which does not go back.
     ends = {partition: max(lsn, committed[partition]) for partition, lsn in found.ends().items()}
     return OpenedScan(
         stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again
@@ -208,10 +209,10 @@ def _own_part(
     again: dict[int, frozenset[int]],
     limit: int | None,
 ) -> Waiting[gathering.OwnerEvents]:
-    """What this node's own partitions give to a gathering scan.
+    """Read this node's own partitions for a gathering scan.
 
     Args:
-        committed, again: get those of these partitions, as in Opened.
+        committed, again: filled with the entries of these partitions, as in `OpenedScan`.
     """
     with own_share(session, part):
         opened = yield from open_scan(
@@ -220,14 +221,14 @@ def _own_part(
     committed.update(opened.committed)
     if share.member is None:
         again.update(opened.released)
-    # A member has a read position here as it has at other owners; without one the gathering scan's is all.
+    # A member has a read position here as at other owners; without a member only the gathering scan has one.
     tracker, scan = Tracker(session, opened, moves=share.member is not None), opened.first
     session.guard.interrupts.add(scan.interrupt)
     try:
         if scan.hot:
             events = gathering.read_here(scan, limit, tracker.given)
         else:
-            # From the log, on a thread of its own: this one may be the event loop's.
+            # From the log, on a thread of its own: the present thread may be the event loop's.
             reading = in_thread(lambda: gathering.read_here(scan, limit, tracker.given))
             try:
                 yield Wait(reading)
@@ -247,7 +248,7 @@ def _own_part(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What is known of a scan before it is opened: who reads which partitions, and up to where."""
+    """The reader, the partitions and the end of a scan that is about to be opened."""
 
     group: Group | None
     hold: MemberHold | None
@@ -261,7 +262,7 @@ class _Begun:
 def _member_reads(
     session: Context, stream: Stream, group: Group, member: str, partitions: Sequence[int], *, gives: bool
 ) -> MemberHold:
-    """A member's read begins; a transaction that reads keeps what is the member's now."""
+    """Begin a member's read; a transaction that reads keeps the member's present partitions."""
     joins = _joins(session, group, member)
     return session.database.members.begin_read(
         group, stream.partitions, member, session.user, partitions, gives=gives, joins=joins
@@ -269,25 +270,25 @@ def _member_reads(
 
 
 def _joins(session: Context, group: Group, member: str) -> bool:
-    """Whether a read makes a member of who is none: not of who has left while it waited."""
+    """True if a read makes its name a member; not if the member has left while the read waited."""
     return session.waited is None or (group.group_id, member) not in session.waited.left
 
 
 def _opened(
     session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, begun: _Begun
 ) -> OpenedScan:
-    """The scan of these partitions."""
+    """Open the scan of these partitions."""
     group, hold = begun.group, begun.hold
     begins = beginning(
         session, stream, wanted, parameters, pruning, group, begun.partitions, begun.through_lsn
     )
     bounds, committed = begins.bounds, begins.committed
-    if begins.past_gaps or (committed and not begun.gives):  # Who asks for the columns has lost nothing yet.
+    if begins.past_gaps or (committed and not begun.gives):  # A read of the columns loses nothing.
         bounds, gaps = stream_reads.past_gaps(session.database, stream, bounds)
         for gap in gaps:
             session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
     if group is not None and wanted.after is None:
-        # Of what is behind a gap as well, so not before it is known where the read goes on.
+        # Includes events behind a gap, so it follows the place from which the read goes on.
         aside = stream_reads.aside_of(session.database, session.block.transaction, group, bounds.after)
         if aside is not None:
             bounds = replace(bounds, aside=aside)
@@ -312,7 +313,7 @@ def _opened(
 def _reader(
     session: Context, stream: Stream, wanted: st.Scan, begun: _Begun, begins: Beginning
 ) -> Reader | None:
-    """Whose read position a scan sets, if it does."""
+    """The reader whose position a scan sets; None where it sets none."""
     if begun.group is None:
         return None
     key, in_block = (stream.stream_id, begun.group.group_id), session.block.begun
@@ -320,7 +321,7 @@ def _reader(
     if wanted.after is None:
         _note_read(session, begun.group, begun.hold, begins.committed)
         return reader
-    # A look elsewhere, not the group's own way.
+    # A read at other LSNs, apart from the group's own progress.
     session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
     return None
 
@@ -333,9 +334,9 @@ def _with_segments(
     begins: Beginning,
     moved: Mapping[int, int],
 ) -> OpenedScan:
-    """A scan of partitions of which some begin in what they brought from another node.
+    """Open a scan in which some partitions begin in their segment from another node.
 
-    LSNs of two nodes have no common order: it is gathered, as of partitions of several nodes.
+    LSNs of two nodes have no common order, so the scan is gathered, like one of several nodes' partitions.
     """
     bounds, buffer = begins.bounds, session.database.buffers.of(stream)
     for gap in lost_events(stream, buffer, bounds, moved.keys() - bounds.from_start):
@@ -344,7 +345,7 @@ def _with_segments(
     scan = session.database.buffers.scan(stream, replace(bounds, after=behind))
     session.guard.interrupts.add(scan.interrupt)
     try:
-        # What of it is given counts, and not what is gathered.
+        # Events count when they are given, not when they are gathered.
         here = gathering.read_here(scan, begun.limit, lambda lsns, partitions: None)
     finally:
         session.guard.interrupts.discard(scan.interrupt)
@@ -361,7 +362,7 @@ def new_scan(session: Context, opened: OpenedScan, planned: Events | None) -> Sc
     """Begin to read an opened scan.
 
     Args:
-        planned: the events by whose columns it is read, where it is of ENVELOPE CHANGES.
+        planned: the query of events with the columns of ENVELOPE CHANGES; None for another envelope.
     """
     if opened.gathered is not None:
         return GatheredScan(opened.gathered)
@@ -376,7 +377,7 @@ def _end_lsn(session: Context) -> Waiting[int]:
         row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
         through_lsn = int(row[0])
     elif session.waited is not None:
-        # What it waited for is there; what was committed since may still be on its way.
+        # The awaited events are readable; later commits may not be yet.
         return session.waited.through_lsn
     else:
         through_lsn = session.database.commits.last_lsn
@@ -385,7 +386,7 @@ def _end_lsn(session: Context) -> Waiting[int]:
 
 
 def _note_read(session: Context, group: Group, hold: MemberHold | None, committed: Mapping[int, int]) -> None:
-    """Remember from where this transaction first read the group: its commit is held against that."""
+    """Note the LSNs from which this transaction first read the group; its commit is compared with them."""
     member = None if hold is None else hold.member.name
     read = LastRead(session.database.clock.now_us(), session.user, member)
     for partition in committed:

@@ -1,4 +1,4 @@
-"""Scans whose rows go out as they lie in the buffers: nothing of DuckDB is between."""
+"""Plain scans: rows that go out as they lie in the buffers, without DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .tracking import OpenedScan, Tracker
 EVENT_ROWS = 8192
 
 
-# Rows of a LIMIT up to which an event loop may take them itself: about a millisecond of its time.
+# The largest LIMIT whose rows an event loop may read itself: about a millisecond of its time.
 INLINE_ROWS_MAX = 2000
 
 
@@ -37,7 +37,7 @@ def open_shape(
     parameters: Values,
     limit: int | None = None,
 ) -> Waiting[OpenedScan]:
-    """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
+    """Open a shape's scan of a stream, within the bounds of its WHERE (`pruning`)."""
     narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
     gives = found.kind is not ReadKind.UNCHANGED
     transactions = limit_of(found.transactions, parameters)
@@ -74,12 +74,12 @@ class EventSource:
 
     @property
     def stopped(self) -> bool:
-        """Whether the LIMIT has ended the read before the scan's end."""
+        """True if the LIMIT has ended the read before the scan's end."""
         return self._left == 0 and not self.scan.exhausted
 
     @property
     def inline(self) -> bool:
-        """Whether the next rows are few and in the buffers."""
+        """True if the next rows are few and in the buffers."""
         return self._left is not None and self._left <= INLINE_ROWS_MAX and self.scan.hot
 
     def next(self, limit: int | None) -> ResultBatch | None:
@@ -102,14 +102,14 @@ class EventSource:
 
 
 def limit_of(limit: st.Number | None, parameters: Values) -> int | None:
-    """A LIMIT's value; None where there is none, or a parameter that is NULL, which DuckDB takes so."""
+    """A LIMIT's value; None without one, and for a parameter that is NULL, as in DuckDB."""
     if limit is None or (isinstance(limit, st.Parameter) and parameters[limit.index - 1] is None):
         return None
     return number(limit, parameters, "LIMIT")
 
 
 def least(limits: Sequence[st.Number], parameters: Values) -> int | None:
-    """The smallest of some LIMITs, None where none bounds."""
+    """The smallest of some LIMITs; None where none of them has a value."""
     values = [limit_of(limit, parameters) for limit in limits]
     return min((value for value in values if value is not None), default=None)
 
@@ -165,13 +165,17 @@ def run_plain(
 
 
 def settle(session: Context, result: Result, *elsewhere: bool) -> None:
-    """Where a member's read position is at another node, that knows it before the answer's end is told."""
+    """Let the answer's end wait until another node that has a member's read position knows it.
+
+    Args:
+        elsewhere: for each read, True if its member's read position is at another node.
+    """
     if any(elsewhere):
         result.bind_settling(lambda: settled(session))
 
 
 def tracker_of(session: Context, opened: OpenedScan, found: Shape) -> Tracker:
-    """The tracker of a read; of one that sets no position, one that does nothing."""
+    """The tracker of a read; it does nothing for a read that sets no position."""
     tracker = Tracker(session, opened, moves=found.kind in (ReadKind.ROWWISE, ReadKind.WHOLE))
     if found.kind is ReadKind.NONE:
         tracker.void(found.reason)

@@ -1,4 +1,4 @@
-"""Scans within a query of DuckDB: opened, read, and what each has given told in the end."""
+"""Scans within a query of DuckDB: their relations, the text over them, and their read positions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Read:
     """One scan of a query under way.
 
     Args:
-        kind: the shape's, or NONE where DuckDB's plan has shown that what was read cannot be told.
+        kind: the shape's kind, or NONE where DuckDB's plan hides the events that were read.
         rising: the check of the rows that are given.
     """
 
@@ -56,36 +56,36 @@ class Read:
     rising: Rising
 
     def given(self, session: Context, batch: TrackedBatch) -> None:
-        """Rows of a row-wise answer are handed out."""
+        """Note rows of a row-wise answer that are handed out."""
         if self.opened.gathered is not None:
             self.tracker.note_numbers(batch.numbers)
         else:
             self.given_through(session, batch.last_lsn)
 
     def given_through(self, session: Context, lsn: int) -> None:
-        """The same, up to an LSN."""
+        """Note rows of a row-wise answer that are handed out, up to an LSN."""
         self.tracker.note_through(lsn, session.database.buffers.of(self.opened.stream))
 
     def readable(self) -> str:
-        """What the scan's relation is read as."""
+        """The SQL that reads the scan's relation."""
         if self.changes is None:
             return ident(self.name)
         return self.changes.relation_sql(ident(self.name), hidden=self.shape.hidden)
 
     @property
     def registered(self) -> object:
-        """What DuckDB reads under the relation's name."""
+        """The object that DuckDB reads under the relation's name."""
         return self.relation
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it has a member's read position, which is at another node."""
+        """True if it has a member's read position, at another node."""
         return isinstance(self.opened.hold, MemberRead)
 
 
 @dataclass(slots=True)
 class ReadAway:
-    """One scan of a query under way whose rows have been fetched from another node; else as `Read`."""
+    """One scan of a query under way, with rows fetched from another node; otherwise like `Read`."""
 
     shape: Shape
     tracker: FetchedTracker
@@ -95,29 +95,29 @@ class ReadAway:
     rising: Rising
 
     def given(self, session: Context, batch: TrackedBatch) -> None:
-        """Rows of a row-wise answer are handed out."""
+        """Note rows of a row-wise answer that are handed out."""
         self.given_through(session, batch.last_lsn)
 
     def given_through(self, session: Context, lsn: int) -> None:
-        """The same, up to an LSN."""
+        """Note rows of a row-wise answer that are handed out, up to an LSN."""
         self.tracker.note_through(lsn, None)
 
     def readable(self) -> str:
-        """What the fetched rows are read as."""
+        """The SQL that reads the fetched rows."""
         return self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=self.shape.hidden)
 
     @property
     def registered(self) -> object:
-        """What DuckDB reads under the relation's name."""
+        """The object that DuckDB reads under the relation's name."""
         return self.relation.rows
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it has a member's read position, which is at another node."""
+        """True if it has a member's read position, at another node."""
         return self.shape.scan.member is not None
 
     def piece(self, session: Context) -> Replacement:
-        """What stands in the user's text instead of what was sent."""
+        """The replacement, in the user's text, of the part that was sent to the other node."""
         unit = self.shape.unit
         if unit is None:
             return relation_of(self.shape.scan, self.readable())
@@ -127,7 +127,7 @@ class ReadAway:
 
 @dataclass(slots=True)
 class Reading:
-    """All scans of one execution: their relations, the text over them, and what becomes of them."""
+    """All scans of one execution: their relations, the text over them, and their outcome."""
 
     reads: list[Read | ReadAway]
     query: Query
@@ -138,16 +138,16 @@ class Reading:
     parameters: Values = ()
     casts: Casts | None = None
     pairs: PairSource | None = None
-    # What restores the order of the LSNs, if DuckDB's plan does not keep it.
+    # The pieces that restore the order of the LSNs, if DuckDB's plan does not keep it.
     sorting: list[Replacement] = field(default_factory=list)
 
     def edit(self, shape: Shape) -> None:
-        """Put in what the shape of a scan says."""
+        """Add the edits of a scan's shape to the text."""
         self.pieces += edit_pieces(shape.edits, sorts=False) + cut_pieces(shape.cuts, self.parameters)
         self.sorting += edit_pieces(shape.edits, sorts=True)
 
     def read_units(self, session: Context) -> None:
-        """Run the row-wise queries that stand inside, put their rows in their places, and make the text."""
+        """Run the row-wise queries inside, put their rows in their places, and make the text."""
         for read in self.reads:
             if read.shape.unit is not None and isinstance(read, Read):
                 self._read_unit(session, read, read.shape.unit)
@@ -170,8 +170,8 @@ class Reading:
         """The text that gives the rows in the order of the scan, with its parameters.
 
         Args:
-            made: makes it with some more pieces.
-            sorting: those that restore the order.
+            made: makes the text with further pieces.
+            sorting: the pieces that restore the order.
         """
         text, values = made(())
         if not sorting:
@@ -227,7 +227,7 @@ class Reading:
         self.pieces.append(Replacement(unit.start, unit.end, taken.query(name, without=HIDDEN_LSN)))
 
     def told(self, error: BaseException, query: Query) -> DucktailError:
-        """The error as it is told: a scan's own before DuckDB's words for it, at the user's place."""
+        """The error to report: a scan's own error, else DuckDB's, at the place in the user's text."""
         own = next((read.relation.error for read in self.reads if read.relation.error), None)
         if own is not None:
             return own
@@ -237,7 +237,7 @@ class Reading:
         return found
 
     def ended(self, session: Context, *, complete: bool, rows: int) -> None:
-        """The answer is over: positions, then everything that was made for it."""
+        """End an answer: set the read positions, then free its relations."""
         for read in self.reads:
             kind = read.kind
             if kind is ReadKind.ROWWISE:
@@ -260,7 +260,7 @@ class Reading:
         self.close(session)
 
     def _ended_with_pairs(self, session: Context, read: Read | ReadAway, pairs: PairSource) -> None:
-        """An answer in ENVELOPE CHANGES is complete: its LIMIT has parted no update."""
+        """End a complete answer in ENVELOPE CHANGES, whose LIMIT has not parted an update."""
         if pairs.ran_out:
             read.tracker.complete()
         else:
@@ -268,20 +268,20 @@ class Reading:
             read.tracker.stopped()
 
     def failed(self, session: Context) -> None:
-        """The query has failed: none of its reads counts."""
+        """End a failed query: none of its reads counts."""
         for read in self.reads:
             if read.kind in (ReadKind.ROWWISE, ReadKind.WHOLE):
                 read.tracker.failed()
         self.close(session)
 
     def close(self, session: Context) -> None:
-        """Take the relations away."""
+        """Unregister and free the relations."""
         for read in self.reads:
             session.guard.interrupts.discard(read.relation.interrupt)
             read.relation.close()
             read.tracker.ended()
         for name in self.registered:
-            # In a transaction that has failed DuckDB has already taken it away.
+            # In a failed transaction DuckDB has already unregistered it.
             with suppress(duckdb.Error):
                 session.cursor.unregister(name)
         self.registered.clear()
@@ -305,7 +305,7 @@ def scanner_of(
 
 
 class Pulled:
-    """The rows of a query over scans; ends with the scans."""
+    """The rows of a query over scans."""
 
     def __init__(
         self,

@@ -1,15 +1,14 @@
-"""In which order DuckDB gives the rows of a query over a scan: asked of its plan, and checked on the rows.
+"""The order of the rows of a query over a scan: predicted from DuckDB's plan, and checked on the rows.
 
 A group's read position is the LSN of the last row that was given, so rows in another order would pass events
-over. DuckDB keeps the order of rows through projections, filters and limits; it does not through joins, and
-makes them of subqueries, of lists of constants and of functions over such lists. Where a query has more than
-operators that surely keep the order (`read_shape/columns.py`), its plan is looked at (about a millisecond);
-and whatever the plan says, the rows of a group are checked as they come.
+over. DuckDB keeps the order of rows through projections, filters and limits, but not through joins; it makes
+joins of subqueries, of lists of constants and of functions over such lists. If a query has other operators
+than those that surely keep the order (`read_shape/columns.py`), its plan is read (about a millisecond). With
+any plan, the rows of a group are checked as they come.
 
-The rows of a query, taken into memory whole, to be read again by the same session.
-
-Arrow loses some of DuckDB's types on the way unless it is told not to, and a few even then
-(engine/values/arrow_types.py): those travel in another type and are cast back where the rows are read.
+`taken_whole` takes the rows of a query into memory, to be read again by the same session. Arrow loses some of
+DuckDB's types unless a setting prevents it, and a few even then (engine/values/arrow_types.py): these are
+carried in another type and cast back where the rows are read.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from ..cluster.gathering import Gathered, Numbers
 from ..session_state.context import Context
 from ..session_state.run_text import LOSSY
 
-# Operators of DuckDB's plans that give rows in the order in which they take them, and those of the user's own
-# ORDER BY, which is by LSN where a shape is row-wise.
+# Operators of DuckDB's plans that keep the order of their input, and those of the user's own ORDER BY, which
+# is by LSN where a shape is row-wise.
 _KEEPING = frozenset({
     "EMPTY_RESULT", "FILTER", "LIMIT", "ORDER_BY", "PROJECTION", "PYTHON_ARROW_SCAN", "STREAMING_LIMIT",
     "TOP_N",
@@ -39,11 +38,11 @@ _KEEPING = frozenset({
 
 
 class Order(enum.Enum):
-    """What a plan does with the order of a scan's rows."""
+    """The effect of a plan on the order of a scan's rows."""
 
     KEPT = "kept"
     LOST = "lost"
-    # Several rows are made of one: which of them were given cannot be told.
+    # Several rows are made of one, so that the events that were given are unknown.
     MULTIPLIED = "multiplied"
 
 
@@ -69,7 +68,7 @@ class Rising:
     """The check that rows come in the order of the scan, each event once.
 
     Args:
-        gathered: the events, where they are of several nodes: their LSNs rise within each partition.
+        gathered: the events, if they are from several nodes: their LSNs rise within each partition only.
     """
 
     def __init__(self, gathered: Gathered | None = None) -> None:
@@ -77,10 +76,10 @@ class Rising:
         self._last: dict[int, int] = {}  # partition, or 0 for all -> the last row's
 
     def check(self, hidden: Numbers) -> None:
-        """The next rows, by their hidden column.
+        """Check the next rows, by their hidden column.
 
         Raises:
-            InternalError: XX000, one stands before an earlier one, or has come already.
+            InternalError: a row is out of order, or has come before.
         """
         lsns, partitions = hidden, np.zeros(len(hidden), np.int64)
         if self._gathered is not None:
@@ -97,14 +96,14 @@ class Rising:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Rows with columns c0, c1, .., and what they are called."""
+    """Rows with columns c0, c1, .., and the columns' names and types in the query."""
 
     table: pa.Table
     names: tuple[str, ...]
     types: tuple[str, ...]
 
     def query(self, relation: str, without: str) -> str:
-        """What reads the rows, registered as `relation`, under their names and types.
+        """The SELECT that reads the rows, registered as `relation`, under their names and types.
 
         Args:
             without: a column that is left out.

@@ -1,11 +1,11 @@
 """A stream scan as a relation that DuckDB can read inside a larger query.
 
-DuckDB pulls Arrow batches through the PyCapsule interface while the query runs, so a LIMIT above
-stops the scan and memory stays bounded; each time the query reads the relation anew (a scan under a
-CTE that is used twice) it gets the same events again, because the scan's bounds are fixed when it
-opens. One hidden column, `__ducktail_lsn`, tells how far the rows of the answer go.
+DuckDB pulls Arrow batches through the PyCapsule interface while the query runs, so a LIMIT above stops the
+scan and memory stays bounded. A query that reads the relation more than once (a scan under a CTE that is used
+twice) gets the same events each time, because the scan's bounds are fixed when it opens. One hidden column,
+`__ducktail_lsn`, has the LSN of each row, for the read position.
 
-What DuckDB is given in place of a stream scan, to bind or to explain it.
+To bind or to explain a query, empty relations or views take the place of its scans.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ EMPTY = (
 
 
 class EventRelation:
-    """What is registered on a session's cursor for one scan of one execution.
+    """The relation that is registered on a session's cursor for one scan of one execution.
 
     Args:
         new_scan: begins the scan anew, with the same bounds.
-        hidden: whether it has the hidden column.
-        changes: whether it has the rows of ENVELOPE CHANGES, as `ChangesQuery.relation_sql` reads
-            them (with the hidden column always).
+        hidden: True if it has the hidden column.
+        changes: True if it has the rows of ENVELOPE CHANGES, as `ChangesQuery.relation_sql` reads them
+            (always with the hidden column).
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class EventRelation:
             for batch in scan.batches():
                 yield batch if self._changes else shaped(batch, self._schema)
         except DucktailError as error:
-            # DuckDB would tell it in words of its own: the runner raises this one instead.
+            # DuckDB would wrap it in its own message: the runner raises this error instead.
             self.error = error
             raise
         finally:
@@ -114,10 +114,10 @@ class EventRelation:
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Events as DuckDB gave them, in a schema: JSON is called JSON, and the hidden column may be there."""
+    """Convert events from DuckDB to a schema: JSON has its own type, and a hidden column may follow."""
     arrays = []
     for place, field in enumerate(schema):
-        # Of several nodes' events each has a number in a last column.
+        # Events gathered from several nodes have a number in a last column.
         hidden = place if batch.num_columns > len(EVENT_COLUMNS) else 0
         column = batch.column(hidden if field.name == HIDDEN_LSN else place)
         if isinstance(field.type, pa.BaseExtensionType):
@@ -131,7 +131,7 @@ def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def relation_of(scan: st.Scan, relation: str) -> Replacement:
-    """What stands for a scan: a relation under the scan's own alias and column names."""
+    """The replacement of a scan: a relation under the scan's own alias and column names."""
     columns = f"({', '.join(map(ident, scan.columns))})" if scan.columns else ""
     return Replacement(scan.start, scan.end, f"{relation} AS {ident(scan.visible_name)}{columns}")
 
@@ -157,7 +157,7 @@ def explainable(session: Context, query: Query) -> str:
 
 
 def empty_scans(session: Context, query: Query) -> list[Replacement]:
-    """Each scan as an empty relation, and what else DuckDB is not to see."""
+    """The replacement of each scan by an empty relation, and of clauses that DuckDB does not know."""
     return [relation_of(scan, _empty(session, scan)) for scan in query.scans] + unlimited(query)
 
 
@@ -169,10 +169,10 @@ def _empty(session: Context, scan: st.Scan) -> str:
 
 
 def unlimited(query: Query) -> list[Replacement]:
-    """The clause LIMIT n TRANSACTIONS left out: it is the end of the scan, not of the rows.
+    """The removal of the clause LIMIT n TRANSACTIONS: it ends the scan, not the rows.
 
     Raises:
-        NotSupported: 0A000, it stands where it cannot be that.
+        NotSupported: the clause is at a place where it cannot end the scan.
     """
     clause = query.transactions
     if clause is None:

@@ -1,8 +1,8 @@
 """Queries with stream scans: ready rows straight from the buffers, or DuckDB over the scan.
 
-A plain read (`SELECT * FROM STREAM s ... LIMIT n`) never touches DuckDB while its events are
-buffered. Any other query is the user's own text with each scan's span replaced by a relation that
-DuckDB pulls from; what the query does with the scan (shape.py) says how the read position moves.
+A plain read (`SELECT * FROM STREAM s ... LIMIT n`) never touches DuckDB while its events are buffered. Any
+other query is the user's own text with each scan's span replaced by a relation that DuckDB pulls from. The
+query's use of the scan (shape.py) decides how the read position moves.
 Source: docs/design/sql.md, "Scans".
 """
 
@@ -52,7 +52,7 @@ from .row_order import Rising
 from .scan_relation import HIDDEN_LSN, EventRelation, bindable, relation_of, unlimited
 from .tracking import TrackedBatch
 
-# Errors of names and types, which DuckDB's relation tells without their place.
+# Errors of names and types, which DuckDB's relation reports without their place.
 NAMELESS = (UndefinedColumn, UndefinedTable, UndefinedFunction, AmbiguousColumn, DatatypeMismatch)
 
 
@@ -81,7 +81,7 @@ def stream_of(session: Context, found: Shape) -> Stream:
 
 
 def _may_be_plain(session: Context, statement: ParsedStatement, found: Shape) -> bool:
-    """Whether ready rows answer a query, unless its WHERE leaves something for DuckDB to judge."""
+    """True if ready rows answer a query, unless DuckDB has to evaluate its WHERE."""
     if statement.arrow:
         return False
     if found.scan.away is not None:
@@ -91,15 +91,15 @@ def _may_be_plain(session: Context, statement: ParsedStatement, found: Shape) ->
 
 
 def is_inline(session: Context, statement: ParsedStatement, query: Query) -> bool:
-    """Whether a query is one plain read that needs no snapshot of DuckDB's to begin."""
+    """True if a query is one plain read that needs no snapshot of DuckDB's to begin."""
     if session.block.begun or len(query.scans) != 1 or not _is_found_at_once(session, query.scans[0].stream):
         return False
     if query.scans[0].away is not None:
         return False
     if query.transactions is not None or (statement.part is not None and statement.part.within is not None):
-        return False  # Where the last of them ends, or which LSNs are of a time, may have to be looked up.
+        return False  # The end of the last transaction, or the LSNs of a time, may need a query.
     if query.scans[0].wait_for is not None:
-        return False  # How many events there are already may have to be asked of the log.
+        return False  # The number of present events may need a query of the log.
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
         return False
     plain = _kept_shapes(session, statement, query)[0].plain
@@ -111,31 +111,31 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
     if stream is None or not is_placed(session, stream):
         return True
     if _has_moved(session, stream):
-        return False  # DuckDB has what partitions brought from another node.
+        return False  # DuckDB has the events that partitions brought from another node.
     if remote_owners(session, stream) is not None:
-        # What is gathered is put in order: that is not for the event loop where it may be much.
+        # Gathered events are sorted; many of them would take too long on an event loop.
         return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
     return True
 
 
 def _may_take_copy(session: Context, stream: Stream, group: object) -> bool:
-    """Whether a read as a group may have to take a whole copy of the table first."""
+    """True if a read as a group may have to take a whole copy of the table first."""
     if group is None:
         return False
-    # Which one a parameter names is not known yet.
+    # The group that a parameter names is not known yet.
     name = group if isinstance(group, str) else None
     return session.database.catalog.may_copy(stream.stream_id, name)
 
 
 def _is_found_at_once(session: Context, name: st.Name) -> bool:
-    """Whether what a name is can be told without asking DuckDB."""
+    """True if a name can be resolved without a query of DuckDB."""
     if len(name.parts) == 1:
         return True
     return len(name.parts) == 2 and fold(name.parts[0]) != fold(session.database.catalog_name)
 
 
 def _has_moved(session: Context, stream: Stream) -> bool:
-    """Whether partitions of a stream came from another node, or are to come."""
+    """True if partitions of a stream came from another node, or are about to."""
     database = session.database
     segments = database.catalog.segments.of(stream.stream_id)
     came = any(one.base_lsn for one in segments.values())
@@ -166,7 +166,7 @@ def run_query(session: Context, statement: ParsedStatement, parameters: Values) 
         reading.failed(session)
         told = reading.told(error, query)
         if told.position is None and isinstance(told, NAMELESS):
-            _ = statement.description  # The binder's own error has its place.
+            _ = statement.description  # The binder's own error has a place.
         raise told from error
     assert result.columns is not None
     rowwise = next((r for r in reading.reads if r.kind is ReadKind.ROWWISE), None)
@@ -197,9 +197,6 @@ def run_query(session: Context, statement: ParsedStatement, parameters: Values) 
     schema = result.arrow_schema
     made.arrow_schema = schema if schema is None or hidden is None else schema.remove(hidden)
     return made
-
-
-# Plain reads.
 
 
 # Queries over scans.
@@ -247,7 +244,7 @@ def _open_one(session: Context, reading: Reading, found: Shape) -> Waiting[None]
 
 
 def _fetch_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> Waiting[None]:
-    """Fetch the scans that are away, from all owners at once."""
+    """Fetch the scans of other nodes' streams, from all owners at once."""
     works = [fetching.fetch(session, reading.query, found, reading.parameters) for found in shapes]
     outcomes = yield from all_of(works, session.database.clock.monotonic_s)
     for found, outcome in zip(shapes, outcomes, strict=True):
@@ -262,7 +259,7 @@ def _fetch_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> W
     for read in reading.reads:
         assert isinstance(read, ReadAway), "what is here is opened after what is fetched"
         if (unit := read.shape.unit) is not None:
-            # LIMIT n TRANSACTIONS may stand in it.
+            # The replaced part may contain LIMIT n TRANSACTIONS.
             reading.pieces = [p for p in reading.pieces if not unit.start <= p.start < unit.end]
         reading.pieces.append(read.piece(session))
         if unit is None:
@@ -273,7 +270,7 @@ Writer = Callable[[Context, ParsedStatement, Classified, Values], Waiting[Result
 
 
 def _writing(write: Writer) -> Runner:
-    """The runner of a statement that writes what it reads from streams."""
+    """The runner of a statement that writes the rows that it reads from streams."""
 
     def run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
         query = statement.node
@@ -295,7 +292,7 @@ def _writing(write: Writer) -> Runner:
             reading.failed(session)
             raise
         reading.ended(session, complete=True, rows=0)
-        with suppress(ConnectionLost):  # What is written stands.
+        with suppress(ConnectionLost):  # The written rows stand.
             yield from settled(session)
         return result
 
@@ -303,7 +300,7 @@ def _writing(write: Writer) -> Runner:
 
 
 def _stores_nothing(session: Context, statement: ParsedStatement, query: Query) -> bool:
-    """Whether CREATE TABLE ... AS stores no row: WITH NO DATA, or IF NOT EXISTS where there is one."""
+    """True if CREATE TABLE ... AS stores no row: WITH NO DATA, or IF NOT EXISTS with an existing table."""
     facts = statement.classified.ddl
     if facts is None or not facts.as_select:
         return False

@@ -1,4 +1,4 @@
-"""Where a stream scan begins in each partition: by its group's committed LSNs, or by its AFTER."""
+"""The start of a stream scan in each partition: by its group's committed LSNs, or by its AFTER."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def beginning(
     partitions: list[int],
     through_lsn: int,
 ) -> Beginning:
-    """Where a scan of these partitions begins now, by its group's committed LSNs or its AFTER."""
+    """The start of a scan of these partitions now, by its group's committed LSNs or its AFTER."""
     after = None if wanted.after is None else _after(stream, wanted.after, parameters, partitions)
     return stream_reads.beginning(
         session.database,
@@ -38,10 +38,10 @@ def beginning(
 
 
 def group_of(session: Context, stream: Stream, wanted: st.Scan, parameters: Values) -> Group | None:
-    """The group as which a scan reads, if it does.
+    """The group as which a scan reads; None where it names none.
 
     Raises:
-        UndefinedObject: 42704, there is none.
+        UndefinedObject: no such group.
     """
     if wanted.group is None:
         return None
@@ -49,10 +49,10 @@ def group_of(session: Context, stream: Stream, wanted: st.Scan, parameters: Valu
 
 
 def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning) -> list[int]:
-    """The partitions that a scan names, and WHERE leaves.
+    """The partitions that a scan names and its WHERE does not exclude.
 
     Raises:
-        InvalidParameterValue: 22023, there is no such one.
+        InvalidParameterValue: no such partition.
     """
     if wanted.partitions is None:
         chosen = set(range(stream.partitions))
@@ -68,7 +68,7 @@ def _after(stream: Stream, after: st.Scalar, parameters: Values, partitions: lis
     parsed = parsed_after(stream, after, parameters)
     if isinstance(parsed, int):
         return dict.fromkeys(partitions, parsed)
-    # A partition that the map does not name is read from what is retained.
+    # A partition that the map does not name is read from its first retained event.
     return {partition: parsed.get(partition, 0) for partition in partitions}
 
 
@@ -76,7 +76,7 @@ def parsed_after(stream: Stream, after: st.Scalar, parameters: Values) -> int | 
     """The value of AFTER.
 
     Raises:
-        InvalidParameterValue: 22023, it names a partition that is not there.
+        InvalidParameterValue: it names a partition that does not exist.
     """
     value = value_of(after, parameters)
     parsed = parse_after(value if isinstance(value, int) else str(value))

@@ -1,9 +1,8 @@
-"""How a read of a group moves its read position, row by row or as a whole.
+"""Opened stream scans, and the tracking of their reads: a read of a group moves its read position.
 
-What is handed out is only noted; it becomes the position when the answer that has it is complete
-(`Result.suspend`, `on_end`). An answer that its client does not get to its end sets none.
-
-A stream scan that has been opened: its events, from where in each partition, and whose read they are.
+The position moves row by row or as a whole. Rows that are handed out are only noted; they become the position
+when their answer is complete (`Result.suspend`, `on_end`). An answer that its client does not take to its end
+sets no position.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Tracker:
     """The read position that one read of a group sets.
 
     Args:
-        moves: whether the read sets one at all; without it, or without a group, nothing is done.
+        moves: True if the read sets a position; else, or without a group, nothing is tracked.
     """
 
     def __init__(self, session: Context, opened: OpenedScan, *, moves: bool) -> None:
@@ -41,18 +40,18 @@ class Tracker:
         self._lsns = dict(opened.committed)
         self._aside = opened.bounds.aside
         self._through = 0  # LSN up to which everything has been given
-        # Of what was gathered: partition -> the last event given, also where that is given again.
+        # For gathered events: partition -> the last event given, including events that are given again.
         self._last: dict[int, int] = {}
         self._all = False
         self._given = False
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
-        """These events, in LSN order, are handed out; `stopped` makes them the position."""
+        """Note events, in LSN order, that are handed out; `stopped` makes them the position."""
         if self._reader is None:
             return
         self._given = True
         if self._aside is not None and lsns:
-            # What is given again stands at or before the committed LSN, which does not go back.
+            # Events that are given again stand at or before the committed LSN, which does not go back.
             self._through = max(self._through, lsns[-1])
             started = self._opened.committed
             lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
@@ -64,7 +63,7 @@ class Tracker:
         self._lsns.update(zip(partitions, lsns, strict=True))
 
     def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
-        """Rows up to `lsn` are handed out, in LSN order, events before it seen too; as `given`."""
+        """Note rows up to `lsn`, handed out in LSN order; earlier events count as seen. See `given`."""
         self._given = True
         self._through = max(self._through, lsn)
         started, copy = self._opened.committed, self._opened.bounds.copy
@@ -74,9 +73,9 @@ class Tracker:
             self._lsns[number] = max(started[number], last)
 
     def note_numbers(self, numbers: Sequence[int]) -> None:
-        """Rows are handed out that were gathered under these numbers; as `given`.
+        """Note rows that are handed out, by the numbers under which they were gathered. See `given`.
 
-        Whatever their order over the partitions, within each of them they rise.
+        Their LSNs rise within each partition; the order over the partitions is free.
         """
         gathered = self._opened.gathered
         assert gathered is not None
@@ -88,18 +87,18 @@ class Tracker:
                 self._last[partition] = max(lsn, self._last.get(partition, 0))
 
     def note_end(self) -> None:
-        """The read has come to the scan's end; `stopped` makes it the position."""
+        """Note that the read has come to the scan's end; `stopped` makes it the position."""
         self._through, self._all, self._given = self._opened.bounds.through_lsn, True, True
         self._lsns.update(self._opened.ends)
 
     def complete(self) -> None:
-        """The scan ran to its end: everything in it counts, rejected events included."""
+        """Set the position to the scan's end: all its events count, including rejected ones."""
         if self._reader is not None:
             self._through, self._all = self._opened.bounds.through_lsn, True
             self._set({**self._lsns, **self._opened.ends})
 
     def stopped(self) -> None:
-        """An answer is complete before the scan's end: what was handed out up to here counts."""
+        """Set the position to the rows handed out so far: an answer is complete before the scan's end."""
         if self._reader is None:
             return
         if not self._given and self._session.positions.has(self._reader):
@@ -107,21 +106,21 @@ class Tracker:
         self._set(self._lsns)
 
     def void(self, reason: str) -> None:
-        """The read leaves its group without a position."""
+        """Leave the group without a position."""
         if self._opened.reader is not None:
             self._session.positions.void(self._opened.reader, reason)
 
     def untold(self) -> None:
-        """The read of a query that sets no position is over: it may have given all there was."""
+        """Note the end of a read that sets no position: it may have given all events of the scan."""
         if self._opened.reader is not None:
             self._session.positions.gave(self._opened.reader, self._opened.ends)
 
     def failed(self) -> None:
-        """The read has failed or was cancelled."""
+        """Leave the group without a position: the read has failed or was cancelled."""
         self.void("the latest read failed or was cancelled")
 
     def ended(self) -> None:
-        """The read is over, whatever has become of it."""
+        """End the read, with any outcome, and its hold."""
         self._opened.first.leave()
         self._session.positions.ended(self._opened.hold)
 
@@ -130,9 +129,9 @@ class Tracker:
         self._session.positions.set(self._reader, lsns, self._given_again())
 
     def _given_again(self) -> Mapping[int, frozenset[int]]:
-        """By partition, the released events that the read has given again."""
+        """Partition -> the released events that the read has given again."""
         if again := self._opened.again:
-            # Within a partition they come by LSN, those that are given again among the others.
+            # Within a partition all events come by LSN, including those that are given again.
             last = self._last
             return {
                 p: frozenset(one for one in lsns if self._all or one <= last.get(p, 0))
@@ -153,8 +152,9 @@ class TrackedBatch:
 
     Args:
         rows: with the hidden column.
-        hidden: its place. It holds the LSN, or in ENVELOPE CHANGES what `changes.HIDDEN_PLACE` says.
-        pairs: whether it is that of ENVELOPE CHANGES.
+        hidden: place of the hidden column. It holds the LSN, or the place in ENVELOPE CHANGES
+            (`HIDDEN_PLACE`).
+        pairs: True if it is the hidden column of ENVELOPE CHANGES.
     """
 
     rows: pa.RecordBatch
@@ -163,26 +163,26 @@ class TrackedBatch:
 
     @property
     def row_count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.rows.num_rows)
 
     @property
     def size(self) -> int:
-        """Bytes that the rows hold."""
+        """The size of the rows in bytes."""
         return int(self.rows.nbytes)
 
     @property
     def last_lsn(self) -> int:
-        """The LSN up to which every event is whole with these rows."""
+        """The LSN up to which every event is complete with these rows."""
         last = int(self.rows.column(self.hidden)[-1].as_py())
         if not self.pairs:
             return last
-        # Behind an update's old row its new one may come.
+        # The new row of an update may still follow its old one.
         return last // 2 - (last % 2 == 0)
 
     @property
     def numbers(self) -> list[int]:
-        """What the hidden column holds."""
+        """The values of the hidden column."""
         found: list[int] = self.rows.column(self.hidden).to_pylist()
         return found
 
@@ -200,12 +200,12 @@ class TrackedBatch:
         return self.rows.select(places)
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows with the hidden column, and how a batch is made of them."""
+        """The rows with the hidden column, and a function that makes a batch of such rows."""
         hidden, pairs = self.hidden, self.pairs
         return self.rows, lambda rows: TrackedBatch(rows, hidden, pairs)
 
     def parts(self) -> Sequence[ResultBatch]:
-        """As those of Arrow batches are."""
+        """The parts of the rows, as those of an Arrow batch."""
         return ArrowBatch(self.record_batch()).parts()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
@@ -224,12 +224,12 @@ class OpenedScan:
     Args:
         committed: partition -> committed LSN from which a group's read begins; empty without one.
         ends: partition -> LSN of its last event within the scan's end.
-        changes: whether it is read as ENVELOPE CHANGES.
-        first: a scan that has not been read: for the first reader.
-        reader: whose read position a read of it sets; None where it sets none.
-        hold: what a member holds while it is read.
-        gathered: the events, where they are of several nodes; there are no bounds then.
-        again: partition -> the released events among what was gathered here.
+        first: a scan that has not been read, for the first reader.
+        reader: the reader whose position a read of it sets; None where it sets none.
+        hold: the member's hold while it is read.
+        changes: True if it is read as ENVELOPE CHANGES.
+        gathered: the events, if they are from several nodes; there are no bounds then.
+        again: partition -> the released events among those gathered here.
     """
 
     stream: Stream
@@ -245,7 +245,7 @@ class OpenedScan:
 
     @property
     def released(self) -> Mapping[int, frozenset[int]]:
-        """Partition -> the released events that it gives, as far as they are this node's."""
+        """Partition -> the released events of this node that the scan gives."""
         aside = self.bounds.aside
         if aside is None:
             return self.again

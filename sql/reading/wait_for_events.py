@@ -1,19 +1,19 @@
 """WAIT '5 s' [FOR n]: a statement waits for events of its stream scans before it begins.
 
-A wait stands before everything else that a statement does: it has no snapshot, no lock and no thread
-then, only polls (engine/groups/polls.py) and a future. Scans that wait do so together: whatever wakes one of
-them, all are looked at, and the wait is over when each has its events or has waited its own interval from
-the statement's beginning. When the wait is over the statement runs as it would without it; its rights are
-looked at again, and its scans begin at the places that hold then.
+A wait comes before all other work of a statement: the statement then has no snapshot, no lock and no thread,
+only polls (engine/groups/polls.py) and a future. Scans wait together: when one of them is woken all are
+checked, and the wait is over when each has its events or has waited its own interval from the statement's
+beginning. Then the statement runs as it would without a wait; its rights are checked again, and its scans
+begin at the positions of that time.
 
-A member that waits looks now and then, which is its heartbeat, and holds none of its partitions meanwhile:
-they may be handed over, which ends the wait. With those that it gets it goes on. LEAVE CONSUMER GROUP ends
+A member that waits looks at intervals, which is its heartbeat. It holds none of its partitions meanwhile:
+they may be handed over, which ends the wait. Partitions that it gets join the wait. LEAVE CONSUMER GROUP ends
 the wait as well, and the statement reads without joining again. A member whose scan has its events, or does
-not wait, is heard from in the same way for as long as another scan of the statement waits.
+not wait, sends heartbeats in the same way while another scan of the statement waits.
 
-What is waited for are events of the scan: those of its partitions, after its group's committed LSN or
-its AFTER, and within what WHERE says of partition, lsn and commit_time. What it says of commit_time is
-worked out at each look: of a time that is still to come nobody knows the LSN.
+The awaited events are those of the scan: events of its partitions, after its group's committed LSN or its
+AFTER, and within the bounds of WHERE on partition, lsn and commit_time. Bounds on commit_time are converted
+at each look, as a time that is still to come has no LSN yet.
 Source: docs/sql.md, "WAIT".
 """
 
@@ -50,11 +50,11 @@ from .open_scan import open_scan
 from .scans import bound_shapes, stream_of
 from .start_positions import beginning, group_of, parsed_after, partitions_of
 
-# A reader that hears nothing for longer does not know whether anybody is there: it asks again.
+# A reader without an answer for longer cannot tell a wait from a dead server: it has to ask again.
 WAIT_MS_MAX = 24 * 3600 * 1000
-# A member that waits is heard from so often within its group's session_timeout.
+# The number of heartbeats of a waiting member within its group's session_timeout.
 HEARTBEATS = 3
-# Who looks after members whose time is out looks no oftener.
+# The shortest time between two looks for members that have timed out.
 LOOK_S_MIN = 0.01
 
 
@@ -63,14 +63,14 @@ class Waiter:
     """One scan that waits.
 
     Args:
-        ms: of WAIT.
-        poll: what it waits on.
-        pruned: what WHERE says of partition and lsn.
-        owned: the partitions that were its member's at the last look.
-        joined: its member has been one: where it is none any more, LEAVE may have taken it out.
-        over: it waits no more, and its member is still to be heard from.
-        places: partition -> (LSN, how often its events had been counted anew; how many are at or before that
-            LSN), where the log was asked.
+        ms: interval of WAIT, in milliseconds.
+        poll: the poll on which it waits.
+        pruned: the bounds of WHERE on partition and lsn.
+        owned: the partitions that its member owned at the last look.
+        joined: True once its member has joined: a member that is gone then may have been taken out by LEAVE.
+        over: True once it waits no more; its member still sends heartbeats.
+        places: partition -> ((LSN, the buffer's count of renumberings), number of events at or before the
+            LSN), where the log was queried.
     """
 
     shape: Shape
@@ -84,7 +84,7 @@ class Waiter:
 
     @property
     def stream(self) -> Stream:
-        """What it reads."""
+        """The stream that it reads."""
         return self.poll.stream
 
 
@@ -92,14 +92,15 @@ def wait(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
     """Wait for the events that a statement's scans ask for.
 
     Returns:
-        What it has come to; None where nothing had to be waited for.
+        The outcome; None where no scan had to wait.
 
     Raises:
-        InvalidParameterValue: 22023, no interval, or one that is too long.
-        ActiveTransaction: 25001, the transaction has its snapshot, or a lock.
-        Gap: 72000, the next event has been trimmed: there is nothing to wait for.
-        UndefinedObject: 42704, there is no such stream or group, or it was dropped meanwhile.
-        ProgramLimitExceeded: 54000, too many wait already.
+        InvalidParameterValue: the value is no interval, or too long.
+        NotSupported: several scans wait, and one of them is of another node's stream.
+        ActiveTransaction: the transaction has its snapshot, or a lock.
+        Gap: the next event has been trimmed, so there is nothing to wait for.
+        UndefinedObject: no such stream or group, or it was dropped meanwhile.
+        ProgramLimitExceeded: too many readers wait already.
     """
     query = statement.node
     assert isinstance(query, Query)
@@ -115,7 +116,7 @@ def wait(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
     if waiters or away:
         _check_first(session)
     if not waiters:
-        return None  # What is away waits at its owner.
+        return None  # A scan of another node's stream waits at its owner.
     waiters += _beside(session, statement, query, parameters)
     began_s = database.clock.monotonic_s()
     try:
@@ -142,7 +143,7 @@ def _wait_all(
     gathers = [waiter for waiter in waiters if remote_owners(session, waiter.stream)]
     own = [waiter for waiter in waiters if waiter not in gathers]
     left: set[tuple[int, str]] = set()
-    # What is committed is there to be read; it is not waited for.
+    # Committed events are already there: the wait is for later ones.
     yield from database.publisher.wait_published(database.commits.last_lsn)
     heartbeats = {
         waiter.poll: _heartbeat(session, waiter, parameters)
@@ -159,7 +160,7 @@ def _wait_all(
         yield from _wait(session, own, parameters, began_s)
     polls = [waiter.poll for waiter in own if waiter.poll.left]
     left |= {(p.group_id, p.member) for p in polls if p.group_id is not None and p.member is not None}
-    # One after the other takes as long as all at once: each is over at its own time, or has its events then.
+    # One after the other takes as long as all at once, as each has an end time of its own.
     for waiter in sorted(gathers, key=lambda waiter: waiter.poll.member is not None):
         if not waiter.over:
             yield from _wait_everywhere(session, waiter, parameters, began_s, heartbeats)
@@ -179,7 +180,7 @@ def _wait_here_only(
 
 
 def _heartbeat(session: Context, waiter: Waiter, parameters: Values) -> Heartbeat:
-    """How the member of a scan that other nodes have partitions of is heard from."""
+    """The heartbeat of the member of a scan with partitions on other nodes."""
     stream, scan = waiter.stream, waiter.shape.scan
     owners, group = remote_owners(session, stream), group_of(session, stream, scan, parameters)
     assert owners is not None and group is not None and waiter.poll.member is not None
@@ -190,13 +191,10 @@ def _heartbeat(session: Context, waiter: Waiter, parameters: Values) -> Heartbea
 def _wait_everywhere(
     session: Context, waiter: Waiter, parameters: Values, began_s: float, heartbeats: Mapping[Poll, Heartbeat]
 ) -> Waiting[None]:
-    """Wait for events of a topic that other nodes have partitions of: at all owners at once.
+    """Wait for events of a topic with partitions on other nodes: at all owners at once.
 
     Args:
-        heartbeats: by which the statement's members on such topics are heard from.
-
-    Raises:
-        CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
+        heartbeats: the heartbeats of the statement's members on such topics.
     """
     stream, scan = waiter.stream, waiter.shape.scan
     owners = remote_owners(session, stream)
@@ -225,7 +223,14 @@ def _wait_everywhere(
 
 
 def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events: int) -> Waiting[int]:
-    """Wait for events of this node's own partitions; how many there are, up to as many."""
+    """Wait for events of this node's own partitions.
+
+    Args:
+        events: number of events that ends the wait.
+
+    Returns:
+        The number of readable events, at most `events`.
+    """
     database = session.database
     poll = Poll(session.id, waiter.stream, None, events)
     here = Waiter(replace(waiter.shape, scan=share, facts=()), ms, poll, Pruning())
@@ -242,7 +247,7 @@ def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events
 def _waiters(
     session: Context, statement: ParsedStatement, query: Query, parameters: Values
 ) -> Iterator[Waiter]:
-    """The scans that wait: neither those that read nothing, nor those with an interval of 0."""
+    """The scans that wait; a scan that reads nothing, or has an interval of 0, does not."""
     for shape in bound_shapes(session, statement, query, parameters):
         scan = shape.scan
         if scan.wait is None or scan.away is not None:
@@ -262,7 +267,7 @@ def _waiters(
 def _beside(
     session: Context, statement: ParsedStatement, query: Query, parameters: Values
 ) -> Iterator[Waiter]:
-    """Members' scans that do not wait, in a statement that does: they are heard from until they are read."""
+    """Members' scans that do not wait in a statement that does; heartbeats keep their members meanwhile."""
     for shape in bound_shapes(session, statement, query, parameters):
         scan = shape.scan
         if scan.wait is not None or scan.member is None or scan.away is not None:
@@ -275,10 +280,10 @@ def _beside(
 
 
 def interval_ms(wait: st.Text, parameters: Values) -> int:
-    """How long WAIT says, in milliseconds.
+    """The interval of WAIT, in milliseconds.
 
     Raises:
-        InvalidParameterValue: 22023.
+        InvalidParameterValue: the value is no interval of days or less, or out of range.
     """
     value = value_of(wait, parameters)
     if isinstance(value, str):
@@ -305,11 +310,7 @@ def interval_ms(wait: st.Text, parameters: Values) -> int:
 
 
 def _check_first(session: Context) -> None:
-    """Refuse to wait with a snapshot, which would not see what comes, or with a lock that others want.
-
-    Raises:
-        ActiveTransaction: 25001.
-    """
+    """Refuse to wait with a snapshot, which would not see new events, or with a lock that others need."""
     transaction = session.block.transaction
     if transaction is None or not (
         transaction.snapshot_counter is not None or transaction.has_writer_lock or transaction.locked_groups
@@ -340,20 +341,20 @@ def _wait(session: Context, waiters: list[Waiter], parameters: Values, began_s: 
 
 
 def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float]:
-    """Look whether a scan has to wait any more; a member is heard from by it.
+    """Check a scan for events, and end its wait if it has enough; the look is its member's heartbeat.
 
     Returns:
-        After how many seconds it is to be looked at again, if nothing wakes it before.
+        Seconds until the next look, if nothing wakes the scan before.
     """
     if waiter.poll.ended is not None:
         raise waiter.poll.ended
     database, scan, member = session.database, waiter.shape.scan, waiter.poll.member
-    # It may have got another name, or other options, since.
+    # The stream may have got another name, or other options, since.
     waiter.poll.stream = database.catalog.present(waiter.stream) or waiter.stream
     narrowed = in_lsns(session, within_times(session, waiter.shape.facts, waiter.pruned, parameters))
     group = group_of(session, waiter.stream, scan, parameters)
     partitions = partitions_of(waiter.stream, scan, parameters, narrowed)
-    # Before the look: what comes after it wakes the poll.
+    # The poll is armed before the look: later events wake it.
     awaited = () if waiter.over else partitions
     database.polls.arm(waiter.poll, awaited, None if group is None else group.group_id)
     if waiter.poll.left:
@@ -361,11 +362,11 @@ def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float
         return WAIT_MS_MAX / 1000
     if group is not None and member is not None:
         partitions = _of_member(session, waiter, group, member, partitions)
-        # What has been taken from it, it is told by an answer.
+        # A member that has lost a partition gets an answer, without events of the partition.
         waiter.over = waiter.over or not waiter.owned.issubset(partitions)
         waiter.owned = frozenset(partitions)
     elif not partitions:
-        waiter.over = True  # There is nothing that events could come in.
+        waiter.over = True  # There is no partition in which events could come.
     if not waiter.over:
         waiter.over = yield from _is_there(session, waiter, parameters, group, partitions, narrowed)
     return _look_s(session, group, member)
@@ -374,12 +375,12 @@ def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float
 def _of_member(
     session: Context, waiter: Waiter, group: Group, member: str, partitions: list[int]
 ) -> list[int]:
-    """Those of the partitions that are the member's now; a look of its is a heartbeat, and holds nothing."""
+    """The partitions that the member owns now; a look is a heartbeat, and leaves no hold."""
     members = session.database.members
     count, user, joins = waiter.stream.partitions, session.user, not waiter.joined
     hold = members.begin_read(group, count, member, user, partitions, gives=True, joins=joins)
     if hold.ended and not waiter.poll.left:
-        # It was not heard from for too long, while the server stood still, say: it comes back.
+        # The member has timed out, for instance while the server stood still: it joins again.
         hold = members.begin_read(group, count, member, user, partitions, gives=True)
     waiter.joined = True
     members.end(hold)
@@ -387,7 +388,7 @@ def _of_member(
 
 
 def _look_s(session: Context, group: Group | None, member: str | None) -> float:
-    """After how long it looks again unasked: a member is to be heard from, and others may have gone."""
+    """Seconds until the next look of itself: for a member's heartbeat, and for the time-out of others."""
     if group is None or member is None:
         return WAIT_MS_MAX / 1000
     next_s = session.database.members.next_expiry_s(group.group_id)
@@ -403,19 +404,18 @@ def _is_there(
     partitions: list[int],
     narrowed: Pruning,
 ) -> Waiting[bool]:
-    """Whether there is nothing to wait for any more; else the poll knows from where to count.
+    """True if the wait is over; else the poll has the places from which it counts.
 
-    Raises:
-        Gap: 72000.
+    A gap in the scan's events is an error.
     """
     database, stream, poll = session.database, waiter.stream, waiter.poll
     buffer = database.buffers.of(stream)
     while True:
         readable_lsn = database.publisher.published_lsn
         if buffer.failure is not None or database.buffers.is_unlike(stream):
-            return True  # The read tells why.
+            return True  # The read reports the error.
         if narrowed.to_lsn is not None and narrowed.to_lsn <= readable_lsn:
-            return True  # What is still to come is outside.
+            return True  # Events to come are outside the bounds.
         begins = beginning(
             session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
         )
@@ -428,7 +428,7 @@ def _is_there(
             return True  # The read gets a whole copy instead.
         counted = _counted(session, waiter, group, begins, narrowed)
         if isinstance(counted, _Publishing):
-            # Soon all of the round is readable.
+            # All events of the round are readable soon.
             yield from database.publisher.wait_published(counted.through_lsn)
             continue
         if counted is None:
@@ -439,18 +439,18 @@ def _is_there(
 
 @dataclass(frozen=True, slots=True)
 class _Publishing:
-    """A round is being published, up to this LSN: what is in the buffers cannot be counted now."""
+    """A round is being published, up to this LSN: events in the buffers cannot be counted now."""
 
     through_lsn: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a look has found.
+    """The events that a look has found.
 
     Args:
-        found: how many events of the scan are readable.
-        after: partition -> how many of its events are before those.
+        found: number of readable events of the scan.
+        after: partition -> number of its events before those.
     """
 
     found: int
@@ -460,11 +460,7 @@ class _Counted:
 def _counted(
     session: Context, waiter: Waiter, group: Group | None, begins: Beginning, narrowed: Pruning
 ) -> _Counted | _Publishing | None:
-    """Count the events of a scan that are readable; None where there is one, and one is enough.
-
-    Raises:
-        Gap: 72000.
-    """
+    """Count the readable events of a scan; None where there is one, and one is enough."""
     database, stream = session.database, waiter.stream
     buffer, readable_lsn = database.buffers.of(stream), begins.bounds.through_lsn
     found, after = 0, {}
@@ -476,7 +472,7 @@ def _counted(
             return _Publishing(span.last_lsn)
         skipped = _aside(session, waiter, group, narrowed, (place, start, readable_lsn))
         if before is None and waiter.poll.events == 1 and skipped is None:
-            return None  # The last event that is only in the log is one.
+            return None  # The last event that is only in the log counts.
         if before is None:
             counted_from = start, buffer.renumbered
             if waiter.places.get(place, ((-1, 0), 0))[0] != counted_from:
@@ -494,13 +490,13 @@ def _counted(
 def _aside(
     session: Context, waiter: Waiter, group: Group | None, narrowed: Pruning, window: tuple[int, int, int]
 ) -> int | None:
-    """How many of a partition's events a read passes over as parked, less those that it gives again.
+    """The number of a partition's events that a read passes over as parked, less those that it gives again.
 
     Args:
-        window: the partition, and the LSNs after which and up to which it is looked at.
+        window: the partition, and the LSNs after which and up to which events count.
 
     Returns:
-        None where nothing is parked.
+        None without parked or released events.
     """
     place, low, high = window
     if group is None or waiter.shape.scan.after is not None:
@@ -517,11 +513,7 @@ def _has_gap(session: Context, stream: Stream, group: Group, partitions: list[in
 
 
 def _check_gap(stream: Stream, buffer: StreamBuffer, begins: Beginning, place: int, edge_lsn: int) -> None:
-    """Refuse a read whose next event of a partition is no longer retained.
-
-    Raises:
-        Gap: 72000.
-    """
+    """Refuse a read whose next event of a partition is no longer retained."""
     bounds = begins.bounds
     if bounds.after[place] < edge_lsn and place not in bounds.from_start and not begins.past_gaps:
         raise lost_events(stream, buffer, bounds, [place])[0].error()

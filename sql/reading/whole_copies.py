@@ -1,8 +1,8 @@
 """Whole copies of a stream's table for a consumer group: START SNAPSHOT, and on_gap = 'snapshot'.
 
-The engine takes them (`engine/definitions/whole_copies.py`), in transactions of its own, under a number of
-its own: the session may be in a block, whose locks and MVCC snapshot are not to be mixed with those. Source:
-docs/whole_copies.md.
+The engine takes them (`engine/definitions/whole_copies.py`) in transactions of its own, under a session id of
+its own: the session may be in a block, whose locks and MVCC snapshot must stay apart.
+Source: docs/whole_copies.md.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from ..session_state.run_text import begun_read_only
 
 
 def check_copies(session: Context, stream: Stream, what: str) -> None:
-    """Whether the session may have whole copies of a stream's table.
+    """Refuse whole copies of a stream without a single table, or of a table that the session may not read.
+
+    Args:
+        what: the clause or option that asks for the copy, for messages.
 
     Raises:
-        NotSupported: 0A000, a topic has no table, and of several none is copied. InsufficientPrivilege:
-        42501, it may not read the table.
+        NotSupported: the stream is a topic, or over several tables.
+        InsufficientPrivilege: the session may not read the table.
     """
     if stream.topic:
         raise NotSupported(
@@ -59,14 +62,14 @@ def create_with_copy(
     """Make a group that starts with a whole copy.
 
     Args:
-        make: makes it within a transaction that holds the writer lock, on the stream as it is there.
+        make: makes the group in a transaction that holds the writer lock, on the stream as it is there.
     """
     copy = yield from _taken(session, stream, owner := session.database.sessions.new_id())
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         present = present_stream(session.database, stream)
-        check_copies(session, present, "START SNAPSHOT")  # What was copied may be no more for who asked.
+        check_copies(session, present, "START SNAPSHOT")  # The right to the copy may have been revoked.
         place = StartPosition(SNAPSHOT, dict.fromkeys(range(present.partitions), copy.base_lsn))
         make(transaction, present, place, copy)
 
@@ -74,18 +77,20 @@ def create_with_copy(
 
 
 def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[int]:
-    """Before a read of these partitions: where events of a group with on_gap = 'snapshot' are lost, it gets
-    a whole copy instead, and begins at that in all partitions.
+    """Give a group with on_gap = 'snapshot' a whole copy in place of lost events, before a read.
 
-    In a block whose MVCC snapshot is older, the read then gives nothing, and the next transaction's the copy.
+    The group then begins at the copy in all partitions. In a block with an older MVCC snapshot the read gives
+    nothing, and a read of the next transaction gives the copy.
 
     Returns:
-        The LSN up to which the copy goes, 0 where none was taken.
+        The last LSN of the copy; 0 where none was taken.
 
     Raises:
-        Gap: 72000, a block with locks of its own cannot wait for one; or events behind the copy were gone
-        before it was made. ReadOnlyTransaction: 25006. InsufficientPrivilege: 42501. UndefinedObject: 42704,
-        somebody else has dropped the group.
+        Gap: a block with locks of its own cannot wait for a copy; or events behind the copy were gone before
+            it was made.
+        ReadOnlyTransaction: a read-only transaction takes no copy.
+        InsufficientPrivilege: the session may not read the table.
+        UndefinedObject: another session has dropped the group.
     """
     database, through_lsn = session.database, 0
     while group.on_gap == "snapshot" and (lost := _gaps(session, stream, group, partitions)):
@@ -96,7 +101,7 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
         done: Future[None] = Future()
         under_way = database.copies_of_groups.setdefault(group.group_id, done)  # one step
         if under_way is not done:
-            yield Wait(under_way)  # Another member takes it, for both.
+            yield Wait(under_way)  # Another member takes the copy, for both.
             group = _present(session, stream, group, session.block.transaction)
             continue
         try:
@@ -125,11 +130,7 @@ def _gaps(session: Context, stream: Stream, group: Group, partitions: list[int])
 
 
 def _present(session: Context, stream: Stream, group: Group, transaction: Transaction | None) -> Group:
-    """A group as it is after a wait.
-
-    Raises:
-        UndefinedObject: 42704, somebody else has dropped it; one that has its name now is another.
-    """
+    """A group as it is after a wait; an error if it was dropped, even if a new group has its name."""
     present = groups.find_group(session.database.catalog, stream, group.name, transaction)
     if present.group_id != group.group_id:
         raise groups.missing_group(stream, group.name)
@@ -137,18 +138,16 @@ def _present(session: Context, stream: Stream, group: Group, transaction: Transa
 
 
 def _too_slow(lost: list[Gone]) -> Gap:
-    """The error of a read whose copy is at a gap itself: another one would be no better."""
+    """The error for a read whose copy is followed by a gap: another copy would have one too."""
     error = lost[0].error()
     error.hint = "Retention is faster than copying the table: let the stream keep its events for longer."
     return error
 
 
 def _check_free(session: Context, group: Group, lost: list[Gone]) -> None:
-    """A transaction that may not write takes no copy, and a block that holds what it needs would wait for
-    itself.
+    """Refuse a copy in a read-only transaction, and in a block that holds locks that the copy needs.
 
-    Raises:
-        Gap: 72000. ReadOnlyTransaction: 25006.
+    Such a block would wait for itself.
     """
     if begun_read_only(session):
         raise ReadOnlyTransaction(
@@ -164,14 +163,14 @@ def _check_free(session: Context, group: Group, lost: list[Gone]) -> None:
 
 
 class _NotWantedError(Exception):
-    """While the copy was taken, SEEK has led the group away from the gap, or it wants no copy any more."""
+    """The group needs no copy any more: SEEK has moved it away from the gap, or `on_gap` has changed."""
 
 
 def _replaced(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[Copy | None]:
-    """Take a copy for a group that is there, and move it to the copy's beginning.
+    """Take a copy for an existing group, and move the group to the copy's beginning.
 
     Returns:
-        The copy; None where the group is at no gap in these partitions any more.
+        The copy; None where the group is no longer at a gap in these partitions.
     """
     database = session.database
     copy = yield from _taken(session, stream, owner := database.sessions.new_id())
@@ -182,7 +181,7 @@ def _replaced(session: Context, stream: Stream, group: Group, partitions: list[i
         timeout_ms = session.block.lock_timeout_ms
         yield from database.transactions.lock_for(transaction, timeout_ms)
         present = present_stream(database, stream)
-        check_copies(session, present, "on_gap = 'snapshot'")  # It may be no more for who reads.
+        check_copies(session, present, "on_gap = 'snapshot'")  # The right to it may have been revoked.
         mine = _present(session, present, group, None)
         yield from lock_group(database.offsets, transaction, mine, timeout_ms)
         if mine.on_gap != "snapshot" or not _gaps(session, present, mine, partitions):
@@ -202,11 +201,11 @@ def _replaced(session: Context, stream: Stream, group: Group, partitions: list[i
 def _taken(session: Context, stream: Stream, owner: int) -> Waiting[Copy]:
     @contextmanager
     def interruptible(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        interrupt = cursor.interrupt  # Each look at it is another object.
+        interrupt = cursor.interrupt  # Each access to the attribute makes another object.
         session.guard.interrupts.add(interrupt)
         try:
             session.guard.check()
-            # The statement's time-out holds for calls on the session's own cursor by itself.
+            # The statement's time-out applies by itself only to calls on the session's own cursor.
             cursor.execute(f"SET max_execution_time = {session.guard.left_ms}").fetchall()
             yield
         finally:
@@ -219,7 +218,7 @@ def _taken(session: Context, stream: Stream, owner: int) -> Waiting[Copy]:
 def _given(
     session: Context, copy: Copy, owner: int, work: Callable[[Transaction], Waiting[None]]
 ) -> Waiting[None]:
-    """Do `work` in a transaction of the engine's own; a copy that comes to nobody is dropped."""
+    """Do `work` in a transaction of the engine's own; if it fails the copy is dropped."""
     transactions = session.database.transactions
     try:
         with closing(session.database.cursor()) as cursor:
