@@ -5,7 +5,7 @@ The rules:
 - A commit gets the clock's time, and never an earlier one than the commit before it.
 - A clock that is behind the last commit was set back, or had jumped forward during an earlier commit. Commit
   times then go on at half the speed of elapsed time, so that the clock catches up with them.
-- An age is elapsed time wherever the clock has jumped: a jump neither expires events too early nor keeps them.
+- An age is elapsed time wherever the clock has jumped: a jump neither expires events early nor keeps them.
   After a jump forward the clock is believed again when it has come back, or has stayed for `BELIEVED_US`.
 - Each jump by more than `JUMP_US` is logged.
 

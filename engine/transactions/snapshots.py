@@ -8,7 +8,8 @@ MVCC snapshot than the writer lock would allow. So each captured commit leaves t
 and a later write of an older snapshot is compared with them. A key is DuckDB's 64-bit hash of the primary key
 (without one, of the whole old row): two keys with the same hash cost a needless SerializationFailure, never a
 lost update. Keys that no open transaction can meet are dropped: `forget_through` drops every commit that the
-oldest open snapshot contains. The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts".
+oldest open snapshot contains. The catalog's mutex guards all of it.
+Source: docs/design/engine.md, "Conflicts".
 """
 
 from __future__ import annotations
