@@ -508,10 +508,6 @@ def _aside(
     return passed_over(session.database, waiter.stream, aside, place, (low, high)) - again
 
 
-def _has_gap(session: Context, stream: Stream, group: Group, partitions: list[int]) -> bool:
-    return bool(group_gaps(session.database, session.block.transaction, stream, group, partitions))
-
-
 def _check_gap(stream: Stream, buffer: StreamBuffer, begins: Beginning, place: int, edge_lsn: int) -> None:
     """Refuse a read whose next event of a partition is no longer retained."""
     bounds = begins.bounds
