@@ -137,15 +137,15 @@ def test_it_is_quick(home: Any) -> None:
     home.ask("SELECT oid FROM pg_class")
     ordinary, known = "SELECT a, b FROM orders WHERE id = 1", "SELECT relname FROM pg_class WHERE oid = 1"
     rewrite(known)
-    began = time.perf_counter()
+    began = time.thread_time()  # CPU of this thread: others may have the machine
     for _ in range(100):
         rewrite(ordinary)
         rewrite(known)
-    assert (time.perf_counter() - began) / 200 < 100e-6
-    began = time.perf_counter()
+    assert (time.thread_time() - began) / 200 < 100e-6
+    began = time.thread_time()
     for at in range(10):
         rewrite(f"SELECT c.relname, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = {at}")
-    assert (time.perf_counter() - began) / 10 < 50e-3
+    assert (time.thread_time() - began) / 10 < 50e-3
 
 
 @pytest.mark.parametrize(
