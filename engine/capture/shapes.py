@@ -12,10 +12,11 @@ the user's list is selected from the rows that it returns; the first column is a
 client reads row 0, column 0 of such a statement as a count. The row id that DELETE ... RETURNING may name
 goes by way of the log.
 
-Shapes B and C write the log first, from a SELECT of the old and new rows. In shape B the user's own
-statement then runs as it is, and its row count must be the log's. It is for statements that are surely
-deterministic, so that both see the same values. In shape C the log is the staging table: its rows are
-applied to the table by row id, so that volatile expressions are evaluated once.
+Shapes B and C write the log first, from a SELECT of the old and new rows: of an UPDATE, the before image
+and the after image (`plan_update`). In shape B the user's own statement then runs as it is, and its row
+count must be the log's. It is for statements that are surely deterministic, so that both see the same
+values. In shape C the log is the staging table: its rows are applied to the table by row id, so that
+volatile expressions are evaluated once.
 
 An INSERT ... SELECT that can run twice takes shape B: a SELECT over one base table that has nothing
 volatile in it, so that both runs give the same rows. In bulk this takes two thirds of the time of shape A,
