@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from amounts import seeds
 from json_back import literal_of, parsed
 from local_client import Client
 
@@ -188,7 +187,7 @@ def generated(draw: random.Random, depth: int) -> tuple[str, Any]:
     return name, row if kind == "STRUCT" else member
 
 
-@pytest.mark.parametrize("seed", seeds("DUCKTAIL_NESTED_SEED", 4, 100))
+@pytest.mark.parametrize("seed", range(8))
 def test_nested_values_come_back(client: Client, seed: int) -> None:
     draw = random.Random(seed)
     type_, make = generated(draw, 1 + seed % 3)
