@@ -29,7 +29,6 @@ from ..session_state.context import Context
 from ..session_state.names import OURS, Key
 from ..session_state.queries import refuse_captured
 from ..session_state.run_text import count_of
-from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Name
 from . import replace_table, reserved_names
 
@@ -45,11 +44,6 @@ BUILT_IN = {
     "MACRO": ("function", f"system.main.duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
     "TYPE": ("type", f"system.main.duckdb_types() WHERE internal AND {folded_sql('type_name')}"),
 }
-
-
-def run_ddl(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """Run a DDL statement that reads no stream."""
-    return (yield from define(session, statement.classified, parameters))
 
 
 def define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:

@@ -35,7 +35,7 @@ from ..session_state.names import Key
 from ..session_state.run_text import (
     atomically,
     bound,
-    in_one_transaction,
+    in_duckdb_arrow_types,
     result_columns,
     rows_of,
     with_casts,
@@ -351,7 +351,7 @@ class _Staging:
                 text, values = numbered(self._alone(part), self.parameters)
                 if self.session.block.begun:
                     self.session.block.touched()
-                with in_one_transaction(self.session, ()):
+                with in_duckdb_arrow_types(self.session, ()):
                     columns, table = rows_of(self.session, text, values)
                 self._keep(part, columns, table)
 
@@ -379,7 +379,7 @@ class _Staging:
         """Run a writing part; without RETURNING its row count is its only row."""
         text, values = numbered(self._alone(part), self.parameters)
         body = classify(text)
-        how = writes.WriteMode(keeping=in_one_transaction)
+        how = writes.WriteMode(keeping=in_duckdb_arrow_types)
         rows = yield from writes.write_rows(self.session, self.statement, body, tuple(values), how)
         if rows.table is None:
             return COUNT, pa.table({"Count": pa.array([rows.count], pa.int64())})

@@ -323,12 +323,12 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
     if _projection(session, types) is None:
         yield
         return
-    with in_one_transaction(session, types):
+    with in_duckdb_arrow_types(session, types):
         yield
 
 
 @contextmanager
-def in_one_transaction(session: Context, types: Sequence[str]) -> Iterator[None]:
+def in_duckdb_arrow_types(session: Context, types: Sequence[str]) -> Iterator[None]:
     """Context in which the cursor returns rows in DuckDB's own Arrow types, whatever their types.
 
     What is given back to DuckDB needs it.

@@ -33,7 +33,7 @@ PAUSE_S = (0.02, 0.3)
 STATEMENT_S = 60.0
 # What a client sets its statement_timeout to, in seconds (0: none); by how much a statement may exceed it.
 TIME_OUTS_S = (0, 0, 2, 5)
-OVER_S = float(os.environ.get("DUCKTAIL_CLUSTER_OVER_SECONDS", "10"))
+OVER_S = float(os.environ.get("DUCKTAIL_CLUSTER_OVER_SECONDS", "3"))
 # How often a publication under a sequence is said.
 REPEATS = 20
 # How long after a trouble of its node a connection may still be told that it is broken.
