@@ -108,6 +108,14 @@ def is_placed(session: Context, stream: Stream) -> bool:
     return stream.topic and bool(session.database.cluster.placement.epoch)
 
 
+def may_be_placed(session: Context, name: st.Name) -> bool:
+    """True if a name may be that of a stream whose partitions have owners by a placement."""
+    if not session.database.cluster.placement.epoch:
+        return False
+    stream = session.names.find_stream(name.parts)
+    return stream is None or stream.topic
+
+
 def remote_owners(session: Context, stream: Stream) -> Owners | None:
     """The owners of a topic's partitions, if other nodes have some and the statement is not a share itself.
 

@@ -24,7 +24,7 @@ from ...engine.offset_commits import commit_covering, commit_within, submit
 from ...engine.transactions.transaction import CommitStep
 from ...engine.waiting import Waiting
 from ..cluster import membership
-from ..cluster.shares import check_owned, is_placed, own_partitions
+from ..cluster.shares import check_owned, may_be_placed, own_partitions
 from ..language import statements as st
 from ..language.position_text import parse_positions
 from ..results.results import Result
@@ -54,10 +54,10 @@ def is_inline(session: Context, node: object) -> bool:
     """
     if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
         return False
-    stream = session.names.find_stream(node.stream.parts)
-    if stream is None or is_placed(session, stream):
-        return False  # A share of a topic may have to be written with the epochs of a member.
-    return not session.block.begun and len(node.stream.parts) == 1
+    if session.block.begun or len(node.stream.parts) != 1:
+        return False
+    # A share of a topic may have to be written with the epochs of a member.
+    return not may_be_placed(session, node.stream)
 
 
 def _commit(

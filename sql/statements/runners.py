@@ -45,7 +45,10 @@ class Runner:
 
     def start(self, session: Context, node: st.Statement, parameters: Values) -> Waiting[Result]:
         """Run a statement."""
-        if self.in_cluster is not None and shares.in_cluster(session):
+        # A standalone node does not look the stream's name up here: its runner does.
+        if not shares.in_cluster(session):
+            return (yield from self.run(session, node, parameters))
+        if self.in_cluster is not None:
             return (yield from self.in_cluster(session, node, parameters, self.run))
         if self.at_owners is not None and (name := getattr(node, "stream", None)) is not None:
             topic = session.names.find_stream(name.parts)
