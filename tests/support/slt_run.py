@@ -14,6 +14,8 @@ from slt_ways import Answer, Row, Way
 REGEX = "<REGEX>:"
 ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
+DATA_ROW = re.compile(r"B\t\d+\tDataRow\t")
+
 
 class Mismatch(AssertionError):
     """An answer that is not what the file says; the message shows both, with file and line."""
@@ -76,7 +78,17 @@ def transcript_of(path: Path, name: str, answers: Iterable[str]) -> tuple[list[s
     left = iter(answers)
     read = takewhile(lambda r: not (isinstance(r, Control) and r.kind == "halt"), parse(path))
     found = [record for record in read if isinstance(record, Record)]
-    return [record.sql for record in found], [next(left) if name in r.ways else None for r in found]
+    heard = [sorted_rows(r, next(left)) if name in r.ways else None for r in found]
+    return [record.sql for record in found], heard
+
+
+def sorted_rows(record: Record, messages: str) -> str:
+    """The messages, with the DataRows in an order of their own where the record asks for none."""
+    if record.sort == "nosort":
+        return messages
+    lines = messages.split("\n")
+    rows = iter(sorted(line for line in lines if DATA_ROW.match(line)))
+    return "\n".join(next(rows) if DATA_ROW.match(line) else line for line in lines)
 
 
 def compare(record: Record, answer: Answer) -> str | None:
