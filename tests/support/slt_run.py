@@ -10,11 +10,10 @@ from pathlib import Path
 
 from slt_file import Control, Record, parse, rewrite
 from slt_ways import Answer, Row, Way
+from transcripts import in_row_order
 
 REGEX = "<REGEX>:"
 ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-DATA_ROW = re.compile(r"B\t\d+\tDataRow\t")
 
 
 class Mismatch(AssertionError):
@@ -78,17 +77,11 @@ def transcript_of(path: Path, name: str, answers: Iterable[str]) -> tuple[list[s
     left = iter(answers)
     read = takewhile(lambda r: not (isinstance(r, Control) and r.kind == "halt"), parse(path))
     found = [record for record in read if isinstance(record, Record)]
-    heard = [sorted_rows(r, next(left)) if name in r.ways else None for r in found]
+    heard = [next(left) if name in record.ways else None for record in found]
+    for at, (record, messages) in enumerate(zip(found, heard, strict=True)):
+        if messages is not None and record.sort != "nosort":
+            heard[at] = in_row_order(messages)
     return [record.sql for record in found], heard
-
-
-def sorted_rows(record: Record, messages: str) -> str:
-    """The messages, with the DataRows in an order of their own where the record asks for none."""
-    if record.sort == "nosort":
-        return messages
-    lines = messages.split("\n")
-    rows = iter(sorted(line for line in lines if DATA_ROW.match(line)))
-    return "\n".join(next(rows) if DATA_ROW.match(line) else line for line in lines)
 
 
 def compare(record: Record, answer: Answer) -> str | None:

@@ -30,6 +30,7 @@ BEGINNING_MAX = 72
 STATEMENT = re.compile(r"^F\t\d+\t(?:Query|Parse)\t", re.MULTILINE)
 # The server's messages: a client's text may go on over several lines.
 SENT = re.compile(r"^B\t.*$", re.MULTILINE)
+DATA_ROW = re.compile(r"B\t\d+\tDataRow\t")
 
 
 class Trace:
@@ -53,6 +54,13 @@ class Trace:
 def digest(messages: str) -> str:
     """The short form of an answer."""
     return hashlib.sha256(messages.encode()).hexdigest()[:12]
+
+
+def in_row_order(messages: str) -> str:
+    """The messages, with the DataRows sorted: for a statement that asks for no order."""
+    lines = messages.split("\n")
+    rows = iter(sorted(line for line in lines if DATA_ROW.match(line)))
+    return "\n".join(next(rows) if DATA_ROW.match(line) else line for line in lines)
 
 
 class Transcript:
