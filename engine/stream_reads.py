@@ -1,4 +1,4 @@
-"""The start of a read: its bounds in each partition, its parked and released events, and its gaps.
+"""The read of a stream: from the request to a scan, with the gaps that it passes and the events given again.
 
 A read of a group begins behind its committed LSNs, including those of an open transaction; any other read
 begins at the LSNs that it names. Parked events of a group are left out, and released ones are given again.
@@ -8,84 +8,212 @@ Source: docs/sql.md, "Reading"; docs/groups.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from .buffers.gaps import Gone
-from .buffers.scan import ScanRange, lost_events
+from .buffers.scan import Scan, ScanRange, lost_events
 from .catalog.streams import Group, Stream
 from .database import Database
 from .definitions.parking import parked_of
 from .definitions.start_positions import check_no_hole
 from .definitions.whole_copies import copy_of
+from .duck.cursors import ask
+from .groups.member import MemberHold
 from .groups.parked import RELEASED, Aside
-from .offset_commits import committed_lsns
+from .offset_commits import committed_lsns, hold_in_transaction
+from .parts import LastRead
 from .transactions.transaction import Transaction
+from .waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """A read of a stream: its reader, its partitions and its bounds.
+
+    Args:
+        user: the user who reads.
+        transaction: the reader's open transaction, whose commits of offsets count.
+        group: the consumer group as which it reads; None for a reader without progress.
+        member: the member of the group.
+        after: partition -> the LSN behind which to begin, 0 for all that is retained; None: the group's
+            committed LSNs, or all that is retained where there is no group.
+        lsns: bounds that the reader's filter sets, the first and the last LSN.
+        through_lsn: the end.
+        gives: True if the reader can get events, and not only their columns.
+        transactions: the largest number of transactions that it gives; None without that bound.
+        changes: True for the rows of ENVELOPE CHANGES.
+    """
+
+    user: str
+    transaction: Transaction | None
+    stream: Stream
+    partitions: Sequence[int]
+    group: Group | None = None
+    member: str | None = None
+    after: Mapping[int, int] | None = None
+    lsns: tuple[int, int | None] = (0, None)
+    through_lsn: int = 0
+    gives: bool = True
+    transactions: int | None = None
+    changes: bool = False
+
+    @property
+    def passes_gaps(self) -> bool:
+        """True if it goes on behind trimmed events, instead of failing."""
+        return self.group is not None and self.after is None and self.group.on_gap == "earliest"
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """The start of a scan; no state has been changed for it yet.
+class StreamRead:
+    """A read that has begun.
 
     Args:
         committed: partition -> committed LSN of the group as which it reads; empty where it names LSNs.
         seeks: number of SEEKs of the group.
-        past_gaps: True if it goes on behind trimmed events, instead of failing.
+        gaps: the gaps that it has passed.
+        segments: partition -> end of its segment from another node, for those in which it begins.
+        scan: of its events; None where it begins in segments, whose LSNs have no order with the others.
     """
 
+    request: ReadRequest
     bounds: ScanRange
     committed: Mapping[int, int]
     seeks: int
-    past_gaps: bool
+    gaps: Sequence[Gone] = ()
+    segments: Mapping[int, int] = field(default_factory=dict)
+    scan: Scan | None = None
 
 
-def beginning(
-    database: Database,
-    transaction: Transaction | None,
-    stream: Stream,
-    group: Group | None,
-    partitions: list[int],
-    after: dict[int, int] | None,
-    through_lsn: int,
-    lsns: tuple[int, int | None],
-) -> Beginning:
-    """The start of a scan of these partitions now.
+def end_lsn(database: Database, transaction: Transaction | None) -> Waiting[int]:
+    """The end of a read that begins now, once it is readable.
+
+    Outside a transaction it is the last committed LSN. In a transaction it is the last LSN of its MVCC
+    snapshot, so that the stream agrees with the tables.
+    """
+    if transaction is None:
+        through_lsn = database.commits.last_lsn
+    else:
+        row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
+        through_lsn = int(row[0])
+    yield from database.publisher.wait_published(through_lsn)
+    return through_lsn
+
+
+def begin_member_read(database: Database, request: ReadRequest, *, joins: bool) -> MemberHold:
+    """Begin the read of a member; a transaction that reads keeps the member's present partitions.
 
     Args:
-        transaction: the reader's open transaction, whose commits of offsets count.
-        after: partition -> the LSN behind which to begin, 0 for all that is retained; None: the group's
-            committed LSNs, or all that is retained where there is no group.
-        through_lsn: the end.
-        lsns: bounds that the reader's filter sets, the first and the last LSN.
+        joins: True if the read makes its name a member.
+    """
+    assert request.group is not None and request.member is not None
+    return database.members.begin_read(
+        request.group,
+        request.stream.partitions,
+        request.member,
+        request.user,
+        request.partitions,
+        gives=request.gives,
+        joins=joins,
+    )
+
+
+def read(
+    database: Database,
+    request: ReadRequest,
+    hold: MemberHold | None,
+    interrupts: set[Callable[[], None]],
+) -> StreamRead:
+    """Begin a read.
+
+    Args:
+        hold: what the reader's member holds for it.
+        interrupts: functions that cancel the reader's work; the scan's is among them while it is queried.
 
     Raises:
+        Gap: its first events have been trimmed.
         InvalidParameterValue: an LSN of `after` is one of lost events.
     """
+    if hold is not None:
+        if request.transaction is not None:
+            hold_in_transaction(database, request.transaction, hold)
+        # Earlier owners of the member's partitions have committed all that they could.
+        own = [partition for partition in request.partitions if partition in hold.epochs]
+        request = replace(request, partitions=own)
+    begun = start(database, request)
+    bounds, gaps = begun.bounds, begun.gaps
+    if request.passes_gaps or (begun.committed and not request.gives):  # Columns alone lose nothing.
+        bounds, gaps = _past_gaps(database, request.stream, bounds)
+    if request.group is not None and request.after is None:
+        # Includes events behind a gap, so it follows the place from which the read goes on.
+        bounds = replace(bounds, aside=aside_of(database, request, bounds.after))
+    segments = _segments(database, request.stream, bounds)
+    scan = None
+    if not segments:
+        scan = database.buffers.scan(request.stream, bounds, changes=request.changes)
+    if scan is not None and request.transactions is not None:
+        bounds = _of_transactions(scan, bounds, request.transactions, interrupts)
+        scan = database.buffers.scan(request.stream, bounds, changes=request.changes)
+    _note(database, request, begun.committed)
+    return replace(begun, bounds=bounds, gaps=gaps, segments=segments, scan=scan)
+
+
+def start(database: Database, request: ReadRequest) -> StreamRead:
+    """The start of a read now, without a scan; it changes no state."""
+    stream, group, partitions = request.stream, request.group, request.partitions
     committed: dict[int, int] = {}
     # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.
     seeks = 0 if group is None else database.offsets.seeks(group.group_id)
     from_start: frozenset[int] = frozenset()
-    past_gaps = group is not None and after is None and group.on_gap == "earliest"
-    if after is not None:
+    if request.after is not None:
+        after = {partition: request.after[partition] for partition in partitions}
         for partition, lsn in after.items():
             check_no_hole(database, stream, partition, lsn)
         from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
     elif group is not None:
-        standing = committed_lsns(database, transaction, group)
+        standing = committed_lsns(database, request.transaction, group)
         after = committed = {partition: standing[partition] for partition in partitions}
     else:
         after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
-    copy = None if group is None else copy_of(database, transaction, group)
+    copy = None if group is None else copy_of(database, request.transaction, group)
     bounds = ScanRange(
         after,
-        through_lsn,
+        request.through_lsn,
         from_start,
-        *lsns,
+        *request.lsns,
         _passed_positions(database, group, committed),
         None if group is None else group.name,
         copy=None if copy is None else copy.at(after),
     )
-    return Beginning(bounds, committed, seeks, past_gaps)
+    return StreamRead(request, bounds, committed, seeks)
+
+
+def _of_transactions(
+    scan: Scan, bounds: ScanRange, count: int, interrupts: set[Callable[[], None]]
+) -> ScanRange:
+    """The bounds of a scan that gives so many transactions; the scan that looks for their end is closed."""
+    interrupt = scan.interrupt
+    interrupts.add(interrupt)
+    try:
+        end = scan.end_of_transactions(count)
+    finally:
+        interrupts.discard(interrupt)
+        scan.close()
+    return replace(bounds, through_lsn=end, seen_lsn=bounds.through_lsn)
+
+
+def _note(database: Database, request: ReadRequest, committed: Mapping[int, int]) -> None:
+    """Note the LSNs from which a transaction first read its group; its commit is compared with them."""
+    group = request.group
+    if group is None or request.after is not None:
+        return
+    read = LastRead(database.clock.now_us(), request.user, request.member)
+    for partition in committed:
+        database.last_reads[group.group_id, partition] = read
+    if request.transaction is not None:
+        first = request.transaction.first_reads.setdefault(group.group_id, {})
+        for partition, lsn in committed.items():
+            first.setdefault(partition, lsn)
 
 
 def _passed_positions(database: Database, group: Group | None, lsns: Mapping[int, int]) -> dict[int, int]:
@@ -97,14 +225,14 @@ def _passed_positions(database: Database, group: Group | None, lsns: Mapping[int
     return {partition: place for partition, place in places.items() if place is not None}
 
 
-def aside_of(
-    database: Database, transaction: Transaction | None, group: Group, after: Mapping[int, int]
-) -> Aside | None:
+def aside_of(database: Database, request: ReadRequest, after: Mapping[int, int]) -> Aside | None:
     """The parked and released events of a group that a read behind these LSNs meets.
 
     Events that the transaction itself has released are given once it is committed: until then no other
     session sees their copies.
     """
+    group, transaction = request.group, request.transaction
+    assert group is not None
     committed = database.parked.get(group.group_id)
     if committed is None and (transaction is None or not transaction.parked):
         return None
@@ -114,7 +242,7 @@ def aside_of(
     return parked.aside(after, released, copy_of(database, transaction, group))
 
 
-def past_gaps(database: Database, stream: Stream, bounds: ScanRange) -> tuple[ScanRange, list[Gone]]:
+def _past_gaps(database: Database, stream: Stream, bounds: ScanRange) -> tuple[ScanRange, list[Gone]]:
     """The bounds of a read moved to the first retained events where the next ones are gone; and the gaps."""
     lost = lost_events(stream, database.buffers.of(stream), bounds, bounds.after)
     return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost}), lost
@@ -135,7 +263,7 @@ def group_gaps(
     return lost_events(stream, buffer, ScanRange(behind, 0, positions=known, group=group.name), behind)
 
 
-def moved_parts(database: Database, stream: Stream, bounds: ScanRange) -> dict[int, int]:
+def _segments(database: Database, stream: Stream, bounds: ScanRange) -> dict[int, int]:
     """Partition -> end of its segment from another node, for partitions whose scan begins in the segment."""
     segments = database.catalog.segments.of(stream.stream_id)
     buffer = database.buffers.of(stream)

@@ -9,21 +9,17 @@ Source: docs/sql.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ...engine import stream_reads
 from ...engine.buffers.scan import Scan, ScanRange, lost_events
 from ...engine.catalog.streams import Group, Stream
-from ...engine.duck.cursors import ask
 from ...engine.errors import SerializationFailure
 from ...engine.groups.coordination import epoch_told
 from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
-from ...engine.offset_commits import hold_in_transaction
-from ...engine.parts import LastRead
-from ...engine.stream_reads import Beginning
+from ...engine.stream_reads import StreamRead
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
 from ..cluster.gathering import GatheredScan
@@ -37,7 +33,7 @@ from ..session_state.positions import Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
 from .narrowing import Pruning, narrowed_here
-from .start_positions import beginning, group_of, parsed_after, partitions_of
+from .start_positions import group_of, parsed_after, partitions_of, request_of
 from .tracking import OpenedScan, Tracker
 
 
@@ -68,31 +64,35 @@ def open_scan(
     if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
-    pruning = narrowed_here(session, stream, pruning)
-    group = group_of(session, stream, wanted, parameters)
-    partitions = partitions_of(stream, wanted, parameters, pruning)
+    request = request_of(session, stream, wanted, parameters, narrowed_here(session, stream, pruning))
+    request = replace(request, gives=gives, transactions=transactions)
     copied_lsn = 0
-    if group is not None and wanted.after is None and gives:
-        copied_lsn = yield from whole_copies.pass_gaps(session, stream, group, partitions)
+    if request.group is not None and request.after is None and gives:
+        copied_lsn = yield from whole_copies.pass_gaps(session, stream, request.group, request.partitions)
     through_lsn = yield from _end_lsn(session)
     if not session.block.begun:
         through_lsn = max(through_lsn, copied_lsn)  # It may have waited before.
-    check_owned(session, stream, partitions)
+    check_owned(session, stream, request.partitions)
+    request = replace(request, transaction=session.block.transaction, through_lsn=through_lsn)
     hold = None
-    if group is not None and wanted.member is not None:
-        member, part = text(wanted.member, parameters), session.part
-        if part is None:
-            hold = _member_reads(session, stream, group, member, partitions, gives=gives)
+    if request.group is not None and request.member is not None:
+        if session.part is None:
+            joins = _joins(session, request.group, request.member)
+            hold = stream_reads.begin_member_read(session.database, request, joins=joins)
         else:
-            hold = yield from membership.begin_read(session, part, stream, group, member)
+            group, member = request.group, request.member
+            hold = yield from membership.begin_read(session, session.part, stream, group, member)
         session.positions.holding(hold)
-        if session.block.begun:
-            hold_in_transaction(session.database, session.block.opened(), hold)
-        # Earlier owners of the member's partitions have committed all that they could.
-        partitions = [partition for partition in partitions if partition in hold.epochs]
-    begun = _Begun(group, hold, partitions, through_lsn, gives, transactions, limit)
     try:
-        return _opened(session, stream, wanted, parameters, pruning, begun)
+        read = stream_reads.read(session.database, request, hold, session.guard.interrupts)
+        for gap in read.gaps:
+            session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
+        reader = _reader(session, read, hold)
+        if read.scan is None:
+            return _with_segments(session, read, reader, hold, limit)
+        return OpenedScan(
+            stream, read.bounds, read.committed, read.scan.ends, read.scan, reader, hold, request.changes
+        )
     except BaseException:
         session.positions.ended(hold)
         raise
@@ -246,80 +246,19 @@ def _own_part(
         tracker.ended()
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """The reader, the partitions and the end of a scan that is about to be opened."""
-
-    group: Group | None
-    hold: MemberHold | None
-    partitions: list[int]
-    through_lsn: int
-    gives: bool
-    transactions: int | None
-    limit: int | None
-
-
-def _member_reads(
-    session: Context, stream: Stream, group: Group, member: str, partitions: Sequence[int], *, gives: bool
-) -> MemberHold:
-    """Begin a member's read; a transaction that reads keeps the member's present partitions."""
-    joins = _joins(session, group, member)
-    return session.database.members.begin_read(
-        group, stream.partitions, member, session.user, partitions, gives=gives, joins=joins
-    )
-
-
 def _joins(session: Context, group: Group, member: str) -> bool:
     """True if a read makes its name a member; not if the member has left while the read waited."""
     return session.waited is None or (group.group_id, member) not in session.waited.left
 
 
-def _opened(
-    session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, begun: _Begun
-) -> OpenedScan:
-    """Open the scan of these partitions."""
-    group, hold = begun.group, begun.hold
-    begins = beginning(
-        session, stream, wanted, parameters, pruning, group, begun.partitions, begun.through_lsn
-    )
-    bounds, committed = begins.bounds, begins.committed
-    if begins.past_gaps or (committed and not begun.gives):  # A read of the columns loses nothing.
-        bounds, gaps = stream_reads.past_gaps(session.database, stream, bounds)
-        for gap in gaps:
-            session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
-    if group is not None and wanted.after is None:
-        # Includes events behind a gap, so it follows the place from which the read goes on.
-        aside = stream_reads.aside_of(session.database, session.block.transaction, group, bounds.after)
-        if aside is not None:
-            bounds = replace(bounds, aside=aside)
-    changes = wanted.envelope != "json"
-    moved = stream_reads.moved_parts(session.database, stream, bounds)
-    if moved:
-        return _with_segments(session, stream, wanted, begun, replace(begins, bounds=bounds), moved)
-    first = session.database.buffers.scan(stream, bounds, changes=changes)
-    if begun.transactions is not None:
-        session.guard.interrupts.add(first.interrupt)
-        try:
-            end_lsn = first.end_of_transactions(begun.transactions)
-            bounds = replace(bounds, through_lsn=end_lsn, seen_lsn=bounds.through_lsn)
-        finally:
-            session.guard.interrupts.discard(first.interrupt)
-            first.close()
-        first = session.database.buffers.scan(stream, bounds, changes=changes)
-    reader = _reader(session, stream, wanted, begun, begins)
-    return OpenedScan(stream, bounds, committed, first.ends, first, reader, hold, changes)
-
-
-def _reader(
-    session: Context, stream: Stream, wanted: st.Scan, begun: _Begun, begins: Beginning
-) -> Reader | None:
+def _reader(session: Context, read: StreamRead, hold: MemberHold | None) -> Reader | None:
     """The reader whose position a scan sets; None where it sets none."""
-    if begun.group is None:
+    request = read.request
+    if request.group is None:
         return None
-    key, in_block = (stream.stream_id, begun.group.group_id), session.block.begun
-    reader = session.positions.reader(key, begun.hold, begins.committed, begins.seeks, transaction=in_block)
-    if wanted.after is None:
-        _note_read(session, begun.group, begun.hold, begins.committed)
+    key, in_block = (request.stream.stream_id, request.group.group_id), session.block.begun
+    reader = session.positions.reader(key, hold, read.committed, read.seeks, transaction=in_block)
+    if request.after is None:
         return reader
     # A read at other LSNs, apart from the group's own progress.
     session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
@@ -327,34 +266,30 @@ def _reader(
 
 
 def _with_segments(
-    session: Context,
-    stream: Stream,
-    wanted: st.Scan,
-    begun: _Begun,
-    begins: Beginning,
-    moved: Mapping[int, int],
+    session: Context, read: StreamRead, reader: Reader | None, hold: MemberHold | None, limit: int | None
 ) -> OpenedScan:
     """Open a scan in which some partitions begin in their segment from another node.
 
     LSNs of two nodes have no common order, so the scan is gathered, like one of several nodes' partitions.
     """
-    bounds, buffer = begins.bounds, session.database.buffers.of(stream)
-    for gap in lost_events(stream, buffer, bounds, moved.keys() - bounds.from_start):
+    stream, bounds, segments = read.request.stream, read.bounds, read.segments
+    for gap in lost_events(
+        stream, session.database.buffers.of(stream), bounds, segments.keys() - bounds.from_start
+    ):
         raise gap.error()
-    behind = {number: max(lsn, moved.get(number, 0)) for number, lsn in bounds.after.items()}
+    behind = {number: max(lsn, segments.get(number, 0)) for number, lsn in bounds.after.items()}
     scan = session.database.buffers.scan(stream, replace(bounds, after=behind))
     session.guard.interrupts.add(scan.interrupt)
     try:
         # Events count when they are given, not when they are gathered.
-        here = gathering.read_here(scan, begun.limit, lambda lsns, partitions: None)
+        here = gathering.read_here(scan, limit, lambda lsns, partitions: None)
     finally:
         session.guard.interrupts.discard(scan.interrupt)
-    parts = {"": gathering.read_segments(session, stream, bounds, moved, begun.limit), "here": here}
-    found = gathering.merged(parts, begun.limit, begun.transactions)
-    reader = _reader(session, stream, wanted, begun, begins)
-    gathered, committed = gathering.GatheredScan(found), begins.committed
+    parts = {"": gathering.read_segments(session, stream, bounds, segments, limit), "here": here}
+    found = gathering.merged(parts, limit, read.request.transactions)
+    gathered, committed = gathering.GatheredScan(found), read.committed
     ends = {partition: max(lsn, committed.get(partition, 0)) for partition, lsn in found.ends().items()}
-    made = OpenedScan(stream, bounds, committed, ends, gathered, reader, begun.hold, gathered=found)
+    made = OpenedScan(stream, bounds, committed, ends, gathered, reader, hold, gathered=found)
     return replace(made, bounds=ScanRange({}, 0), again=made.released)
 
 
@@ -373,25 +308,8 @@ def new_scan(session: Context, opened: OpenedScan, planned: Events | None) -> Sc
 
 def _end_lsn(session: Context) -> Waiting[int]:
     if session.block.begun:
-        transaction = session.block.touched()
-        row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
-        through_lsn = int(row[0])
-    elif session.waited is not None:
+        return (yield from stream_reads.end_lsn(session.database, session.block.touched()))
+    if session.waited is not None:
         # The awaited events are readable; later commits may not be yet.
         return session.waited.through_lsn
-    else:
-        through_lsn = session.database.commits.last_lsn
-    yield from session.database.publisher.wait_published(through_lsn)
-    return through_lsn
-
-
-def _note_read(session: Context, group: Group, hold: MemberHold | None, committed: Mapping[int, int]) -> None:
-    """Note the LSNs from which this transaction first read the group; its commit is compared with them."""
-    member = None if hold is None else hold.member.name
-    read = LastRead(session.database.clock.now_us(), session.user, member)
-    for partition in committed:
-        session.database.last_reads[group.group_id, partition] = read
-    if session.block.begun:
-        first = session.block.opened().first_reads.setdefault(group.group_id, {})
-        for partition, lsn in committed.items():
-            first.setdefault(partition, lsn)
+    return (yield from stream_reads.end_lsn(session.database, None))

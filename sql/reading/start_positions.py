@@ -1,11 +1,10 @@
-"""The start of a stream scan in each partition: by its group's committed LSNs, or by its AFTER."""
+"""The read that a stream scan asks for: its clauses and the bounds of its WHERE, with their values."""
 
 from __future__ import annotations
 
-from ...engine import stream_reads
 from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.start_positions import check_partitions
-from ...engine.stream_reads import Beginning
+from ...engine.stream_reads import ReadRequest
 from ..language import statements as st
 from ..language.position_text import parse_after
 from ..session_state.context import Context
@@ -13,27 +12,35 @@ from ..session_state.run_text import Values, number, text, value_of
 from .narrowing import Pruning
 
 
-def beginning(
-    session: Context,
-    stream: Stream,
-    wanted: st.Scan,
-    parameters: Values,
-    pruning: Pruning,
-    group: Group | None,
-    partitions: list[int],
-    through_lsn: int,
-) -> Beginning:
-    """The start of a scan of these partitions now, by its group's committed LSNs or its AFTER."""
-    after = None if wanted.after is None else _after(stream, wanted.after, parameters, partitions)
-    return stream_reads.beginning(
-        session.database,
-        session.block.transaction,
-        stream,
-        group,
-        partitions,
-        after,
-        through_lsn,
-        (pruning.from_lsn, pruning.to_lsn),
+def request_of(
+    session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning
+) -> ReadRequest:
+    """The read of a scan, by its group's committed LSNs or its AFTER; its end is not known yet.
+
+    Raises:
+        UndefinedObject: no such group.
+        InvalidParameterValue: no such partition.
+    """
+    group = group_of(session, stream, wanted, parameters)
+    partitions = partitions_of(stream, wanted, parameters, pruning)
+    after = None
+    if wanted.after is not None:
+        parsed = parsed_after(stream, wanted.after, parameters)
+        if isinstance(parsed, int):
+            after = dict.fromkeys(partitions, parsed)
+        else:
+            # A partition that the map does not name is read from its first retained event.
+            after = {partition: parsed.get(partition, 0) for partition in partitions}
+    return ReadRequest(
+        user=session.user,
+        transaction=session.block.transaction,
+        stream=stream,
+        partitions=partitions,
+        group=group,
+        member=None if wanted.member is None else text(wanted.member, parameters),
+        after=after,
+        lsns=(pruning.from_lsn, pruning.to_lsn),
+        changes=wanted.envelope != "json",
     )
 
 
@@ -62,14 +69,6 @@ def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: 
     if pruning.partitions is not None:
         chosen &= pruning.partitions
     return sorted(chosen)
-
-
-def _after(stream: Stream, after: st.Scalar, parameters: Values, partitions: list[int]) -> dict[int, int]:
-    parsed = parsed_after(stream, after, parameters)
-    if isinstance(parsed, int):
-        return dict.fromkeys(partitions, parsed)
-    # A partition that the map does not name is read from its first retained event.
-    return {partition: parsed.get(partition, 0) for partition in partitions}
 
 
 def parsed_after(stream: Stream, after: st.Scalar, parameters: Values) -> int | dict[int, int]:

@@ -7,7 +7,7 @@ Source: docs/whole_copies.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 
@@ -76,7 +76,7 @@ def create_with_copy(
     yield from _given(session, copy, owner, work)
 
 
-def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[int]:
+def pass_gaps(session: Context, stream: Stream, group: Group, partitions: Sequence[int]) -> Waiting[int]:
     """Give a group with on_gap = 'snapshot' a whole copy in place of lost events, before a read.
 
     The group then begins at the copy in all partitions. In a block with an older MVCC snapshot the read gives
@@ -125,7 +125,7 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
     return through_lsn
 
 
-def _gaps(session: Context, stream: Stream, group: Group, partitions: list[int]) -> list[Gone]:
+def _gaps(session: Context, stream: Stream, group: Group, partitions: Sequence[int]) -> list[Gone]:
     return group_gaps(session.database, session.block.transaction, stream, group, partitions)
 
 
@@ -166,7 +166,9 @@ class _NotWantedError(Exception):
     """The group needs no copy any more: SEEK has moved it away from the gap, or `on_gap` has changed."""
 
 
-def _replaced(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[Copy | None]:
+def _replaced(
+    session: Context, stream: Stream, group: Group, partitions: Sequence[int]
+) -> Waiting[Copy | None]:
     """Take a copy for an existing group, and move the group to the copy's beginning.
 
     Returns:
