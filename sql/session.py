@@ -32,15 +32,15 @@ from .cluster import relay
 from .cluster.shares import own_share
 from .dml.batch_insert import Many
 from .language.statements import CreateStream, Statement
+from .language.statements.publishing import published_positions
 from .peer_requests import serving
-from .peer_requests.partition_moves import wait_for_partitions
 from .peers.links import Links
 from .peers.owners import Holds, OwnerCache
 from .peers.remote import Learner, Peers
 from .peers.requests import Part
-from .pipeline import dispatch, long_lists, pipeline
+from .pipeline import description, execute, long_lists
 from .pipeline.calls import Calls
-from .pipeline.dispatch import RUNNERS, again, told_at
+from .pipeline.parsing import again
 from .pipeline.statement_cache import ParsedStatements
 from .results.cursors import Cursors
 from .results.notices import Notice, Notices
@@ -48,20 +48,20 @@ from .results.results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .session_state.access import Access
 from .session_state.block import Block
-from .session_state.context import Context, Waited
+from .session_state.context import Context, Runner, Waited
 from .session_state.data_frames import Frames
 from .session_state.guard import Guard
 from .session_state.listening import Listening
 from .session_state.names import Names
 from .session_state.portals import Portals
 from .session_state.positions import Positions
-from .session_state.statement import ParsedStatement, PreparedStatement
+from .session_state.statement import Description, ParsedStatement, PreparedStatement
 from .settings import TRACE, Variables
 from .statements import cursor_statements
 from .statements.set_and_show import renew_values, restore_values, set_variable
 from .statements.transactions import ENDINGS
 from .text.classified import Classified, Kind
-from .text.spans import Replacement
+from .text.spans import Replacement, original_positions
 
 T = TypeVar("T")
 
@@ -230,7 +230,25 @@ class Session(Context):
 
     def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
         """Run one of ducktail's statements within the running one, with the same rights."""
-        return dispatch.handle(self, node, parameters)
+        return execute.handle(self, node, parameters)
+
+    def execute_within(
+        self, statement: ParsedStatement, parameters: tuple[object, ...], run: Runner | None = None
+    ) -> Waiting[Result]:
+        """Run a statement that stands in the running one; its names and rights are its own."""
+        return execute.execute(self, statement, parameters, run)
+
+    def describe(self, statement: ParsedStatement) -> Description:
+        """The description of a statement for the client, before it runs.
+
+        Raises:
+            DucktailError: what is wrong with it.
+        """
+        return description.describe(self, statement)
+
+    def is_inline(self, statement: ParsedStatement) -> bool:
+        """True if running a statement now needs no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
+        return execute.is_inline(self, statement)
 
     def cycle_ended(self) -> None:
         """Handle a Sync of the wire: preparation time before it counts for no later statement."""
@@ -238,7 +256,7 @@ class Session(Context):
 
     def is_stale(self, statement: ParsedStatement) -> bool:
         """True if the described columns of a statement may have changed."""
-        return dispatch.is_stale(self, statement)
+        return description.is_stale(self, statement)
 
     def renew(self, statement: ParsedStatement) -> None:
         """Describe a statement again, with the types of its parameters as they were told.
@@ -277,28 +295,20 @@ class Session(Context):
             # The end of a transaction is the end of its results: nobody takes their rest.
             self.cursors.settle()
         self._catch_up()
-        if relay.is_remote(self, statement):
-            statement = yield from relay.as_now(self, statement)
-            if statement.away is not None:
-                return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
-            kind = statement.classified.kind
-
         pieces: Sequence[Replacement] = ()
-        if (written := long_lists.as_json(statement, parameters)) is not None:
+        away = relay.is_remote(self, statement)
+        if not away and (written := long_lists.as_json(statement, parameters)) is not None:
             text, pieces, parameters = written
             statement = again(self, text, statement)
-
-        def work(full: ParsedStatement) -> Waiting[Result]:
-            yield from wait_for_partitions(self, full.classified, full.node)
-            return (yield from RUNNERS[kind](self, full, tuple(parameters)))
-
-        with pipeline.told_by(pieces), told_at(statement.published):
+        with original_positions(pieces), published_positions(statement.published):
             try:
-                result = yield from pipeline.execute(self, statement, tuple(parameters), again, work)
+                result = yield from execute.execute(self, statement, tuple(parameters))
             except CachedPlanChanged:
                 statement.described_in = None  # It is worked out anew for who prepares it again.
                 raise
-        if not result.ended and result.columns is not None:
+        # The rows of another node are in no cursor here.
+        sent = isinstance(result.source, relay.RowSource) or (away and isinstance(result.source, ReadySource))
+        if not result.ended and result.columns is not None and not sent:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):
                 result.bind_guard(self.calls.fetch)

@@ -18,13 +18,12 @@ from ...engine.quoting import ident
 from ...engine.waiting import Waiting
 from ..dml import cte_writes, writes
 from ..language.classify import classify
-from ..language.parse import Query
 from ..results.results import Result
-from ..session_state.context import Context, Runner
+from ..session_state.context import Context
 from ..session_state.names import Key
 from ..session_state.run_text import atomically, bound, count_of, placed
 from ..session_state.statement import ParsedStatement
-from ..text.classified import Classified, CopyFacts, Kind
+from ..text.classified import Classified, CopyFacts
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import files
 from . import stdin as copy_in
@@ -40,24 +39,13 @@ _ANSWERING = frozenset({"RETURN_FILES", "RETURN_STATS"})
 _NAMING = frozenset({"FILENAME_PATTERN", "FILE_EXTENSION"})
 
 
-def run_with(runners: dict[Kind, Runner], scanning: Runner) -> Runner:
-    """The runner of COPY.
-
-    Args:
-        runners: of the statements whose rows may go to the client.
-        scanning: of a COPY to a file that reads a stream.
-    """
-
-    def run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-        facts = statement.classified.copy
-        assert facts is not None
-        if facts.client and not facts.reads:
-            return (yield from copy_out.begin(session, statement, runners))
-        if isinstance(statement.node, Query):
-            return (yield from scanning(session, statement, parameters))
-        return (yield from copy(session, statement, statement.classified, parameters))
-
-    return run
+def run_copy(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    """Run a COPY; the query of a COPY ... TO STDOUT is a statement of its own, with its own scans."""
+    facts = statement.classified.copy
+    assert facts is not None
+    if facts.client and not facts.reads:
+        return (yield from copy_out.begin(session, statement))
+    return (yield from copy(session, statement, statement.classified, parameters))
 
 
 def copy(

@@ -11,7 +11,7 @@ from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
 from ..results.results import CopyOut, Result
-from ..session_state.context import Context, Runner
+from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from ..text.classified import CopyFacts, Kind
 from .copy_options import ARROW, read_options
@@ -20,7 +20,7 @@ from .stdin import columns_of, target_text
 ANSWERING = (Kind.READ, Kind.DML)
 
 
-def begin(session: Context, statement: ParsedStatement, runners: dict[Kind, Runner]) -> Waiting[Result]:
+def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
     """Run the copied query; its result has the output format of the rows.
 
     Raises:
@@ -38,7 +38,7 @@ def begin(session: Context, statement: ParsedStatement, runners: dict[Kind, Runn
         inner = yield from session.parse(_source(session, facts))
         if options.format == ARROW:
             inner = _as_arrow(inner)
-        result = yield from _run(session, inner, runners)
+        result = yield from _run(session, inner)
     except DucktailError as error:
         if error.position is not None:
             # A table's query is ours: its places mean nothing to the user.
@@ -69,7 +69,7 @@ def _source(session: Context, facts: CopyFacts) -> str:
     return f"SELECT {listed or '*'} FROM {target_text(facts)}"
 
 
-def _run(session: Context, inner: ParsedStatement, runners: dict[Kind, Runner]) -> Waiting[Result]:
+def _run(session: Context, inner: ParsedStatement) -> Waiting[Result]:
     classified = inner.classified
     if classified.error is not None:
         raise classified.error
@@ -79,4 +79,4 @@ def _run(session: Context, inner: ParsedStatement, runners: dict[Kind, Runner]) 
         )
     if classified.dml is not None and not classified.dml.has_returning:
         raise NotSupported("COPY query must have a RETURNING clause")
-    return (yield from runners[classified.kind](session, inner, ()))
+    return (yield from session.execute_within(inner, ()))

@@ -10,7 +10,7 @@ Source: docs/design/cluster.md, "Forwarding".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import lru_cache, partial
 
 from ...engine.errors import (
@@ -23,20 +23,18 @@ from ...engine.errors import (
 from ...engine.values.value_types import pg_type
 from ...engine.waiting import Waiting
 from ..cluster.shares import own_share
-from ..language.statements.publishing import Published
+from ..language.statements.publishing import published_positions
 from ..peers.peer_frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from ..peers.requests import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request, split
 from ..results.results import ReadySource, Result, ResultColumn
-from ..session_state.context import Context, Runner
+from ..session_state.context import Context
 from ..session_state.portals import Portal
 from ..session_state.statement import ParsedStatement
 from ..statements.set_and_show import carried, set_variable
 from ..text.classified import Kind
 from . import partition_moves
 from .learning import look_again
-from .partition_moves import wait_for_partitions
 
-AS_IT_IS = nullcontext()
 # The errors of a name that is not here.
 MISSING = (UndefinedObject, UndefinedTable)
 FRAME = (ResultColumn("frame", "BLOB"),)
@@ -47,89 +45,83 @@ KEPT_MAX, KEPT_BYTES_MAX = 64, 4096
 # What may be sent to another node; the rest is about the session itself.
 _SENT = frozenset({Kind.READ, Kind.DML, Kind.OURS, Kind.EXPLAIN})
 
-Told = Callable[[Published | None], AbstractContextManager[None]]
 Operation = Callable[[Context, Request], Waiting[list[bytes]]]
 
 
-def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
-    """The runner of FORWARD, with the runners of the forwarded statements.
+def run_forward(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """FORWARD $1: one request of another node."""
+    if session.block.begun:
+        raise ActiveTransaction("FORWARD cannot run inside a transaction block")
+    request = _request(parameters)
+    operation = OPERATIONS.get(request.op)
+    if operation is None:
+        raise ProtocolViolation(f'unknown operation of another node: "{request.op}"')
+    # At most one hop: what is not here is not looked for elsewhere.
+    session.links = None
+    for name, value in request.settings.items():
+        set_variable(session, name, (carried(session, name, value),), local=False)
+    if request.settings:
+        # The statement is measured by the time-out that came with it, not by that of the one before.
+        session.guard.limit(session.variables.milliseconds("statement_timeout"))
+    frames = yield from operation(session, request)
+    return Result(FRAME, ReadySource([FrameBatch(frames)]), lambda rows: f"FORWARD {rows}")
 
-    Args:
-        told_at: within, errors are told with their place in the user's text.
-    """
 
-    def statement_of(session: Context, request: Request) -> Waiting[ParsedStatement]:
-        inner = yield from session.parse(request.text, oids_of(request))
-        if inner.classified.error is not None:
-            raise inner.classified.error
-        if inner.classified.kind not in _SENT:
-            raise NotSupported(f"{inner.classified.verb} cannot be sent to another node")
-        return inner.as_arrow() if request.arrow else inner
+def _statement_of(session: Context, request: Request) -> Waiting[ParsedStatement]:
+    inner = yield from session.parse(request.text, oids_of(request))
+    if inner.classified.error is not None:
+        raise inner.classified.error
+    if inner.classified.kind not in _SENT:
+        raise NotSupported(f"{inner.classified.verb} cannot be sent to another node")
+    return inner.as_arrow() if request.arrow else inner
 
-    def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
-        """Run a statement, and give what it answers at first."""
-        with session.positions.answering(request.portal, pending=request.pending):
-            try:
-                return (yield from executed(session, request))
-            except MISSING as error:
-                missing = error
-            part, _ = split(request.text)
-            if part is None:
-                raise missing
-            # This node may lack what the others have.
-            work = partial(executed, session, request)
-            return (yield from look_again(session, missing, MISSING, work, makes=part.makes))
 
-    def executed(session: Context, request: Request) -> Waiting[list[bytes]]:
-        inner = yield from statement_of(session, request)
-        values = tuple(request.values)
-        share = AS_IT_IS if inner.part is None else own_share(session, inner.part)
-        with told_at(inner.published), share:
-            yield from wait_for_partitions(session, inner.classified, inner.node)
-            result = yield from runners[inner.classified.kind](session, inner, values)
-        if result.copy_in is not None:
-            result.close()
-            raise NotSupported("COPY FROM STDIN cannot be sent to another node")
-        head = Head(result.columns, result.arrow_schema).encode()
-        if result.columns is None:
-            return [head, Tail(result.tag).encode()]
-        name = _portal(request)
-        portal = Portal(inner, values, hold=True, ours=False)
-        session.portals.remove(name)
-        session.portals.add(name, portal)
-        portal.result = result
-        session.kept(result)
-        if not result.inline and request.rows != 0 and inner.inline:
-            # It may be the event loop that runs this: the rows are not in memory, or many, and are fetched.
-            return [head, Tail(None, more=True).encode()]
-        return [head, *_taken(session, name, portal, request.rows)]
+def _execute(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Run a statement, and give what it answers at first."""
+    with session.positions.answering(request.portal, pending=request.pending):
+        try:
+            return (yield from _executed(session, request))
+        except MISSING as error:
+            missing = error
+        part, _ = split(request.text)
+        if part is None:
+            raise missing
+        # This node may lack what the others have.
+        work = partial(_executed, session, request)
+        return (yield from look_again(session, missing, MISSING, work, makes=part.makes))
 
-    def describe(session: Context, request: Request) -> Waiting[list[bytes]]:
-        """Describe a statement before it runs."""
-        inner = yield from statement_of(session, request)
-        description = inner.description
-        return [Head(description.columns, parameters=description.parameter_types).encode()]
 
-    operations = {**OPERATIONS, "execute": execute, "describe": describe}
+def _executed(session: Context, request: Request) -> Waiting[list[bytes]]:
+    inner = yield from _statement_of(session, request)
+    values = tuple(request.values)
+    share = nullcontext() if inner.part is None else own_share(session, inner.part)
+    with published_positions(inner.published), share:
+        result = yield from session.execute_within(inner, values)
+    if result.copy_in is not None:
+        result.close()
+        raise NotSupported("COPY FROM STDIN cannot be sent to another node")
+    head = Head(result.columns, result.arrow_schema).encode()
+    if result.columns is None:
+        return [head, Tail(result.tag).encode()]
+    name = _portal(request)
+    portal = Portal(inner, values, hold=True, ours=False)
+    session.portals.remove(name)
+    session.portals.add(name, portal)
+    portal.result = result
+    session.kept(result)
+    if not result.inline and request.rows != 0 and inner.inline:
+        # It may be the event loop that runs this: the rows are not in memory, or many, and are fetched.
+        return [head, Tail(None, more=True).encode()]
+    return [head, *_taken(session, name, portal, request.rows)]
 
-    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        if session.block.begun:
-            raise ActiveTransaction("FORWARD cannot run inside a transaction block")
-        request = _request(parameters)
-        operation = operations.get(request.op)
-        if operation is None:
-            raise ProtocolViolation(f'unknown operation of another node: "{request.op}"')
-        # At most one hop: what is not here is not looked for elsewhere.
-        session.links = None
-        for name, value in request.settings.items():
-            set_variable(session, name, (carried(session, name, value),), local=False)
-        if request.settings:
-            # The statement is measured by the time-out that came with it, not by that of the one before.
-            session.guard.limit(session.variables.milliseconds("statement_timeout"))
-        frames = yield from operation(session, request)
-        return Result(FRAME, ReadySource([FrameBatch(frames)]), lambda rows: f"FORWARD {rows}")
 
-    return run
+def _describe(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Describe a statement before it runs."""
+    inner = yield from _statement_of(session, request)
+    description = inner.description
+    return [Head(description.columns, parameters=description.parameter_types).encode()]
 
 
 def ready_request(parameters: Sequence[object]) -> Request | None:
@@ -268,6 +260,8 @@ def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 OPERATIONS: dict[str, Operation] = {
+    "execute": _execute,
+    "describe": _describe,
     "counts": _counts,
     FETCH: _fetch,
     CLOSE: _close,

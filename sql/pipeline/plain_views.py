@@ -8,7 +8,7 @@ clauses and its target say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ...engine.catalog.streams import Stream
 from ...engine.errors import NotSupported, WrongState
@@ -16,6 +16,7 @@ from ...engine.quoting import fold
 from ..cluster.shares import owners_of
 from ..language.classify import classify
 from ..language.parse import Query
+from ..reading.scan_relation import bindable
 from ..rights.analysis import NotAnalysed, Table, named_in_dml, named_in_query
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
@@ -23,11 +24,8 @@ from ..text.classified import Classified, CopyFacts, Kind
 from ..text.spans import defining_query_span
 
 
-def refuse(session: Context, statement: ParsedStatement, bindable: Callable[[Query], str]) -> None:
+def refuse(session: Context, statement: ParsedStatement) -> None:
     """Refuse a statement that reads the view of a topic with partitions on other nodes.
-
-    Args:
-        bindable: gives the text of a query with scans for DuckDB's binder.
 
     Raises:
         NotSupported.
@@ -48,7 +46,7 @@ def refuse(session: Context, statement: ParsedStatement, bindable: Callable[[Que
     if not spread:
         return
     keys = {stream.key: stream for stream in spread}
-    for table in _read(session, classify(bindable(node)) if isinstance(node, Query) else classified):
+    for table in _read(session, classify(bindable(session, node)) if isinstance(node, Query) else classified):
         found = session.names.find_stream(table.path)
         if found is not None and found.key in keys:
             raise _refused(found)

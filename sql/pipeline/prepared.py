@@ -8,16 +8,14 @@ Source: docs/sql.md.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 
 import duckdb
 
+from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
-    InvalidStatementName,
     NotSupported,
     ProgramLimitExceeded,
-    UndefinedParameter,
     WrongState,
 )
 from ...engine.quoting import fold
@@ -27,18 +25,18 @@ from ..dml import cte_writes, topic_writes
 from ..language.classify import classify
 from ..language.parse import Query
 from ..reading.scan_relation import explainable
-from ..results.results import Result, ResultColumn
+from ..results.results import Result
 from ..rights import permission
-from ..session_state.context import Context, Runner
+from ..session_state.context import Context
 from ..session_state.run_text import text_rows
-from ..session_state.statement import ParsedStatement, PreparedStatement, check_described
+from ..session_state.statement import ParsedStatement, PreparedStatement, check_described, find_prepared
 from ..text.classified import Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import PARAMETER, number_question_marks, tokenize
 from . import read_only
+from .description import check_bound
+from .resolve import in_full
 
-# The values of the one row that a query answers, which is a statement like any other.
-Evaluate = Callable[[Context, str, tuple[object, ...]], Waiting[tuple[object, ...]]]
 # Types whose values Python has whole, and gives back to DuckDB as the same ones.
 _AS_PYTHON = frozenset({"BOOLEAN", "DOUBLE", "VARCHAR", "BLOB", "UUID"})
 _MOMENTS = frozenset({"DATE", "TIMESTAMP"})
@@ -46,35 +44,26 @@ _MOMENTS = frozenset({"DATE", "TIMESTAMP"})
 _ENDS = frozenset({datetime.date.min, datetime.date.max, datetime.datetime.min, datetime.datetime.max})
 # Types whose texts are not their values.
 _UNTOLD = frozenset({"VARIANT", "GEOMETRY"})
-PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
 
 
-def prepare_with(check: Callable[[Context, ParsedStatement], None]) -> Runner:
-    """PREPARE name [(types)] AS statement: it takes the place of one that has the name, as in DuckDB.
-
-    Args:
-        check: tells what is wrong with a statement, whatever its parameters will be.
-    """
-
-    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        facts = statement.classified.prepare
-        assert facts is not None
-        statements_max = session.database.settings.statements_max
-        if facts.name not in session.prepared and len(session.prepared) >= statements_max:
-            raise ProgramLimitExceeded(
-                f"a session cannot keep more than {statements_max} prepared statements",
-                hint="DEALLOCATE those that are no longer needed.",
-            )
-        text, names, count = _numbered(facts.inner)
-        inner = yield from session.parse(text, told=False)
-        if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS, Kind.CALL):
-            raise NotSupported(f"{inner.classified.verb} cannot be prepared")
-        inner = inner.declared(())
-        check(session, inner)
-        session.prepared[facts.name] = PreparedStatement(inner, count, names, tuple(facts.types))
-        return Result.command("PREPARE")
-
-    return run
+def prepare(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """PREPARE name [(types)] AS statement: it takes the place of one that has the name, as in DuckDB."""
+    facts = statement.classified.prepare
+    assert facts is not None
+    statements_max = session.database.settings.statements_max
+    if facts.name not in session.prepared and len(session.prepared) >= statements_max:
+        raise ProgramLimitExceeded(
+            f"a session cannot keep more than {statements_max} prepared statements",
+            hint="DEALLOCATE those that are no longer needed.",
+        )
+    text, names, count = _numbered(facts.inner)
+    inner = yield from session.parse(text, told=False)
+    if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS, Kind.CALL):
+        raise NotSupported(f"{inner.classified.verb} cannot be prepared")
+    inner = inner.declared(())
+    check_bound(session, inner)
+    session.prepared[facts.name] = PreparedStatement(inner, count, names, tuple(facts.types))
+    return Result.command("PREPARE")
 
 
 def _numbered(text: str) -> tuple[str, tuple[str, ...], int]:
@@ -91,74 +80,46 @@ def _numbered(text: str) -> tuple[str, tuple[str, ...], int]:
     return cut(text, pieces), names, len(names)
 
 
-def executed(session: Context, statement: ParsedStatement) -> PreparedStatement:
-    """The prepared statement that an EXECUTE names.
-
-    Raises:
-        InvalidStatementName: there is none.
-    """
+def execute_prepared(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """EXECUTE name [(arguments)]."""
     facts = statement.classified.execute
     assert facts is not None
-    inner = session.prepared.get(facts.name)
-    if inner is None:
-        raise InvalidStatementName(f'prepared statement "{facts.name}" does not exist')
-    return inner
+    prepared = find_prepared(session.prepared, facts)
+    values: tuple[object, ...] = ()
+    if asked := prepared.arguments(facts):
+        # A query like any other: it is judged, and it sees what the session sees.
+        names = [f"a{place}" for place, _ in enumerate(asked, 1)]
+        made = ", ".join(f"{argument} AS {name}" for argument, name in zip(asked, names, strict=True))
+        told = ", ".join(f"typeof({name}), {name}, {name}::VARCHAR" for name in names)
+        query = f"WITH arguments AS MATERIALIZED (SELECT {made}) SELECT {told} FROM arguments"
+        found = yield from _evaluated(session, query, parameters)
+        values = tuple(map(_value, found[::3], found[1::3], found[2::3]))
+    result = yield from session.execute_within(prepared.statement, values)
+    if None not in values:  # A NULL has no type by the time that it is a value.
+        check_described(statement, result)
+    return result
 
 
-def arguments(session: Context, statement: ParsedStatement) -> list[str]:
-    """The expressions of an EXECUTE's arguments, in the order of the parameters.
+def _evaluated(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[tuple[object, ...]]:
+    """The values of the one row that a query answers."""
+    rows: list[tuple[object, ...]] = []
 
-    Raises:
-        InvalidStatementName: there is no such statement. UndefinedParameter: it has others.
-    """
-    facts, inner = statement.classified.execute, executed(session, statement)
-    assert facts is not None
-    given: dict[int, str] = {}
-    for place, (name, expression) in enumerate(facts.arguments, 1):
-        number = place
-        if name is not None or inner.names:
-            if name is None or fold(name) not in inner.names:
-                said = f'"{name}"' if name is not None else f"{place} without a name"
-                raise UndefinedParameter(
-                    f'prepared statement "{facts.name}" has no parameter {said}',
-                    detail=f"Its parameters are {', '.join(inner.names) or 'known by their places'}.",
-                )
-            number = inner.names.index(fold(name)) + 1
-        given[number] = expression
-    if len(facts.arguments) != inner.count or len(given) != inner.count:
-        raise UndefinedParameter(
-            f'wrong number of parameters for prepared statement "{facts.name}"',
-            detail=f"Expected {inner.count} parameters but got {len(facts.arguments)}.",
-        )
-    types = (*inner.types, *("" for _ in range(inner.count)))
-    ordered = zip((given[number] for number in sorted(given)), types, strict=False)
-    return [f"({expression})::{type_}" if type_ else f"({expression})" for expression, type_ in ordered]
+    def run(session: Context, full: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if isinstance(full.node, Query):
+            raise NotSupported("an argument of EXECUTE cannot read a stream")
+        if session.block.begun:
+            session.block.touched()
+        try:
+            rows.append(ask(session.cursor, full.text, parameters))
+        except duckdb.Error as error:
+            raise translated(error) from error
+        return Result.command("SELECT 1")
+        yield
 
-
-def execute_with(runners: dict[Kind, Runner], evaluate: Evaluate) -> Runner:
-    """EXECUTE name [(arguments)], with the runners of the statements that can be prepared.
-
-    Args:
-        evaluate: gives the values of the arguments.
-    """
-
-    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        inner = executed(session, statement).statement
-        values: tuple[object, ...] = ()
-        if asked := arguments(session, statement):
-            # A query like any other: it is judged, and it sees what the session sees.
-            names = [f"a{place}" for place, _ in enumerate(asked, 1)]
-            made = ", ".join(f"{argument} AS {name}" for argument, name in zip(asked, names, strict=True))
-            told = ", ".join(f"typeof({name}), {name}, {name}::VARCHAR" for name in names)
-            query = f"WITH arguments AS MATERIALIZED (SELECT {made}) SELECT {told} FROM arguments"
-            found = yield from evaluate(session, query, parameters)
-            values = tuple(map(_value, found[::3], found[1::3], found[2::3]))
-        result = yield from runners[inner.classified.kind](session, inner, values)
-        if None not in values:  # A NULL has no type by the time that it is a value.
-            check_described(statement, result)
-        return result
-
-    return run
+    yield from session.execute_within((yield from session.parse(text)), parameters, run)
+    return rows[-1]
 
 
 def _value(type_: object, value: object, text: object) -> object:
@@ -219,21 +180,8 @@ def _analyze_writing(
     return (yield from cte_writes.explain_analyze(session, inner, parameters, word))
 
 
-def explain_with(in_full: Callable[[Context, ParsedStatement], ParsedStatement]) -> Runner:
-    """EXPLAIN [ANALYZE] statement, with the replacements that write its names in full."""
-
-    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        return (yield from _explain(session, statement, parameters, in_full))
-
-    return run
-
-
-def _explain(
-    session: Context,
-    statement: ParsedStatement,
-    parameters: tuple[object, ...],
-    in_full: Callable[[Context, ParsedStatement], ParsedStatement],
-) -> Waiting[Result]:
+def explain(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """EXPLAIN [ANALYZE] statement."""
     facts = statement.classified.explain
     assert facts is not None
     inner = yield from session.parse(facts.inner)

@@ -12,7 +12,9 @@ from plain tables. Source: docs/design/sql.md, "Names".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import is_
 
 from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
 from ...engine.errors import DucktailError, InsufficientPrivilege
@@ -36,6 +38,7 @@ from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Kind, Name
 from ..text.spans import Replacement, cut, defining_query_span, user_position, variable_value
 from ..text.tokens import STRING, Token
+from .parsing import again
 
 _KINDS = {
     "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
@@ -58,7 +61,47 @@ _WITHOUT = frozenset(
 )
 
 
-def may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
+# Under which a statement keeps itself with its names in full, and for which state of the catalog.
+_FULL = "in full"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A statement with its names in full, and the state of catalog and rights to which it belongs.
+
+    Args:
+        full: None where the statement has them so itself.
+    """
+
+    full: ParsedStatement | None
+    same: tuple[object, ...]
+
+
+def in_full(session: Context, statement: ParsedStatement) -> ParsedStatement:
+    """The statement with its names in full; the statement itself where they are."""
+    access, names = session.access, session.names
+    if session.block.whole and access.limited and not statement.waits:
+        session.block.touched()
+    if not _may_be_in_full(session, statement):
+        return statement
+    # Each is another value after each change: whether it is the same one is all that is asked.
+    same = (names.objects(), names.temporary_objects(), access.rights, names.path)
+    kept = statement.plans.get(_FULL)
+    if isinstance(kept, _Kept) and all(map(is_, kept.same, same)):
+        return kept.full or statement
+    pieces = _pieces_in_full(session, statement)
+    full = kept.full if isinstance(kept, _Kept) else None
+    text = cut(statement.classified.text, pieces)
+    if not pieces:
+        full = None
+    elif full is None or full.text != text:
+        full = again(session, text, statement)
+        full.pieces = pieces
+    statement.plans[_FULL] = _Kept(full, same)
+    return full or statement
+
+
+def _may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
     """True if a statement may contain names that have to be written in full."""
     classified = statement.classified
     if statement.away is not None or classified.error is not None or classified.kind in _WITHOUT:
@@ -66,7 +109,7 @@ def may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
     return session.access.limited or _may_mean_several(session, classified)
 
 
-def pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
+def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
     """The replacements that write the names of a statement in full; empty if none is needed."""
     classified, limited = statement.classified, session.access.limited
     naming = _Naming(session, classified)
@@ -300,8 +343,3 @@ def _merge_source(classified: Classified) -> Iterator[tuple[str, int, int]]:
     source = text[tokens[using + 1].start : tokens[ons[-1] if ons else end].start]
     opening = f"{head}SELECT * FROM "
     yield opening + source, tokens[using + 1].start - len(opening), len(opening)
-
-
-def text_in_full(statement: ParsedStatement, pieces: Sequence[Replacement]) -> str:
-    """The text with its names in full."""
-    return cut(statement.classified.text, pieces)

@@ -20,7 +20,8 @@ from ..peers.remote import still_missing
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from .calls import Calls
-from .dispatch import NAMING, prepare
+from .description import NAMING
+from .parsing import prepare
 
 # Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is some fifty bytes
 # for each character of its text: all together have a bound, and a long text is not worth what it would hold.

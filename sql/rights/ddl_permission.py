@@ -42,7 +42,7 @@ from ...engine.waiting import Waiting
 from ..ddl import reserved_names
 from ..ddl.ddl import alters_captured, drops_captured, replaced_captured
 from ..results.results import Result
-from ..session_state.context import Context, Runner
+from ..session_state.context import Context
 from ..session_state.names import OURS
 from ..session_state.run_text import atomically
 from ..session_state.statement import ParsedStatement
@@ -267,44 +267,42 @@ def _check_calls(session: Context, classified: Classified) -> None:
 # Whose it is.
 
 
-def owning(plain: Runner) -> Runner:
-    """The runner of DDL; rights follow what it has made, renamed and dropped."""
+def with_owners(
+    session: Context, statement: ParsedStatement, run: Callable[[], Waiting[Result]]
+) -> Waiting[Result]:
+    """Run DDL; rights follow what it has made, renamed and dropped."""
+    facts = statement.classified.ddl
+    assert facts is not None
+    if not session.database.rights.users:
+        return (yield from run())
+    if skips(session, facts):
+        return Result.command(f"{facts.verb} {facts.object_type}")
+    # The one sees to the rights itself, the others leave the table and its name as they are.
+    stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
+    # A comment is no change of rights; a limited user's is judged in the snapshot in which it runs, all
+    # the same: another table may have taken the name meanwhile.
+    plainly = facts.verb == "COMMENT" and not session.access.limited
+    if stays or alters_captured(session, facts) or plainly:
+        return (yield from run())
 
-    def run(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        facts = statement.classified.ddl
-        assert facts is not None
-        if not session.database.rights.users:
-            return (yield from plain(session, statement, parameters))
-        if skips(session, facts):
-            return Result.command(f"{facts.verb} {facts.object_type}")
-        # The one sees to the rights itself, the others leave the table and its name as they are.
-        stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
-        # A comment is no change of rights; a limited user's is judged in the snapshot in which it runs, all
-        # the same: another table may have taken the name meanwhile.
-        plainly = facts.verb == "COMMENT" and not session.access.limited
-        if stays or alters_captured(session, facts) or plainly:
-            return (yield from plain(session, statement, parameters))
+    def whole() -> Waiting[Result]:
+        session.block.touched()
+        before = session.names.objects()
+        if session.access.limited:
+            # In the snapshot in which it runs.
+            check(session, statement.classified)
+        result = yield from run()
+        transaction = session.block.opened()
+        after = read_objects(transaction.cursor, session.database.catalog_name)
+        transaction.objects = after
+        try:
+            for change in [*_followed(session, before, after), *_macros_gone(facts, session)]:
+                edit.add(session.database, transaction, change)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        return result
 
-        def whole() -> Waiting[Result]:
-            session.block.touched()
-            before = session.names.objects()
-            if session.access.limited:
-                # In the snapshot in which it runs.
-                check(session, statement.classified)
-            result = yield from plain(session, statement, parameters)
-            transaction = session.block.opened()
-            after = read_objects(transaction.cursor, session.database.catalog_name)
-            transaction.objects = after
-            try:
-                for change in [*_followed(session, before, after), *_macros_gone(facts, session)]:
-                    edit.add(session.database, transaction, change)
-            except duckdb.Error as error:
-                raise translated(error) from error
-            return result
-
-        return (yield from atomically(session, whole))
-
-    return run
+    return (yield from atomically(session, whole))
 
 
 def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edit.Change]:

@@ -37,7 +37,7 @@ from .listening import Listening
 from .names import Names
 from .portals import Portals
 from .positions import Positions
-from .statement import ParsedStatement, PreparedStatement
+from .statement import Description, ParsedStatement, PreparedStatement
 
 T = TypeVar("T")
 
@@ -128,6 +128,24 @@ class Context(ABC):
     @abstractmethod
     def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
         """Run one of ducktail's statements within the running one, with the same rights."""
+
+    @abstractmethod
+    def execute_within(
+        self, statement: ParsedStatement, parameters: tuple[object, ...], run: Runner | None = None
+    ) -> Waiting[Result]:
+        """Run a statement that stands in the running one; its names and rights are its own.
+
+        Args:
+            run: runs it instead of the runner of its kind.
+        """
+
+    @abstractmethod
+    def describe(self, statement: ParsedStatement) -> Description:
+        """The description of a statement for the client, before it runs."""
+
+    @abstractmethod
+    def is_inline(self, statement: ParsedStatement) -> bool:
+        """True if running a statement now needs no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
 
     @abstractmethod
     def begin_implicit(self) -> Waiting[None]:

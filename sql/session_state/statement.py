@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...engine.errors import CachedPlanChanged
+from ...engine.errors import CachedPlanChanged, InvalidStatementName, UndefinedParameter
+from ...engine.quoting import fold
 from ...engine.values.value_types import pg_type
 from ..language.parse import Query
 from ..language.statements.publishing import Published
 from ..peers.requests import Part
 from ..results.results import Result, ResultColumn
-from ..text.classified import Classified
+from ..text.classified import Classified, ExecuteFacts
 from ..text.spans import Replacement
 
 # Under which a statement keeps the columns that it has answered as it was described.
@@ -227,6 +228,45 @@ class PreparedStatement:
     count: int
     names: tuple[str, ...]
     types: tuple[str, ...]
+
+    def arguments(self, facts: ExecuteFacts) -> list[str]:
+        """The expressions of an EXECUTE's arguments, in the order of the parameters.
+
+        Raises:
+            UndefinedParameter: it has others.
+        """
+        given: dict[int, str] = {}
+        for place, (name, expression) in enumerate(facts.arguments, 1):
+            number = place
+            if name is not None or self.names:
+                if name is None or fold(name) not in self.names:
+                    said = f'"{name}"' if name is not None else f"{place} without a name"
+                    raise UndefinedParameter(
+                        f'prepared statement "{facts.name}" has no parameter {said}',
+                        detail=f"Its parameters are {', '.join(self.names) or 'known by their places'}.",
+                    )
+                number = self.names.index(fold(name)) + 1
+            given[number] = expression
+        if len(facts.arguments) != self.count or len(given) != self.count:
+            raise UndefinedParameter(
+                f'wrong number of parameters for prepared statement "{facts.name}"',
+                detail=f"Expected {self.count} parameters but got {len(facts.arguments)}.",
+            )
+        types = (*self.types, *("" for _ in range(self.count)))
+        ordered = zip((given[number] for number in sorted(given)), types, strict=False)
+        return [f"({expression})::{type_}" if type_ else f"({expression})" for expression, type_ in ordered]
+
+
+def find_prepared(prepared: Mapping[str, PreparedStatement], facts: ExecuteFacts) -> PreparedStatement:
+    """The prepared statement that an EXECUTE names.
+
+    Raises:
+        InvalidStatementName: there is none.
+    """
+    found = prepared.get(facts.name)
+    if found is None:
+        raise InvalidStatementName(f'prepared statement "{facts.name}" does not exist')
+    return found
 
 
 def check_described(statement: ParsedStatement, result: Result) -> None:

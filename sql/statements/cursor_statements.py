@@ -34,98 +34,97 @@ def named(session: Context, statement: ParsedStatement) -> Portal | None:
     return None if facts.name is None or facts.inner else session.portals.get(facts.name)
 
 
-def run_with(runners: dict[Kind, Runner]) -> Runner:
-    """The runner of statements about cursors, with the runners of what they are over."""
+def _start(session: Context, portal: Portal) -> Waiting[Result]:
+    # Its rows are taken by FETCH: none are wanted of another node before that.
+    session.first_rows = 0
+    try:
+        result = yield from session.execute_within(portal.statement, tuple(portal.parameters))
+    finally:
+        session.first_rows = None
+    portal.result = result
+    if portal.scroll:
+        source = result.source = ScrollSource(result.source, session.cursors.spool)
+        portal.scrolled = Scroll(result, source)
+        portal.free = source.free
+    session.kept(result)
+    return result
 
-    def start(session: Context, portal: Portal) -> Waiting[Result]:
-        # Its rows are taken by FETCH: none are wanted of another node before that.
-        session.first_rows = 0
-        try:
-            result = yield from runners[portal.statement.classified.kind](
-                session, portal.statement, tuple(portal.parameters)
-            )
-        finally:
-            session.first_rows = None
-        portal.result = result
-        if portal.scroll:
-            source = result.source = ScrollSource(result.source, session.cursors.spool)
-            portal.scrolled = Scroll(result, source)
-            portal.free = source.free
-        session.kept(result)
-        return result
 
-    def declare(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-        facts = _facts(statement)
-        assert facts.name is not None
-        if not facts.hold and (not session.block.begun or session.block.piped):
-            raise NoActiveTransaction("DECLARE CURSOR can only be used in transaction blocks")
+def _declare(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    facts = _facts(statement)
+    assert facts.name is not None
+    if not facts.hold and (not session.block.begun or session.block.piped):
+        raise NoActiveTransaction("DECLARE CURSOR can only be used in transaction blocks")
+    try:
+        inner = yield from session.parse(facts.inner)
+        if inner.classified.error is not None:
+            raise inner.classified.error
+        if inner.classified.kind is not Kind.READ:
+            raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
+        inner = inner.declared(statement.parameter_types_given)
+        if parameters:
+            _ = inner.description  # What the parameters are cast to is told by binding.
+        text = statement.text
+        portal = Portal(inner, parameters, facts.binary, facts.hold, scroll=facts.scroll, text=text)
+        session.portals.add(facts.name, portal)
         try:
-            inner = yield from session.parse(facts.inner)
-            if inner.classified.error is not None:
-                raise inner.classified.error
-            if inner.classified.kind is not Kind.READ:
-                raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
-            inner = inner.declared(statement.parameter_types_given)
-            if parameters:
-                _ = inner.description  # What the parameters are cast to is told by binding.
-            text = statement.text
-            portal = Portal(inner, parameters, facts.binary, facts.hold, scroll=facts.scroll, text=text)
-            session.portals.add(facts.name, portal)
-            try:
-                result = yield from start(session, portal)
-                if not session.block.begun:
-                    # The statement is a transaction of its own, which the cursor outlives.
-                    portal.ours = False
-                    session.portals.keep_held(session.cursors.keep_rest)
-            except BaseException:
-                session.portals.remove(facts.name)
-                raise
-        except DucktailError as error:
-            if error.position is not None:
-                error.position += facts.offset
+            result = yield from _start(session, portal)
+            if not session.block.begun:
+                # The statement is a transaction of its own, which the cursor outlives.
+                portal.ours = False
+                session.portals.keep_held(session.cursors.keep_rest)
+        except BaseException:
+            session.portals.remove(facts.name)
             raise
-        assert result.columns is not None
-        return Result.command("DECLARE CURSOR")
+    except DucktailError as error:
+        if error.position is not None:
+            error.position += facts.offset
+        raise
+    assert result.columns is not None
+    return Result.command("DECLARE CURSOR")
 
-    def fetch(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-        facts = _facts(statement)
-        assert facts.name is not None
-        portal = session.portals.find(facts.name)
-        if portal.result is None and portal.statement.columns is not None:
-            yield from start(session, portal)
-        if portal.result is None or portal.result.columns is None:
-            raise WrongState(f'portal "{facts.name}" cannot be run')
-        rows = _rows(portal, facts)
-        if statement.classified.verb == "MOVE":
-            moved = sum(batch.row_count for batch in rows)
-            portal.result.suspend()
-            return Result.command(f"MOVE {moved}")
-        result = _fetched(portal, portal.result, rows)
-        result.formats = (1,) if portal.binary else ()
-        check_described(statement, result)
-        return result
 
-    def close(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-        name = _facts(statement).name
-        if name is None:
-            session.portals.clear()
-            return Result.command("CLOSE CURSOR ALL")
-        session.portals.find(name)
-        session.portals.remove(name)
-        return Result.command("CLOSE CURSOR")
-        yield
+def _fetch(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    facts = _facts(statement)
+    assert facts.name is not None
+    portal = session.portals.find(facts.name)
+    if portal.result is None and portal.statement.columns is not None:
+        yield from _start(session, portal)
+    if portal.result is None or portal.result.columns is None:
+        raise WrongState(f'portal "{facts.name}" cannot be run')
+    rows = _rows(portal, facts)
+    if statement.classified.verb == "MOVE":
+        moved = sum(batch.row_count for batch in rows)
+        portal.result.suspend()
+        return Result.command(f"MOVE {moved}")
+    result = _fetched(portal, portal.result, rows)
+    result.formats = (1,) if portal.binary else ()
+    check_described(statement, result)
+    return result
 
-    verbs: dict[str, Runner] = {
-        "DECLARE CURSOR": declare,
-        "FETCH": fetch,
-        "MOVE": fetch,
-        "CLOSE CURSOR": close,
-    }
 
-    def run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-        return (yield from verbs[statement.classified.verb](session, statement, parameters))
+def _close(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    name = _facts(statement).name
+    if name is None:
+        session.portals.clear()
+        return Result.command("CLOSE CURSOR ALL")
+    session.portals.find(name)
+    session.portals.remove(name)
+    return Result.command("CLOSE CURSOR")
+    yield
 
-    return run
+
+_VERBS: dict[str, Runner] = {
+    "DECLARE CURSOR": _declare,
+    "FETCH": _fetch,
+    "MOVE": _fetch,
+    "CLOSE CURSOR": _close,
+}
+
+
+def run_cursor_statement(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    """DECLARE, FETCH, MOVE or CLOSE."""
+    return (yield from _VERBS[statement.classified.verb](session, statement, parameters))
 
 
 def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:

@@ -8,10 +8,12 @@ all positions are preserved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...engine.errors import DucktailError
 from .classified import Classified
 from .tokens import NUMBER, PARAMETER, STRING, Token, closing, tokenize
 
@@ -293,3 +295,18 @@ def _closing(tokens: Sequence[Token], opening: int) -> int | None:
     while at < len(tokens) and tokens[at].kind in _PLAIN:
         at += 1
     return at if at < len(tokens) and tokens[at].kind == kind and at > opening + 1 else None
+
+
+def original_positions(pieces: Sequence[Replacement]) -> AbstractContextManager[None]:
+    """Context in which error positions refer to the text before these replacements."""
+    return _original_positions(pieces) if pieces else nullcontext()
+
+
+@contextmanager
+def _original_positions(pieces: Sequence[Replacement]) -> Iterator[None]:
+    try:
+        yield
+    except DucktailError as error:
+        if error.position is not None:
+            error.position = user_position(error.position, pieces)
+        raise

@@ -24,9 +24,9 @@ from ducktail.engine.errors import (
     WrongState,
 )
 from ducktail.engine.waiting import Waiting
-from ducktail.sql import session as session_module
 from ducktail.sql.cluster import gathering
 from ducktail.sql.peer_requests.partition_moves import wait_for_partitions
+from ducktail.sql.pipeline import execute as pipeline_module
 from ducktail.sql.session import Session
 
 PARTITIONS = 12
@@ -205,7 +205,7 @@ def test_a_commit_of_what_an_owner_has_given_on_while_it_waited(
             owner.install_placement(RoundRobin(NODES[1], 2))
         yield from wait_for_partitions(session, *about)
 
-    monkeypatch.setattr(session_module, "wait_for_partitions", waited)
+    monkeypatch.setattr(pipeline_module, "wait_for_partitions", waited)
     with pytest.raises(SerializationFailure):
         clients["n1"](f"COMMIT OFFSETS {at.replace('{}', json.dumps(ends))} ON t CONSUMER GROUP g")
     [group] = [one for one in owner.catalog.groups.values() if one.name == "g"]

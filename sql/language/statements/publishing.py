@@ -11,9 +11,11 @@ Source: docs/sql.md, "PUBLISH".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from ....engine.errors import InvalidParameterValue, SyntaxError_
+from ....engine.errors import DucktailError, InvalidParameterValue, SyntaxError_
 from ....engine.quoting import fold
 from ...text.spans import Replacement, cut, user_position
 from ...text.tokens import PARAMETER, Token, tokenize
@@ -255,3 +257,17 @@ ROWS = (
         _publish_sql,
     ),
 )
+
+
+def published_positions(published: Published | None) -> AbstractContextManager[None]:
+    """Context in which error positions refer to a PUBLISH, and not to the INSERT as which it runs."""
+    return nullcontext() if published is None else _positions(published)
+
+
+@contextmanager
+def _positions(published: Published) -> Iterator[None]:
+    try:
+        yield
+    except DucktailError as error:
+        error.position = published.users(error.position)
+        raise

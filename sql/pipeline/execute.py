@@ -1,0 +1,311 @@
+"""The one pipeline of statements: locate, resolve, authorize, wait, run.
+
+What a user may do with a statement is judged for objects, in the state of the catalog in which it runs. A
+statement of a transaction has the transaction's snapshot. In autocommit a query is judged and begun, and
+begun again where a change of the catalog was committed meanwhile; what writes is judged and run in one
+transaction.
+
+Source: docs/design/sql.md, "Names", and docs/security.md, "Enforcement".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...engine.errors import NotSupported, SerializationFailure
+from ...engine.waiting import Waiting
+from ..cluster import relay
+from ..cluster.shares import in_cluster
+from ..copy import copying, files
+from ..dml import cte_writes, topic_writes
+from ..language import statements as st
+from ..language.parse import Query
+from ..peer_requests import serving
+from ..peer_requests.learning import with_groups
+from ..peer_requests.partition_moves import wait_for_partitions
+from ..reading import commit_offsets, scans, wait_for_events
+from ..results.results import ArrowSource, Result
+from ..rights import permission
+from ..rights.ddl_permission import with_owners
+from ..session_state import short_results
+from ..session_state.context import Context, Runner
+from ..session_state.names import CatalogChanged
+from ..session_state.run_text import atomically
+from ..session_state.statement import ParsedStatement, check_described
+from ..statements import (
+    cursor_statements,
+    runners,
+    session_calls,
+    set_and_show,
+    show,
+    transactions,
+    utilities,
+)
+from ..text.classified import Kind
+from ..text.spans import original_positions
+from . import plain_views, prepared, read_only
+from .resolve import in_full
+
+# How often a query is begun again, before it gets a transaction of its own, or is given up.
+TRIES, SCAN_TRIES = 2, 20
+# What is judged and run in one transaction. Definitions have their own (rights/ddl_permission.py); ours are
+# judged under the writer lock; everything else takes no part of DuckDB's catalog.
+_WRITING = frozenset({"SET VARIABLE", "EXPLAIN"})
+# Verbs that are answered from the session's own state; the ends, where nothing has been done.
+INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
+INLINE_ENDS = frozenset({"COMMIT", "ROLLBACK"})
+
+Values = tuple[object, ...]
+
+
+def execute(
+    session: Context, statement: ParsedStatement, parameters: Values, run: Runner | None = None
+) -> Waiting[Result]:
+    """Locate, resolve, authorize and run one statement.
+
+    Args:
+        run: runs it instead of the runner of its kind.
+
+    Raises:
+        DucktailError: any; with its place in the statement as it was given.
+    """
+    if relay.is_remote(session, statement):
+        statement = yield from relay.as_now(session, statement)
+        if statement.away is not None:
+            return (yield from relay.execute(session, statement, parameters))
+
+    def checked() -> Waiting[Result]:
+        full = in_full(session, statement)
+        with original_positions(full.pieces):
+            permission.check(session, full, parameters, permission.CheckMode(runs=not full.waits))
+            read_only.check(session, full)
+            result = yield from with_groups(session, lambda: _run_authorized(session, full, parameters, run))
+        if isinstance(result.source, ArrowSource):
+            result.source.pieces = full.pieces
+        return result
+
+    return (yield from _in_state(session, statement, checked))
+
+
+def _run_authorized(
+    session: Context, statement: ParsedStatement, parameters: Values, run: Runner | None
+) -> Waiting[Result]:
+    """Run a statement whose names are resolved and whose rights are checked."""
+    yield from wait_for_partitions(session, statement.classified, statement.node)
+    if run is not None:
+        return (yield from run(session, statement, parameters))
+    if statement.classified.kind is Kind.DDL:
+        return (yield from with_owners(session, statement, lambda: _run(session, statement, parameters)))
+    return (yield from _run(session, statement, parameters))
+
+
+def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    """Run a statement as the row of its kind says."""
+    row = KINDS[statement.classified.kind]
+    if row.names_files and parameters:
+        files.check_given(session, statement.classified, parameters)
+    if row.reads_views:
+        plain_views.refuse(session, statement)
+    scanning = row.scanning if isinstance(statement.node, Query) else None
+    copy = statement.classified.copy
+    if scanning is None or (copy is not None and copy.client and not copy.reads):
+        result = yield from row.run(session, statement, parameters)
+    elif statement.waits:
+        result = yield from _run_after_wait(session, statement, parameters, scanning)
+    else:
+        result = yield from scanning(session, statement, parameters)
+    if row.described:
+        check_described(statement, result)
+    return result
+
+
+def _run_after_wait(
+    session: Context, statement: ParsedStatement, parameters: Values, run: Runner
+) -> Waiting[Result]:
+    """Run a statement after the wait for events that it asks for."""
+    session.waited = yield from wait_for_events.wait(session, statement, parameters)
+    session.names.waited = {} if session.waited is None else session.waited.streams
+    try:
+        # Meanwhile somebody may have taken its right away.
+        permission.check(session, statement, parameters)
+        return (yield from run(session, statement, parameters))
+    finally:
+        session.waited, session.names.waited = None, {}
+
+
+# The state of the catalog.
+
+
+def _in_state(
+    session: Context, statement: ParsedStatement, checked: Callable[[], Waiting[Result]]
+) -> Waiting[Result]:
+    """Check and run a statement so that it runs in the state of the catalog by which it is checked."""
+    if not session.access.limited or session.block.begun:
+        return (yield from checked())
+    kind, verb = statement.classified.kind, statement.classified.verb
+    if kind is Kind.READ or verb == "SHOW":
+        return (yield from _in_one_state(session, statement, checked))
+    if (
+        kind is Kind.DML
+        and in_cluster(session)
+        and topic_writes.target(session, statement.classified) is not None
+    ):
+        return (yield from checked())  # Its events go to several nodes, which is not done in a transaction.
+    if kind is Kind.DML or verb in _WRITING:
+        return (yield from _in_one_transaction(session, checked))
+    return (yield from checked())
+
+
+def _in_one_transaction(session: Context, checked: Callable[[], Waiting[Result]]) -> Waiting[Result]:
+    """Run a write in a transaction whose snapshot has the catalog by which it was checked.
+
+    That no change of it was committed meanwhile is seen before COMMIT, which costs nothing; else it is
+    rolled back and run in a transaction whose snapshot is fixed first.
+    """
+
+    def assumed() -> Waiting[Result]:
+        transaction = session.block.opened()
+        transaction.assumes = True
+        result = yield from checked()
+        if session.database.catalog.changes.stable != transaction.generation:
+            raise CatalogChanged
+        return result
+
+    try:
+        return (yield from atomically(session, assumed))
+    except CatalogChanged:
+        return (yield from atomically(session, checked))
+
+
+def _in_one_state(
+    session: Context, statement: ParsedStatement, checked: Callable[[], Waiting[Result]]
+) -> Waiting[Result]:
+    """A query in autocommit: the catalog that it was checked by is the one that it has begun with."""
+    if statement.classified.may_write:
+        return (yield from _in_one_transaction(session, checked))
+    if statement.inline:
+        return (yield from checked())  # It is answered from what is ours alone.
+    changes = session.database.catalog.changes
+    scans = isinstance(statement.node, Query)
+    for _ in range(SCAN_TRIES if scans else TRIES):
+        before = changes.settle()
+        result = yield from checked()
+        if changes.stable == before:
+            return result
+        result.close()
+    if scans:
+        raise SerializationFailure(
+            "could not serialize access due to concurrent changes of the catalog", hint="Try again."
+        )
+
+    def whole() -> Waiting[Result]:
+        result = yield from checked()
+        # Its rows outlive the transaction.
+        if not result.ended and result.holds_cursor:
+            session.cursors.keep_rest(result)
+        return result
+
+    return (yield from atomically(session, whole))
+
+
+# The runners.
+
+
+def is_inline(session: Context, statement: ParsedStatement) -> bool:
+    """True if running the statement now needs no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
+    classified = statement.classified
+    if session.cursors.has_open_result:
+        return False  # Its rest has to be taken first.
+    if statement.away is not None:
+        return True
+    if classified.kind is Kind.TRANSACTION:
+        return classified.verb in INLINE_VERBS or (
+            classified.verb in INLINE_ENDS and session.block.transaction is None
+        )
+    if classified.kind is Kind.EMPTY:
+        return True
+    if session.access.limited:
+        return False  # What it may do is asked first.
+    if classified.kind is Kind.SETTING:
+        return set_and_show.is_inline(statement)
+    if classified.kind is Kind.OURS:
+        return commit_offsets.is_inline(session, statement.node)
+    if classified.kind is not Kind.READ:
+        return False
+    if isinstance(statement.node, Query):
+        return scans.is_inline(session, statement, statement.node)
+    return short_results.is_ready(statement) and not session.block.begun
+
+
+def _run_ours(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    if st.row_of(statement.node) is None:
+        raise NotSupported(f"{statement.classified.verb} is not supported yet")
+    assert isinstance(statement.node, st.Statement)
+    return (yield from handle(session, statement.node, parameters))
+
+
+def handle(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run one of ducktail's statements."""
+    row = st.row_of(node)
+    assert row is not None
+    found = runners.RUNNERS.get(row.node) or show.runner(row)
+    return (yield from found.start(session, node, parameters))
+
+
+def _refused(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    assert statement.classified.error is not None
+    raise statement.classified.error
+    yield
+
+
+def _empty(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    return Result.command("")
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """The way in which statements of a kind run.
+
+    Args:
+        scanning: runs those with stream scans, after their WAIT.
+        names_files: True if their parameters may name files, which are checked then.
+        reads_views: True if they may read the view of a topic, which must not be a node's part of it.
+        described: True if their rows must have the columns that the client was told of.
+    """
+
+    run: Runner
+    scanning: Runner | None = None
+    names_files: bool = False
+    reads_views: bool = False
+    described: bool = False
+
+
+def _rows(run: Runner, scanning: Runner, *, described: bool = False) -> KindRow:
+    """The row of a kind that reads."""
+    return KindRow(run, scanning, names_files=True, reads_views=True, described=described)
+
+
+# A kind that is not here cannot run.
+KINDS: dict[Kind, KindRow] = {
+    Kind.EMPTY: KindRow(_empty),
+    Kind.OURS: KindRow(_run_ours),
+    Kind.READ: _rows(cte_writes.run_read, scans.run_query, described=True),
+    Kind.DML: _rows(cte_writes.run_write, scans.run_write),
+    Kind.DDL: _rows(cte_writes.run_definition, scans.run_definition),
+    Kind.COPY: _rows(copying.run_copy, scans.run_copy),
+    Kind.EXPLAIN: KindRow(prepared.explain, names_files=True),
+    Kind.TRANSACTION: KindRow(transactions.run_transaction_statement),
+    Kind.SETTING: KindRow(set_and_show.run_setting),
+    Kind.PREPARE: KindRow(prepared.prepare),
+    Kind.EXECUTE: KindRow(prepared.execute_prepared),
+    Kind.DEALLOCATE: KindRow(prepared.deallocate),
+    Kind.CURSOR: KindRow(cursor_statements.run_cursor_statement),
+    Kind.UTILITY: KindRow(utilities.run_utility),
+    Kind.CALL: KindRow(session_calls.run_call),
+    Kind.FORWARD: KindRow(serving.run_forward),
+    Kind.REFUSED: KindRow(_refused),
+}

@@ -1,0 +1,128 @@
+"""The first step of a statement: its text is classified, parsed, and placed on a node.
+
+Source: docs/design/sql.md, "From text to answer".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...engine.errors import InsufficientPrivilege, SyntaxError_
+from ...engine.values import value_types
+from ..cluster import relay
+from ..copy import files
+from ..language import statements as st
+from ..language.classify import classify
+from ..language.parse import Query, has_scan, parse
+from ..language.statements.publishing import Published, as_insert, published_positions
+from ..peers.requests import Part, split
+from ..rights.hidden_names import without_password
+from ..rights.plan import refuse_passwords
+from ..session_state.context import Context
+from ..session_state.statement import NUMERIC, ParsedStatement
+from ..statements import session_calls
+from ..text.classified import Classified, Kind
+
+# What has no DuckDB type of its own.
+NUMERIC_OIDS = {value_types.NUMERIC: NUMERIC, value_types.ARRAY_OF[value_types.NUMERIC]: f"{NUMERIC}[]"}
+
+# Kinds whose text may hold a stream scan.
+SCANNABLE = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY})
+
+
+def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStatement:
+    """Parse a statement's text.
+
+    Raises:
+        SyntaxError_: with the position. NotSupported: not in this version.
+        InsufficientPrivilege: it names a file that is out of reach, or is what only nodes send.
+    """
+    refuse_passwords(text)
+    part: Part | None = None
+    if session.peer is not None:
+        part, text = split(text)
+    published: Published | None = None
+    try:
+        classified, node = _read(session, text)
+    except SyntaxError_ as error:
+        raise without_password(text, error) from None
+    if classified.kind is Kind.FORWARD and session.peer is None:
+        raise InsufficientPrivilege(
+            "permission denied to run FORWARD", detail="Nodes of a cluster send it to each other."
+        )
+    away, node = _placed(session, classified, node)
+    if isinstance(node, st.Publish) and away is None:
+        insert, published = as_insert(text, node)
+        with published_positions(published):
+            classified, node = _read(session, insert)
+    types = tuple(_declared(oid) for oid in oids)
+    statement = ParsedStatement(
+        classified,
+        node,
+        types,
+        session.describe,
+        session.is_inline,
+        published,
+        part,
+    )
+    statement.away, statement.epoch = away, session.database.cluster.placement.epoch
+    return statement
+
+
+def _placed(
+    session: Context, classified: Classified, node: object
+) -> tuple[relay.RemoteTarget | None, object]:
+    """The node that runs a statement, if it is another one; and the statement, with remote scans marked."""
+    if session.links is None:
+        return None, node
+    if classified.kind is Kind.EXPLAIN and classified.explain is not None:
+        return _placed(session, *_read(session, classified.explain.inner))[0], node
+    if classified.kind is Kind.CURSOR and classified.cursor is not None and classified.cursor.inner:
+        # Where that is may have to be asked, which can be done now; it is said here in any case.
+        _placed(session, *_read(session, classified.cursor.inner))
+        return None, node
+    return relay.placed(session, classified, node)
+
+
+def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStatement:
+    """A statement with its names in full, of the text that has them so.
+
+    Args:
+        statement: the same as it was given.
+    """
+    classified, node = _read(session, text)
+    away, node = _placed(session, classified, node)
+    assert away is None, "what is another node's is resolved there"
+    made = ParsedStatement(
+        classified,
+        node,
+        statement.parameter_types_given,
+        session.describe,
+        session.is_inline,
+        statement.published,
+        statement.part,
+    )
+    made.arrow, made.epoch, made.lacks = statement.arrow, statement.epoch, statement.lacks
+    if statement.described is not None or statement.casts is not None:
+        made.tell(statement.description)
+    return made
+
+
+def _read(session: Context, text: str) -> tuple[Classified, object]:
+    """Classify a text, and parse it if it is not DuckDB's."""
+    classified = classify(text)
+    files.check_named(session, classified)
+    if classified.kind is Kind.READ and (calls := session_calls.read(text)):
+        return replace(classified, kind=Kind.CALL), calls
+    if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
+        parsed = parse(text, session.names.is_table)
+        if not isinstance(parsed, Query) or parsed.scans:
+            return classified, parsed
+    return classified, None
+
+
+def _declared(oid: int) -> str:
+    """The DuckDB type of a parameter's declared OID, "" where it is left open."""
+    if oid in NUMERIC_OIDS:
+        return NUMERIC_OIDS[oid]
+    return (value_types.duckdb_type(oid) or "") if oid else ""
