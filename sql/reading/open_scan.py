@@ -32,8 +32,7 @@ from ..session_state.context import Context
 from ..session_state.positions import Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
-from .narrowing import Pruning, narrowed_here
-from .start_positions import group_of, parsed_after, partitions_of, request_of
+from .read_requests import Pruning, group_of, narrowed_here, parsed_after, partitions_of, request_of
 from .tracking import OpenedScan, Tracker
 
 

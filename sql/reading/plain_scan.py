@@ -17,8 +17,8 @@ from ..results.results import EVENT_RESULT, EventBatch, Result, ResultBatch, Res
 from ..session_state.context import Context
 from ..session_state.run_text import Values, number
 from .envelope_changes import changes_of
-from .narrowing import Pruning, within_times
 from .open_scan import open_scan
+from .read_requests import Pruning, within_times
 from .tracking import OpenedScan, Tracker
 
 # Ready rows handed out at a time.

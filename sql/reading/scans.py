@@ -45,9 +45,9 @@ from ..session_state.run_text import Values, bound, check_given, query_result
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified
 from .envelope_changes import PairSource, changes_of, columns_of
-from .narrowing import pruning
 from .plain_scan import INLINE_ROWS_MAX, least, open_shape, run_plain, settle, tracker_of
 from .query_scan import NUMBERS, Pulled, Read, ReadAway, Reading, scanner_of
+from .read_requests import pruning
 from .row_order import Rising
 from .scan_relation import HIDDEN_LSN, EventRelation, bindable, relation_of, unlimited
 from .tracking import TrackedBatch

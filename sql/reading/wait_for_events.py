@@ -40,10 +40,18 @@ from ..session_state.context import Context, Waited
 from ..session_state.run_text import Values, number, text, value_of
 from ..session_state.statement import ParsedStatement
 from ..text.units import parse_interval_ms
-from .narrowing import Pruning, in_lsns, pruning, within_times
 from .open_scan import open_scan
+from .read_requests import (
+    Pruning,
+    group_of,
+    in_lsns,
+    parsed_after,
+    partitions_of,
+    pruning,
+    request_of,
+    within_times,
+)
 from .scans import bound_shapes, stream_of
-from .start_positions import group_of, parsed_after, partitions_of, request_of
 
 # A reader without an answer for longer cannot tell a wait from a dead server: it has to ask again.
 WAIT_MS_MAX = 24 * 3600 * 1000

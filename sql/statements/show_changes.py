@@ -14,7 +14,7 @@ from ...engine.quoting import ident, literal
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..reading import scans
-from ..reading.narrowing import lsn_before
+from ..reading.read_requests import lsn_before
 from ..results.results import Result
 from ..rights import permission
 from ..rights.reach import no_table

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Before what is installed: this process has the interpreted build.
 COMPILED = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "sqlglotc")}
-CORPUS = ["tests/sql/test_dialect.py", "tests/sql/test_shape.py", "tests/sql/test_narrowing.py"]
+CORPUS = ["tests/sql/test_dialect.py", "tests/sql/test_shape.py", "tests/sql/test_read_requests.py"]
 READS = "in_process and (groups/read or groups/transactions or errors/reads or errors/syntax or streams/read)"
 
 pytestmark = pytest.mark.sqlglotc

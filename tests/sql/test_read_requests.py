@@ -12,7 +12,7 @@ from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
 from ducktail.sql.language.statements import Parameter
 from ducktail.sql.read_shape.pruning import Fact
-from ducktail.sql.reading.narrowing import Pruning, in_lsns, within_times
+from ducktail.sql.reading.read_requests import Pruning, in_lsns, within_times
 
 START_US = 1_700_000_000_000_000  # 2023-11-14 22:13:20 UTC
 
