@@ -45,7 +45,7 @@ from .pipeline.statement_cache import ParsedStatements
 from .results.cursors import Cursors
 from .results.notices import Notice, Notices
 from .results.results import CopyIn, ReadySource, Result
-from .rights import permission, visible
+from .rights import permission, visibility
 from .session_state.access import Access
 from .session_state.block import Block
 from .session_state.context import Context, Runner, Waited
@@ -186,7 +186,7 @@ class Session(Context):
                 database.sessions.unregister(self.id)
                 raise
         if account is not None:
-            self.dress(visible.attach)
+            self.dress(visibility.attach)
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

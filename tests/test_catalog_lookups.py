@@ -68,7 +68,7 @@ FOLDS_OTHERS = {
     "sql/language/options.py": "options",
     "engine/catalog/rights.py": "users, groups, bookmarks and pipelines",
     "sql/session_state/access.py": "users",
-    "sql/rights/answers.py": "users and privileges",
+    "sql/rights/visibility.py": "users and privileges",
     "sql/rights/ddl_permission.py": "words of messages",
     "sql/rights/permission.py": "settings and verbs",
     "sql/rights/plan.py": "a text in which our own name is looked for",

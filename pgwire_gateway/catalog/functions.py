@@ -38,7 +38,7 @@ PRIVILEGE_FUNCTIONS = {
     "pg_has_role": 2,
 }
 _OF_OID = "_of_oid"
-# Function -> what is asked about, as sql/rights/answers.py calls it; the lookup of a place by an oid, and
+# Function -> what is asked about, as sql/rights/visibility.py calls it; the lookup of a place by an oid, and
 # that of an oid by a name.
 _PRIVILEGE_LOOKUPS = {
     "has_table_privilege": ("table", "relation_place", "regclass_in"),

@@ -5,7 +5,7 @@ The catalog's tables and macros are made once a database, in a DuckDB database o
 DuckDB's lists of objects are restricted to those that the session may see. The restriction is in macros, so
 that no user can have written a query that reads them: a user can name nothing of the catalog's database, and
 DuckDB's own lists are refused to a user who may not see everything (sql/rights). The visible objects stand in
-variables of the session's cursors (sql/rights/visible.py); a session without them is the database owner's,
+variables of the session's cursors (sql/rights/visibility.py); a session without them is the database owner's,
 or a superuser's.
 
 current_setting and pg_settings answer from the session itself, through a Python function, so they follow
@@ -29,9 +29,8 @@ from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
 from ...engine.settings import numbers
 from ...engine.version import VERSION
-from ...sql.rights.answers import answer
-from ...sql.rights.visible import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE
-from ...sql.rights.visible import SEPARATOR as PLACE_SEPARATOR
+from ...sql.rights.visibility import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE, answer
+from ...sql.rights.visibility import SEPARATOR as PLACE_SEPARATOR
 from ...sql.session import Session
 from ...sql.settings import SERVER_VERSION
 from ...sql.statements.set_and_show import of_the_server

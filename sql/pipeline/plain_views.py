@@ -14,14 +14,11 @@ from ...engine.catalog.streams import Stream
 from ...engine.errors import NotSupported, WrongState
 from ...engine.quoting import fold
 from ..cluster.shares import owners_of
-from ..language.classify import classify
 from ..language.parse import Query
-from ..reading.scan_relation import bindable
-from ..rights.analysis import NotAnalysed, Table, named_in_dml, named_in_query
+from ..rights.analysis import NotAnalysed, Table, parts_of
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
-from ..text.classified import Classified, CopyFacts, Kind
-from ..text.spans import defining_query_span
+from ..text.classified import CopyFacts
 
 
 def refuse(session: Context, statement: ParsedStatement) -> None:
@@ -46,7 +43,7 @@ def refuse(session: Context, statement: ParsedStatement) -> None:
     if not spread:
         return
     keys = {stream.key: stream for stream in spread}
-    for table in _read(session, classify(bindable(session, node)) if isinstance(node, Query) else classified):
+    for table in _read(session, statement):
         found = session.names.find_stream(table.path)
         if found is not None and found.key in keys:
             raise _refused(found)
@@ -71,22 +68,16 @@ def _is_part(session: Context, stream: Stream) -> bool:
         return True  # Some of its partitions are on no node.
 
 
-def _read(session: Context, classified: Classified) -> Iterator[Table]:
-    """The relations that a text reads."""
-    text, cursor = classified.text, session.names.cursor()
-    try:
-        if classified.kind is Kind.DML:
-            named = named_in_dml(cursor, text)
-        elif classified.ddl is not None:
-            span = defining_query_span(classified)
-            if span is None:
-                return
-            named = named_in_query(cursor, text[span[0] : span[1]])
-        else:
-            named = named_in_query(cursor, text)
-    except NotAnalysed:
-        return  # MERGE, and what is no query: DuckDB says what is wrong with it.
-    yield from (table for table in named.tables if "select" in table.privileges)
+def _read(session: Context, statement: ParsedStatement) -> Iterator[Table]:
+    """The relations that a statement reads."""
+    if statement.classified.verb == "MERGE":
+        return
+    for part in parts_of(session, statement):
+        try:
+            named = part.named(session.names.cursor())
+        except NotAnalysed:
+            continue  # It is no query: DuckDB says what is wrong with it.
+        yield from (table for table in named.tables if "select" in table.privileges)
 
 
 def _refused(stream: Stream) -> NotSupported:

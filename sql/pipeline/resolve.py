@@ -12,39 +12,25 @@ from plain tables. Source: docs/design/sql.md, "Names".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import is_
 
 from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold, ident, literal
-from ..language.classify import classify
-from ..language.parse import Query
-from ..reading import scan_relation
-from ..rights.analysis import (
-    SEQUENCES,
-    WRAPPED_AT,
-    Named,
-    NotAnalysed,
-    named_in_dml,
-    named_in_expression,
-    named_in_query,
-)
+from ..rights.analysis import SEQUENCES, Named, NotAnalysed, parts_of
 from ..rights.reach import TRUSTED, sequence_parts
 from ..session_state.context import Context
 from ..session_state.queries import cte_target_places
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Kind, Name
-from ..text.spans import Replacement, cut, defining_query_span, user_position, variable_value
+from ..text.spans import Replacement, cut
 from ..text.tokens import STRING, Token
 from .parsing import again
 
 _KINDS = {
     "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
 }  # fmt: skip
-# `SELECT ` before an expression, so that it is a query to the parser.
-_EXPRESSION_AT = len("SELECT ")
 # After which a query or a data-modifying expression may begin, beside the beginning of a text.
 _BEFORE_STATEMENT = frozenset({"(", ")", "AS", "UNION", "EXCEPT", "INTERSECT", "ALL", "NAME", "MATERIALIZED"})
 # Statements that name a table without telling the parser where, and the words that may stand in between.
@@ -262,19 +248,23 @@ def _sequences(naming: _Naming) -> None:
 
 def _read(session: Context, naming: _Naming, statement: ParsedStatement) -> None:
     """All that the queries and expressions of a statement name."""
-    for text, start, analyse, first in _texts(session, statement):
-        query = statement.node if isinstance(statement.node, Query) else None
-        scans = [] if query is None else scan_relation.empty_scans(session, query)
+    try:
+        parts = parts_of(session, statement)
+    except DucktailError:
+        if statement.classified.verb == "MERGE":
+            return  # It cannot be cut: rights say so.
+        raise
+    for part in parts:
         try:
-            named = analyse(text)
+            named = part.named(session.names.cursor())
         except (NotAnalysed, DucktailError):
             continue  # Rights say so.
-        placed = {table.place for table in named.tables}
+        if part.edits is None:
+            continue
         for table in named.tables:
-            if table.place is not None and table.place >= first:
-                place = user_position(table.place + start + 1, scans) - 1
-                naming.name(TABLE, table.path, place)
-        if None in placed:
+            if table.place is not None:
+                naming.name(TABLE, table.path, table.place)
+        if any(table.place is None for table in named.tables):
             _placeless(naming, named)
 
 
@@ -291,55 +281,3 @@ def _placeless(naming: _Naming, named: Named) -> None:
         parts = naming.chain(at)
         if parts in wanted:
             naming.name(TABLE, parts, naming.tokens[at].start)
-
-
-Analyse = Callable[[str], Named]
-
-
-def _texts(session: Context, statement: ParsedStatement) -> Iterator[tuple[str, int, Analyse, int]]:
-    """The texts in a statement that name what it reads.
-
-    Each with what is to be added to its places, what analyses it, and the first place that is its own.
-    """
-    classified, cursor = statement.classified, session.names.cursor()
-    text = classified.text
-    if isinstance(statement.node, Query):
-        text = scan_relation.bindable(session, statement.node)
-        classified = classify(text)
-    if classified.kind is Kind.READ and classified.verb != "PRAGMA":
-        yield text, 0, lambda text: named_in_query(cursor, text), 0
-    elif classified.verb == "MERGE":
-        for piece, start, first in _merge_source(classified):
-            yield piece, start, lambda text: named_in_query(cursor, text), first
-    elif classified.kind is Kind.DML:
-        yield text, -WRAPPED_AT, lambda text: named_in_dml(cursor, text), 0
-    elif classified.kind is Kind.DDL:
-        span = defining_query_span(classified)
-        if span is not None:
-            yield text[span[0] : span[1]], span[0], lambda text: named_in_query(cursor, text), 0
-    elif classified.verb == "SET VARIABLE":
-        value = variable_value(classified.tokens)
-        if value is not None:
-            yield text[value:], value - _EXPRESSION_AT, lambda text: named_in_expression(cursor, text), 0
-
-
-def _merge_source(classified: Classified) -> Iterator[tuple[str, int, int]]:
-    """The common table expressions of a MERGE, and its source, each as a query."""
-    tokens, facts, text = classified.tokens, classified.dml, classified.text
-    assert facts is not None
-    head = f"{text[tokens[0].start : tokens[facts.main].start]} " if facts.has_with else ""
-    top = [i for i in range(facts.main, len(tokens)) if not tokens[i].depth and not tokens[i].cases]
-    using = next((i for i in top if tokens[i].kind == "USING"), None)
-    ends = (i for i in top if tokens[i].kind == "WHEN" or (tokens[i].kind in ("ON", "USING") and i != using))
-    end = next(ends, len(tokens))
-    if head:
-        yield f"{head}SELECT 1", tokens[0].start, 0
-    if using is None or using + 1 >= end or end == len(tokens):
-        return
-    # A join's own ON is not the merge's: the source ends at the last one before WHEN.
-    whens = (i for i in top if tokens[i].kind == "WHEN")
-    last = next(whens, len(tokens))
-    ons = [i for i in top if using < i < last and tokens[i].kind in ("ON", "USING")]
-    source = text[tokens[using + 1].start : tokens[ons[-1] if ons else end].start]
-    opening = f"{head}SELECT * FROM "
-    yield opening + source, tokens[using + 1].start - len(opening), len(opening)

@@ -1,39 +1,63 @@
-"""The names in a text, by DuckDB's own parser: tables, functions, types, and the use of each table.
+"""The analysis of a statement: the queries in it, and the tables, functions and types that each names.
 
-`json_serialize_sql` gives the tree of a query without binding it, so nothing is looked up and no error can
-tell of what the asker may not see. DML stands in the tree as a common table expression; MERGE, which may
-not, is cut by our own tokens. Views and macros are not followed here (reach.py does).
+One analysis serves the resolution of names (pipeline/resolve.py), the check of rights (permission.py) and the
+check of the views of topics (pipeline/plain_views.py); a statement keeps it. `json_serialize_sql` gives the
+tree of a query without binding it, so nothing is looked up and no error can reveal what is hidden from the
+session. DML is put into a common table expression; MERGE, which the parser does not accept there, is cut by
+ducktail's own tokens. Views and macros are not followed here (reach.py does).
+
+The expressions of a definition (DEFAULT, CHECK, USING, generated columns, indexes) run later, for any user
+who writes the table. They have no tree and are analysed by their words: every name before a parenthesis is
+checked as a function name, which may find too many names but never too few.
 Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
 
+from ...engine.capture.plan import Dml
 from ...engine.duck.cursors import ask
-from ...engine.errors import ProgramLimitExceeded
+from ...engine.errors import DucktailError, InsufficientPrivilege, ProgramLimitExceeded
 from ...engine.quoting import fold
-from ..text.spans import without_lists
-from ..text.tokens import plain_spaces
+from ..dml.dml import slice_dml
+from ..language.classify import classify
+from ..language.parse import Query
+from ..reading import scan_relation
+from ..session_state.context import Context
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Classified, Kind
+from ..text.reserved_words import RESERVED
+from ..text.spans import (
+    Replacement,
+    cut,
+    defining_query_span,
+    user_position,
+    variable_value,
+    without_lists,
+)
+from ..text.tokens import STRING, Token, plain_spaces
+from .functions import SESSION_FUNCTIONS
 
 Path = tuple[str, ...]
 
 SELECT = frozenset({"select"})
-# Wraps DML, so that it is a query to the parser.
-_WRAPPED = "WITH __ducktail_written AS ({text}) SELECT 1"
-WRAPPED_AT = _WRAPPED.index("{text}")
+# Around DML, so that it is a query to the parser. An end of line: the text may end in a comment.
+_WRAPPED = "WITH __ducktail_written AS (", "\n) SELECT 1"
+_EXPRESSION = "SELECT ", "\n"
 # The tree in DuckDB's JSON; Python takes about 15 times as much for it.
 TREE_BYTES_MAX = 32 << 20
 _TREE = (
     "SELECT CASE WHEN system.main.strlen(tree) <= $2 THEN tree END "
     "FROM (SELECT system.main.json_serialize_sql($1) AS tree)"
 )
-# An end of line: the text may end in a comment.
-_END = "\n"
+# Under which a statement keeps its analysis.
+_KEPT = "analysis"
 
 
 class NotAnalysed(Exception):
@@ -49,7 +73,7 @@ class Table:
     """A relation that a text names, and what it does with it.
 
     Args:
-        place: in characters of the analysed text, from 0; None where the parser does not tell.
+        place: in characters of the statement's text, from 0; None where the parser does not tell.
     """
 
     path: Path
@@ -89,6 +113,135 @@ TYPE_TEXTS = {
 }  # fmt: skip
 
 
+@dataclass(slots=True)
+class Part:
+    """A query in a statement, as DuckDB's parser receives it.
+
+    Args:
+        text: the query.
+        edits: that made it of the statement's text, in the order in which they were made; None for a text
+            whose places are not the statement's.
+        target: of MERGE, with what its clauses do; targets of other DML are in the tree.
+    """
+
+    text: str
+    edits: tuple[Sequence[Replacement], ...] | None = ()
+    target: Table | None = None
+    _named: Named | None = None
+
+    def named(self, cursor: duckdb.DuckDBPyConnection) -> Named:
+        """All that it names.
+
+        Raises:
+            NotAnalysed: the parser gives no tree. ProgramLimitExceeded: the tree is too large.
+        """
+        if self._named is None:
+            named = named_in_query(cursor, self.text)
+            named.tables = [replace(table, place=self._place(table.place)) for table in named.tables]
+            self._named = named
+        return self._named
+
+    def _place(self, place: int | None) -> int | None:
+        if place is None or self.edits is None:
+            return None
+        for edits in reversed(self.edits):
+            place = user_position(place + 1, edits) - 1
+        return place
+
+
+def expression(text: str) -> Part:
+    """An expression, or several separated by commas, that a statement holds."""
+    return Part(text.join(_EXPRESSION), None)
+
+
+def parts_of(session: Context, statement: ParsedStatement) -> tuple[Part, ...]:
+    """The queries in a statement whose tables DuckDB reads or writes; stream scans are empty relations.
+
+    Statements inside others (EXPLAIN, PREPARE, COPY of a query) are analysed separately.
+
+    Raises:
+        DucktailError: it is a MERGE that cannot be cut.
+    """
+    classified, scans = statement.classified, list[Replacement]()
+    if isinstance(statement.node, Query):
+        scans = scan_relation.empty_scans(session, statement.node)
+    text, schema = cut(classified.text, scans), session.names.schema
+    kept = statement.plans.get(_KEPT)
+    found: tuple[Part, ...]
+    if isinstance(kept, tuple) and kept[:2] == (text, schema):
+        found = kept[2]
+        return found
+    try:
+        found = tuple(_parts(classify(text) if scans else classified, scans, schema))
+    except DucktailError as error:
+        if error.position is not None:
+            error.position = user_position(error.position, scans)
+        raise
+    statement.plans[_KEPT] = text, schema, found
+    return found
+
+
+def _parts(classified: Classified, scans: Sequence[Replacement], schema: str) -> Iterator[Part]:
+    text = classified.text
+
+    def part(opening: str, start: int, first: int, end: int, closing: str = "") -> Part:
+        """The text up to `end`, with `opening` for what stands from `start` to `first`."""
+        edit = (Replacement(start, first, opening),)
+        return Part(cut(text[:end], edit) + closing, (scans, edit))
+
+    if classified.verb == "MERGE":
+        assert classified.dml is not None
+        merge = slice_dml(classified, schema, lambda _: ("column",))
+        if merge.merge is None or merge.has_subquery:
+            raise InsufficientPrivilege(
+                "permission denied: MERGE with a subquery in ON or WHEN",
+                hint="Put it into the source: USING (SELECT ...).",
+            )
+        main, source = _merge_places(classified)
+        end = source + len(merge.merge.source)
+        assert text[source:end] == merge.merge.source, "the source is what stands behind USING"
+        query = part("SELECT * FROM ", main, source, end, "\n")
+        verbs = {clause.action.value.split()[0].lower() for clause in merge.merge.clauses}
+        privileges = SELECT | (verbs & {"insert", "update", "delete"})
+        query.target = Table(classified.dml.target, privileges)
+        yield query
+        yield expression(_merge_expressions(merge))
+    elif classified.kind is Kind.DML:
+        yield part(_WRAPPED[0], 0, 0, len(text), _WRAPPED[1])
+    elif classified.kind is Kind.READ and classified.verb != "PRAGMA":
+        yield Part(text, (scans,))
+    elif classified.kind is Kind.DDL:
+        span = defining_query_span(classified)
+        if span is not None:
+            yield part("", 0, *span)
+    elif classified.verb == "SET VARIABLE":
+        value = variable_value(classified.tokens)
+        if value is not None:
+            yield part(_EXPRESSION[0], 0, value, len(text), _EXPRESSION[1])
+
+
+def _merge_places(classified: Classified) -> tuple[int, int]:
+    """The beginnings of MERGE and of its source."""
+    tokens, facts = classified.tokens, classified.dml
+    assert facts is not None
+    using = next(
+        i for i in range(facts.main, len(tokens)) if tokens[i].kind == "USING" and not tokens[i].depth
+    )
+    return tokens[facts.main].start, tokens[using + 1].start
+
+
+def _merge_expressions(merge: Dml) -> str:
+    """All the expressions of a MERGE, with commas between."""
+    assert merge.merge is not None
+    on = merge.merge.on
+    found = [on[2:]] if on[:2].upper() == "ON" else []
+    for clause in merge.merge.clauses:
+        sets = (value for _, value in clause.sets)
+        found += [text for text in (clause.condition, *sets, *clause.values, clause.message) if text]
+    listed = [f"({text}\n)" for text in found]
+    return ", ".join(listed if merge.returning is None else [*listed, merge.returning]) or "NULL"
+
+
 def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
     """The names in a query.
 
@@ -110,24 +263,6 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
     for statement in tree["statements"]:
         _Walk(found, text).node(statement["node"], frozenset())
     return found
-
-
-def named_in_dml(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
-    """The names in an INSERT, UPDATE, DELETE or TRUNCATE.
-
-    Raises:
-        NotAnalysed: the parser gives no tree.
-    """
-    return named_in_query(cursor, _WRAPPED.format(text=text + _END))
-
-
-def named_in_expression(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
-    """The names in an expression, or in several separated by commas.
-
-    Raises:
-        NotAnalysed: the parser gives no tree.
-    """
-    return named_in_query(cursor, f"SELECT {text}{_END}")
 
 
 class _Walk:
@@ -280,3 +415,96 @@ _RULES = {
     "TABLE_FUNCTION": _Walk.table_function,
     "SHOW_REF": _Walk.show,
 }
+
+
+# Names by the words of a text, without a tree.
+
+
+def chains(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
+    """Each name with its qualifiers: the index of its last token, and its parts."""
+    at = 0
+    while at < len(tokens):
+        if not tokens[at].is_name:
+            at += 1
+            continue
+        parts = [tokens[at].name]
+        while at + 2 < len(tokens) and tokens[at + 1].kind == "." and tokens[at + 2].is_name:
+            at += 2
+            parts.append(tokens[at].name)
+        yield at, tuple(parts)
+        at += 1
+
+
+def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
+    """The names that may be called in a definition.
+
+    Args:
+        depth: brackets at fewer open ones are of names and columns: `t (a INT)`.
+    """
+    found = Named()
+    for at, path in chains(tokens):
+        if at + 1 >= len(tokens) or tokens[at + 1].kind != "(" or tokens[at].depth < depth:
+            continue
+        first = at - 2 * (len(path) - 1)
+        if first and tokens[first - 1].kind == "REFERENCES":
+            continue
+        found.functions.add(path)
+        name = fold(path[-1])
+        if name in SEQUENCES:
+            found.sequences.append(_string(tokens, at + 2))
+        if name in TYPE_TEXTS:
+            found.type_texts.append(None)
+    found.functions |= {(name,) for name in _called_without_bracket(tokens)}
+    return found
+
+
+# At DEFAULT's own depth, these end its expression.
+_AFTER_DEFAULT = frozenset({"CHECK", "GENERATED", "AS", "REFERENCES", "CONSTRAINT", "PRIMARY", "UNIQUE"})
+
+
+def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
+    """The functions in DEFAULT that are called by name alone: current_user; no column can stand there."""
+    within: int | None = None
+    for token in tokens:
+        if within is not None:
+            ends = token.depth == within and (token.kind == "," or token.kind in _AFTER_DEFAULT)
+            if ends or token.depth < within:
+                within = None
+            elif token.is_name and fold(token.name) in SESSION_FUNCTIONS:
+                yield fold(token.name)
+        if token.kind == "DEFAULT":
+            within = token.depth
+
+
+# Types of types, whose parts stand behind a bracket or a comma.
+_OF_TYPES = frozenset({"MAP", "STRUCT", "UNION", "ROW", "TUPLE", "LIST", "ARRAY"})
+
+
+def named_types(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
+    """Each name with its qualifiers that may be a type's: the index of its first token, and its parts.
+
+    A type stands behind a column's name, `::`, AS, TYPE, or inside a type, or before a string.
+    """
+    for at, path in chains(tokens):
+        first = at - 2 * (len(path) - 1)
+        if len(path) == 1 or not first:
+            continue
+        before = tokens[first - 1]
+        literal = at + 1 < len(tokens) and tokens[at + 1].kind == STRING
+        column = before.is_name and before.kind not in RESERVED
+        inside = before.kind in ("(", ",") and _opener(tokens, first) in _OF_TYPES
+        if literal or column or inside or before.kind in ("::", "AS"):
+            yield first, path
+
+
+def _opener(tokens: Sequence[Token], at: int) -> str:
+    """The word before the bracket around a token."""
+    depth = tokens[at].depth - 1
+    opening = next((i for i in range(at - 1, 0, -1) if tokens[i].kind == "(" and tokens[i].depth == depth), 0)
+    return tokens[opening - 1].name.upper() if opening else ""
+
+
+def _string(tokens: Sequence[Token], at: int) -> str | None:
+    """The string that is a call's only argument."""
+    whole = at + 1 < len(tokens) and tokens[at].kind == STRING and tokens[at + 1].kind == ")"
+    return tokens[at].value if whole else None

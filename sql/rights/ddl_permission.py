@@ -48,8 +48,8 @@ from ..session_state.run_text import atomically
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Name
 from ..text.spans import enum_of
+from .analysis import named_in_words, named_types
 from .reach import Reach, no_table
-from .words_in_text import named_in_words, named_types
 
 # What shares the names of tables.
 _RELATIONS = frozenset({"TABLE", "VIEW"})

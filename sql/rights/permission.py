@@ -13,48 +13,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
 
-import duckdb
-
-from ...engine.capture.plan import Dml
 from ...engine.catalog.rights import relation
 from ...engine.catalog.streams import Stream
-from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.objects import TABLE
-from ...engine.errors import (
-    DucktailError,
-    InsufficientPrivilege,
-    InvalidSchemaName,
-    SyntaxError_,
-    UndefinedObject,
-)
-from ...engine.quoting import fold
+from ...engine.errors import InsufficientPrivilege, InvalidSchemaName, UndefinedObject
 from ..ddl import reserved_names
-from ..dml import topic_writes, writes
-from ..dml.dml import slice_dml
+from ..dml import writes
 from ..language import statements as st
-from ..language.classify import classify
 from ..language.parse import Query
-from ..reading import scan_relation
 from ..session_state.access import Key
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from ..settings import VARIABLES
 from ..text.classified import Classified, Kind
-from ..text.spans import defining_query_span, numbered, user_position, variable_value
-from . import ddl_permission
-from .analysis import (
-    WRAPPED_AT,
-    Named,
-    NotAnalysed,
-    Table,
-    named_in_dml,
-    named_in_expression,
-    named_in_query,
-)
-from .hidden_names import as_told
-from .plan import may_compute, plan_tables, refuse_computed
-from .reach import TRUSTED, Reach, cannot_tell, no_table
-from .visible import tell
+from ..text.spans import defining_query_span, variable_value
+from . import ddl_permission, plan
+from .analysis import Named, Table, expression, parts_of
+from .reach import Reach, cannot_tell, no_table
+from .visibility import tell
 
 Values = Sequence[object]
 
@@ -93,9 +69,7 @@ def check(
     if not access.limited:
         tell(session)
         if how.runs and statement.classified.kind in _READING and not statement.inline:
-            text = _planned(session, statement)
-            if text is not None and may_compute(session, statement.classified):
-                refuse_computed(session, *numbered(text, parameters))
+            plan.refuse_computed(session, statement, parameters)
         return
     access.said[1:] = [(statement.classified.text, ())]
     rule = _RULES.get(statement.classified.kind)
@@ -110,22 +84,6 @@ def check(
     tell(session)
     reserved_names.refuse_inside(session, statement.classified.tokens)
     rule(session, statement, parameters, how)
-
-
-def _planned(session: Context, statement: ParsedStatement) -> str | None:
-    """The text that DuckDB plans when a statement runs: the statement or its query; None for nothing."""
-    classified = statement.classified
-    if isinstance(statement.node, Query):
-        classified = classify(scan_relation.bindable(session, statement.node))
-    if classified.verb == "SET VARIABLE":
-        start = variable_value(classified.tokens)
-        return None if start is None else f"SELECT {classified.text[start:]}"
-    if classified.kind is Kind.DDL:
-        span = defining_query_span(classified)
-        return None if span is None else classified.text[span[0] : span[1]]
-    if topic_writes.target(session, classified) is not None:
-        return topic_writes.query_of(session, classified).query
-    return classified.text
 
 
 _SUPERUSERS = "Only superusers may."
@@ -146,119 +104,35 @@ def _query(session: Context, statement: ParsedStatement, parameters: Values, how
                 f"permission denied for PRAGMA {classified.name}", hint="DESCRIBE t shows a table's columns."
             )
         return
-    _judged(session, statement, parameters, how, classified)
+    _judged(session, statement, parameters, how)
 
 
 def _dml(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     if statement.published is not None:
         writes.refuse_target(session, statement)
-    _judged(session, statement, parameters, how, statement.classified)
+    _judged(session, statement, parameters, how)
 
 
-def _judged(
-    session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode, classified: Classified
-) -> None:
-    """Judge a text that DuckDB runs, once for each state of catalog, rights and search path."""
-    access = session.access
+def _judged(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
+    """Judge the queries that DuckDB runs, once for each state of catalog, rights and search path."""
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
-    names = session.names
+    access, names = session.access, session.names
     # Each is another value after each change: whether it is the same one is all that is asked.
     same = (access.rights, names.objects(), names.temporary_objects())
     state = (session.database.catalog.version, names.path, how)
     kept = statement.plans.get(_KEPT)
     if isinstance(kept, tuple) and kept[1] == state and all(map(is_, kept[0], same)):
         return
-    text, reach = _reached(session, statement.node, classified)
-    topic = topic_writes.target(session, classified)
-    if topic is not None:
-        # What is published is a query to DuckDB.
-        text = topic_writes.query_of(session, classify(text)).query
+    reach, parts = Reach(session), parts_of(session, statement)
+    if not parts:
+        raise cannot_tell()
+    for part in parts:
+        reach.read(part)
     # TRUNCATE has no plan, and names one table.
-    if how.runs and classified.verb != "TRUNCATE":
-        _hold_against_plan(session, text, parameters, reach, how)
+    if how.runs and statement.classified.verb != "TRUNCATE":
+        plan.check(session, statement, parameters, reach.tables, explains=how.explains)
     statement.plans[_KEPT] = (same, state)
-
-
-def _reached(session: Context, node: object, classified: Classified) -> tuple[str, Reach]:
-    """The text for the plan, and what its names reach."""
-    text, query = classified.text, node if isinstance(node, Query) else None
-    if query is not None:
-        text = scan_relation.bindable(session, query)
-    reach = Reach(session)
-    try:
-        if classified.verb == "MERGE":
-            _merge(session, classify(text), reach)
-        elif classified.kind is Kind.DML:
-            reach.take(_named(lambda: named_in_dml(session.names.cursor(), text)), WRAPPED_AT)
-        else:
-            reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
-    except DucktailError as error:
-        if query is not None and error.position is not None:
-            error.position = user_position(error.position, scan_relation.empty_scans(session, query))
-        raise
-    return text, reach
-
-
-def _named(work: Callable[[], Named]) -> Named:
-    try:
-        return work()
-    except NotAnalysed as error:
-        if error.syntax:
-            raise SyntaxError_(str(error)) from None
-        raise cannot_tell() from None
-
-
-def _merge(session: Context, classified: Classified, reach: Reach) -> None:
-    """MERGE: its source is a FROM, its target wants what its clauses do; the rest must be expressions."""
-    assert classified.dml is not None
-    cut = slice_dml(classified, session.names.schema, lambda _: ("column",))
-    if cut.merge is None or cut.has_subquery:
-        raise InsufficientPrivilege(
-            "permission denied: MERGE with a subquery in ON or WHEN",
-            hint="Put it into the source: USING (SELECT ...).",
-        )
-    verbs = {clause.action.value.split()[0].lower() for clause in cut.merge.clauses}
-    privileges = frozenset({"select"}) | (verbs & {"insert", "update", "delete"})
-    source = f"{cut.with_text} SELECT * FROM {cut.merge.source}\n"
-    reach.take(_named(lambda: named_in_query(session.names.cursor(), source)))
-    key = session.names.table_key(classified.dml.target)
-    reach.require(key, privileges, Table(classified.dml.target, privileges), 0)
-    reach.tables.add(key)
-    reach.take(_named(lambda: named_in_expression(session.names.cursor(), _expressions(cut))))
-
-
-def _expressions(cut: Dml) -> str:
-    """All the expressions of a MERGE, with commas between."""
-    assert cut.merge is not None
-    on = cut.merge.on
-    found = [on[2:]] if on[:2].upper() == "ON" else []
-    for clause in cut.merge.clauses:
-        sets = (value for _, value in clause.sets)
-        found += [text for text in (clause.condition, *sets, *clause.values, clause.message) if text]
-    listed = [f"({text}\n)" for text in found]
-    return ", ".join(listed if cut.returning is None else [*listed, cut.returning]) or "NULL"
-
-
-def _hold_against_plan(session: Context, text: str, parameters: Values, reach: Reach, how: CheckMode) -> None:
-    """Check that everything that DuckDB's plan reads has been checked."""
-    try:
-        # Parameters of our own clauses are not in DuckDB's text.
-        tables = plan_tables(session, *numbered(text, parameters))
-    except duckdb.Error as error:
-        raise as_told(session.access, translated(error)) from error
-    catalog = fold(session.database.catalog_name)
-    for parts in tables:
-        database, key = parts[0], tuple(parts[-2:])
-        if database in (TRUSTED, "temp", "system"):
-            continue
-        if database != catalog or len(parts) != 3 or key not in reach.tables:
-            raise cannot_tell()
-        if how.explains and key[0] != "ducktail" and not session.access.may("select", key):
-            raise InsufficientPrivilege(
-                "permission denied: the plan would show what is under a view",
-                hint="Its owner can look at it.",
-            )
 
 
 def _scans(session: Context, query: Query, parameters: Values) -> None:
@@ -288,24 +162,10 @@ def _ddl(session: Context, statement: ParsedStatement, parameters: Values, how: 
     facts = classified.ddl
     assert facts is not None
     ddl_permission.check(session, classified)
-    if isinstance(statement.node, Query):
-        _scans(session, statement.node, parameters)
-        classified = classify(scan_relation.bindable(session, statement.node))
-    span = defining_query_span(classified)
-    if span is None:
-        if how.explains:
-            raise InsufficientPrivilege(f"permission denied to explain {classified.verb}", hint=_SUPERUSERS)
-        return
-    start, end = span
-    text = classified.text[start:end]
-    reach = Reach(session)
-    try:
-        reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
-    except DucktailError as error:
-        error.position = None if error.position is None else error.position + start
-        raise
-    if how.runs:
-        _hold_against_plan(session, text, parameters, reach, how)
+    if defining_query_span(classified) is not None:
+        _judged(session, statement, parameters, how)
+    elif how.explains:
+        raise InsufficientPrivilege(f"permission denied to explain {classified.verb}", hint=_SUPERUSERS)
 
 
 def _copy(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
@@ -327,13 +187,9 @@ def _setting(session: Context, statement: ParsedStatement, parameters: Values, h
     facts = classified.setting
     assert facts is not None
     if classified.verb == "SET VARIABLE":
-        start = variable_value(classified.tokens)
-        if start is None:
+        if variable_value(classified.tokens) is None:
             raise cannot_tell()
-        value, reach = classified.text[start:], Reach(session)
-        reach.take(_named(lambda: named_in_expression(session.names.cursor(), value)))
-        if how.runs:
-            _hold_against_plan(session, f"SELECT {value}", parameters, reach, how)
+        _judged(session, statement, parameters, how)
     elif classified.verb == "SHOW" and facts.name != "all" and facts.name.lower() not in VARIABLES:
         if not session.names.is_table(facts.name):
             raise UndefinedObject(f'unrecognized configuration parameter "{facts.name}"')
@@ -357,14 +213,8 @@ def _prepare(session: Context, statement: ParsedStatement, parameters: Values, h
     """Types of parameters; what is prepared is looked at on its own."""
     facts = statement.classified.prepare
     assert facts is not None
-    _look_at(session, [f"NULL::{type_}" for type_ in facts.types])
-
-
-def _look_at(session: Context, texts: Sequence[str]) -> None:
-    """Look at what expressions name."""
-    if texts:
-        listed = ", ".join(texts)
-        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), listed)))
+    if facts.types:
+        Reach(session).read(expression(", ".join(f"NULL::{type_}" for type_ in facts.types)))
 
 
 # Statements of ours.
@@ -415,9 +265,7 @@ def _create_stream(session: Context, node: st.CreateStream) -> None:
     if not access.may_create_in(schema):
         raise ddl_permission.no_create(schema)
     if node.where is not None:
-        where = node.where.text
-        reach = Reach(session, definition=True)
-        reach.take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
+        Reach(session, definition=True).read(expression(f"({node.where.text}\n)"))
 
 
 def _create_topic(session: Context, node: st.CreateTopic) -> None:

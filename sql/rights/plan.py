@@ -1,4 +1,4 @@
-"""The tables that a text reads, through views and macros, according to DuckDB's own plan.
+"""The check of a statement against DuckDB's plan: the tables that it reads, through views and macros.
 
 The plan is the one that the optimizer has not seen yet, so no table is left out because its rows turned
 out not to matter. What an INSERT writes is not in it. Source: docs/security.md, "Enforcement".
@@ -7,19 +7,29 @@ out not to matter. What an INSERT writes is not in it. Source: docs/security.md,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import duckdb
 
 from ...engine.database import Database
+from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import InsufficientPrivilege
 from ...engine.quoting import fold, folded_sql
 from ...engine.schema import SCHEMA, USERS
+from ..dml import topic_writes
+from ..language.classify import classify
+from ..language.parse import Query
+from ..reading import scan_relation
+from ..session_state.access import Key
 from ..session_state.context import Context
-from ..text.classified import Classified
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Kind
+from ..text.spans import defining_query_span, numbered, variable_value
 from ..text.tokens import Token, tokenize
+from .hidden_names import as_told
+from .reach import TRUSTED, cannot_tell
 
 # `lock_down` leaves it open (engine/storage/duckdb_file.py); the front end lets no user set it.
 _ALL = "SET SESSION explain_output = 'all'"
@@ -32,7 +42,62 @@ _COMPUTED = frozenset(
 Parts = tuple[str, ...]
 
 
-def plan_tables(session: Context, text: str, parameters: Sequence[object]) -> frozenset[Parts]:
+def check(
+    session: Context,
+    statement: ParsedStatement,
+    parameters: Sequence[object],
+    reached: Set[Key],
+    *,
+    explains: bool,
+) -> None:
+    """Check that everything that DuckDB's plan reads has been checked.
+
+    Args:
+        reached: the relations that were found by the names in the text.
+        explains: the plan will be shown.
+
+    Raises:
+        InsufficientPrivilege. DucktailError: it does not bind.
+    """
+    text = _planned(session, statement)
+    if text is None:
+        return
+    try:
+        # Parameters of our own clauses are not in DuckDB's text.
+        tables = _plan_tables(session, *numbered(text, parameters))
+    except duckdb.Error as error:
+        raise as_told(session.access, translated(error)) from error
+    catalog = fold(session.database.catalog_name)
+    for parts in tables:
+        database, key = parts[0], tuple(parts[-2:])
+        if database in (TRUSTED, "temp", "system"):
+            continue
+        if database != catalog or len(parts) != 3 or key not in reached:
+            raise cannot_tell()
+        if explains and key[0] != "ducktail" and not session.access.may("select", key):
+            raise InsufficientPrivilege(
+                "permission denied: the plan would show what is under a view",
+                hint="Its owner can look at it.",
+            )
+
+
+def _planned(session: Context, statement: ParsedStatement) -> str | None:
+    """The text that DuckDB plans when a statement runs: the statement or its query; None for nothing."""
+    classified = statement.classified
+    if isinstance(statement.node, Query):
+        classified = classify(scan_relation.bindable(session, statement.node))
+    if classified.verb == "SET VARIABLE":
+        start = variable_value(classified.tokens)
+        return None if start is None else f"SELECT {classified.text[start:]}"
+    if classified.kind is Kind.DDL:
+        span = defining_query_span(classified)
+        return None if span is None else classified.text[span[0] : span[1]]
+    if topic_writes.target(session, classified) is not None:
+        return topic_writes.query_of(session, classified).query
+    return classified.text
+
+
+def _plan_tables(session: Context, text: str, parameters: Sequence[object]) -> frozenset[Parts]:
     """The tables of a statement as (catalog, schema, table), in small letters.
 
     It binds on the session's own cursor, as the statement itself would.
@@ -81,23 +146,20 @@ def refuse_passwords(text: str) -> None:
         raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
 
 
-def may_compute(session: Context, classified: Classified) -> bool:
-    """True if a text may compute a name, itself or in a view or a macro that it uses."""
-    words = _names(classified.tokens)
-    return not (words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session)))
-
-
-def refuse_computed(session: Context, text: str, parameters: Sequence[object]) -> None:
-    """Nor does a text that puts the name together.
+def refuse_computed(session: Context, statement: ParsedStatement, parameters: Sequence[object]) -> None:
+    """Nor does a text that puts the name together, itself or in a view or a macro that it uses.
 
     Raises:
         InsufficientPrivilege.
     """
+    text, words = _planned(session, statement), _names(statement.classified.tokens)
+    if text is None or (words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session))):
+        return
     if session.block.begun:
         session.block.touched()
     session.cursors.settle()
     try:
-        tables = plan_tables(session, text, parameters)
+        tables = _plan_tables(session, *numbered(text, parameters))
     except duckdb.Error:
         return  # It does not bind, and will say so itself.
     if any(parts[-2:] == (SCHEMA, USERS) for parts in tables):

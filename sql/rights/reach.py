@@ -19,6 +19,7 @@ from ...engine.errors import (
     InvalidSchemaName,
     NotSupported,
     ProgramLimitExceeded,
+    SyntaxError_,
     UndefinedTable,
 )
 from ...engine.quoting import fold, folded_sql
@@ -26,7 +27,7 @@ from ...engine.schema import LIVE_VIEWS
 from ..session_state.access import OURS, TEMPORARY, Key
 from ..session_state.context import Context
 from ..text.tokens import tokenize
-from .analysis import Named, NotAnalysed, Path, Table, named_in_query
+from .analysis import Named, NotAnalysed, Part, Path, Table, named_in_query
 from .functions import no_function, refuse, refuse_in_from
 
 # The catalog for PostgreSQL's clients: no text of a user's can name it, only what is made of one.
@@ -54,11 +55,26 @@ class Reach:
     definition: bool = False
     _seen: set[tuple[Key, Principal]] = field(default_factory=set)
 
-    def take(self, named: Named, start: int = 0) -> None:
-        """Judge what a text of the session's names.
+    def read(self, part: Part) -> None:
+        """Judge what a query of the session's statement names.
 
-        Args:
-            start: where the text begins in what the user wrote.
+        Raises:
+            InsufficientPrivilege. UndefinedTable. SyntaxError_.
+        """
+        try:
+            named = part.named(self.session.names.cursor())
+        except NotAnalysed as error:
+            if error.syntax:
+                raise SyntaxError_(str(error)) from None
+            raise cannot_tell() from None
+        self.take(named)
+        if part.target is not None:
+            key = self.session.names.table_key(part.target.path)
+            self.require(key, part.target)
+            self.tables.add(key)
+
+    def take(self, named: Named) -> None:
+        """Judge what a text of the session's names.
 
         Raises:
             InsufficientPrivilege. UndefinedTable.
@@ -73,14 +89,14 @@ class Reach:
             self.check_sequence(sequence, self.session.access.user)
         for table in named.tables:
             if fold(table.path[0]) != TRUSTED:
-                self._take_table(table, start)
+                self._take_table(table)
         self._take_functions(named, self.session.access.user, self.session.names.path, 0)
 
     # Relations.
 
-    def _take_table(self, table: Table, start: int) -> None:
+    def _take_table(self, table: Table) -> None:
         key = self.session.names.table_key(table.path)
-        self.require(key, table.privileges, table, start)
+        self.require(key, table)
         if len(table.path) < 3 and not self._means_one(table.path):
             # Its place in the text could not be told, so it was not written in full.
             raise cannot_tell()
@@ -90,22 +106,22 @@ class Reach:
         """True if a name that is not in full means one object for every reader: a temporary one."""
         return len(path) == 2 and fold(path[0]) == TEMPORARY
 
-    def require(self, key: Key, privileges: frozenset[str], table: Table, start: int) -> None:
+    def require(self, key: Key, table: Table) -> None:
         """Refuse what the session may not do with a relation.
 
         Raises:
             UndefinedTable: there is none that it may know of. InsufficientPrivilege.
         """
         access = self.session.access
-        place = None if table.place is None else max(0, table.place - start) + 1
+        place = None if table.place is None else table.place + 1
         if key[0] == OURS:
             # Views that show to each what is his (engine/system_views/rows.py).
-            if key[1] in LIVE_VIEWS and privileges == {"select"}:
+            if key[1] in LIVE_VIEWS and table.privileges == {"select"}:
                 return
             raise no_table(table.path, place)
         if not access.sees(key) or self.session.names.kind_of(key) is None:
             raise no_table(table.path, place)
-        for privilege in sorted(privileges):
+        for privilege in sorted(table.privileges):
             if not access.may(privilege, key):
                 wanted = access.wanted(privilege, key)
                 raise InsufficientPrivilege(
@@ -113,7 +129,7 @@ class Reach:
                     detail=f"It wants {wanted.upper()} on it.",
                     position=place,
                 )
-        if privileges & WRITING and self.session.database.catalog.triggers.on(key):
+        if table.privileges & WRITING and self.session.database.catalog.triggers.on(key):
             raise InsufficientPrivilege(
                 f'permission denied for table "{table.path[-1]}"',
                 detail="It has a trigger, which would write what the writer's search path makes of its text.",
