@@ -40,7 +40,7 @@ UNICODE_FOLD = re.compile(
 
 # Python that folds all of Unicode: these are no names of DuckDB's objects. File -> what they are.
 FOLDS_OTHERS = {
-    "engine/checkpoints/gtid.py": "hexadecimal digits",
+    "engine/checkpoints/positions.py": "hexadecimal digits",
     "engine/duck/duckdb_errors.py": "messages",
     "engine/system_views/rows.py": "a user",
     "engine/server_log.py": "a level",
@@ -65,12 +65,13 @@ FOLDS_OTHERS = {
     "sql/copy/copy_options.py": "options",
     "sql/peer_requests/learning.py": "a user",
     "sql/language/scan.py": "a keyword",
-    "sql/language/options.py": "options",
+    "sql/language/clauses.py": "options",
     "engine/catalog/rights.py": "users, groups, bookmarks and pipelines",
     "sql/session_state/access.py": "users",
+    "sql/rights/analysis.py": "verbs",
     "sql/rights/visibility.py": "users and privileges",
     "sql/rights/ddl_permission.py": "words of messages",
-    "sql/rights/permission.py": "settings and verbs",
+    "sql/rights/permission.py": "settings",
     "sql/rights/plan.py": "a text in which our own name is looked for",
     "sql/statements/users.py": "users",
     "sql/ddl/ddl.py": "words of messages",

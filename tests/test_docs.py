@@ -19,7 +19,7 @@ from ducktail.__main__ import parser
 from ducktail.engine import errors
 from ducktail.engine.schema import LIVE_VIEWS
 from ducktail.engine.settings import numbers
-from ducktail.sql.language.options import RULES
+from ducktail.sql.language.clauses import RULES
 from ducktail.sql.language.statements import ROWS, Row
 from ducktail.sql.text.tokens import split_statements
 

@@ -40,7 +40,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..errors import DataCorrupted, DucktailError, ProgramLimitExceeded
-from .kinds import parse_position
+from .positions import parse_position
 from .state import NAMES_MAX, STATE_BYTES_MAX, Checkpoint, CheckpointState
 
 MAGIC = b"DTCK"

@@ -13,12 +13,13 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from ..errors import InvalidParameterValue, ProgramLimitExceeded
-from .gtid import MariadbGtids, MysqlGtids
-from .kinds import CustomPosition
 from .positions import (
     POSITION_CHARS_MAX,
     UINT64_MAX,
     BinlogPosition,
+    CustomPosition,
+    MariadbGtids,
+    MysqlGtids,
     PartitionLsns,
     Position,
     PostgresLsn,

@@ -40,7 +40,7 @@ from ..duck.duckdb_errors import translated
 from ..duck.table_shape import RESERVED_PREFIX, TableShape, unfit_key_column
 from ..errors import DucktailError, WrongState
 from ..log.deleted_ranges import compacted_through
-from ..log.schema_versions import shown_table
+from ..log.log import shown_table
 from ..quoting import literal, shown_name
 from ..schema import SCHEMA
 from ..values.json_images import object_sql

@@ -33,9 +33,10 @@ from .log import (
     Commit,
     Layout,
     end_of_transaction,
+    schema_json,
+    shown_table,
     side_log,
 )
-from .schema_versions import schema_json, shown_table
 from .topic_rows import with_members
 
 

@@ -22,9 +22,8 @@ from ..duck.cursors import ask, in_one_transaction
 from ..duck.table_shape import RELATIONS, read_shape, tables_in
 from ..errors import DucktailError, UndefinedTable, WrongState
 from ..log.envelope_changes import ChangesQuery, clashing, view_name
-from ..log.log import log_name
+from ..log.log import log_name, version_of
 from ..log.queries import EventQuery, event_query
-from ..log.schema_versions import version_of
 from ..quoting import folded_sql, ident, shown_name
 from ..schema import DROPPED, SCHEMA
 from .side_file import CatalogCounts

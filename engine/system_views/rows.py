@@ -19,8 +19,8 @@ from ..catalog.captured_tables import Captured
 from ..catalog.rights import Rights, bookmark_item, group_item, pipeline_item, relation
 from ..catalog.streams import OPERATIONS, Stream
 from ..errors import WrongState
+from ..log.log import columns_told, shown_table
 from ..log.queries import EventQuery, query_over
-from ..log.schema_versions import columns_told, shown_table
 from ..parts import Parts
 from ..placement.membership import FAILED, OWN_COUNTS, PEER_COUNTS
 from ..placement.placement import Node, Placement, ranges_text

@@ -40,9 +40,8 @@ from ..duck.duckdb_errors import depended_on
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import DucktailError, SerializationFailure, WrongState
 from ..log.envelope_changes import view_statements
-from ..log.log import dropped_sql, made_sql
+from ..log.log import dropped_name, dropped_sql, made_sql, shown_table
 from ..log.queries import query_over_all
-from ..log.schema_versions import dropped_name, shown_table
 from ..quoting import fold, ident, literal
 from ..schema import SCHEMA
 from ..storage.loading import came_past

@@ -29,9 +29,8 @@ from ..definitions.catalog_rows import leave_name_sql, names_sql
 from ..duck.table_shape import TableShape
 from ..errors import DependentObjects, DucktailError, NotSupported, ProgramLimitExceeded
 from ..log.envelope_changes import clashing, views_anew
-from ..log.log import create_log_sql, log_name
+from ..log.log import KeptVersion, create_log_sql, log_name, shown_table, version_json
 from ..log.queries import lost_column
-from ..log.schema_versions import KeptVersion, shown_table, version_json
 from ..quoting import fold, literal
 from ..transactions.transaction import CommitStep, TableKey, Transaction
 from ..transactions.transactions import stale

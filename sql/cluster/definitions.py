@@ -37,7 +37,7 @@ from ...engine.errors import (
 from ...engine.quoting import fold
 from ...engine.waiting import Wait, Waiting
 from ..language import statements as st
-from ..language.options import Option, Options
+from ..language.clauses import Option, Options
 from ..peers.requests import Part
 from ..results.results import Result
 from ..session_state.context import Context

@@ -22,8 +22,8 @@ from ...engine.quoting import fold, ident, literal
 from ...engine.values.arrow_types import copy_type
 from ...engine.waiting import Waiting
 from ..language import statements as st
+from ..language.clauses import scalar_sql
 from ..language.parse import Query
-from ..language.render import scalar_sql
 from ..language.scan import render_scan
 from ..read_shape.pruning import Fact
 from ..read_shape.shape_types import ReadKind, Shape

@@ -17,9 +17,9 @@ from ...engine.errors import NotSupported
 from ...engine.placement.placement import Node
 from ...engine.quoting import fold
 from ..language import statements as st
+from ..language.clauses import name_sql
 from ..language.nodes import scan_of
 from ..language.parse import Query
-from ..language.render import name_sql
 from ..peers.remote import Key
 from ..session_state.context import Context
 from ..session_state.names import OURS

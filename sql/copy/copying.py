@@ -3,7 +3,10 @@
 A file goes through DuckDB's own COPY. Into a captured table it goes by way of a temporary table with
 the same columns, so that the parser, its errors and the defaults are DuckDB's, and from there as one
 captured INSERT. Files are in reach only where the operator allowed their directory.
-Source: docs/sql.md, "COPY".
+
+COPY (...) TO STDOUT runs the statement in the brackets (a query, one over stream scans, a DML with RETURNING)
+as one of its own; a table is read with the query that lists its columns. The answer's rows are then written
+in another form, batch by batch. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations
@@ -18,17 +21,17 @@ from ...engine.quoting import ident
 from ...engine.waiting import Waiting
 from ..dml import cte_writes, writes
 from ..language.classify import classify
-from ..results.results import Result
+from ..results.results import CopyOut, Result
 from ..session_state.context import Context
 from ..session_state.names import Key
 from ..session_state.run_text import atomically, bound, count_of, placed
 from ..session_state.statement import ParsedStatement
-from ..text.classified import Classified, CopyFacts
+from ..text.classified import Classified, CopyFacts, Kind
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import files
 from . import stdin as copy_in
-from . import stdout as copy_out
-from .copy_options import as_option_error
+from .copy_options import ARROW, as_option_error, read_options
+from .stdin import columns_of, target_text
 
 Values = tuple[object, ...]
 # The temporary table that a file is read into.
@@ -44,7 +47,7 @@ def run_copy(session: Context, statement: ParsedStatement, parameters: Values) -
     facts = statement.classified.copy
     assert facts is not None
     if facts.client and not facts.reads:
-        return (yield from copy_out.begin(session, statement))
+        return (yield from begin(session, statement))
     return (yield from copy(session, statement, statement.classified, parameters))
 
 
@@ -209,3 +212,68 @@ def _told(session: Context, error: duckdb.Error, text: str) -> DucktailError:
     found = placed(session, error, text)
     found.message = found.message.replace(TWIN, "the table")
     return found
+
+
+ANSWERING = (Kind.READ, Kind.DML)
+
+
+def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    """Run the copied query; its result has the output format of the rows.
+
+    Raises:
+        NotSupported: the session has no client that takes them, or there are no rows to take.
+    """
+    facts = statement.classified.copy
+    assert facts is not None
+    if not session.wire:
+        raise NotSupported(
+            "COPY TO STDOUT wants a connection over the wire",
+            hint="In process a SELECT gives its rows as Arrow or as Python values.",
+        )
+    options = read_options(statement.classified)
+    try:
+        inner = yield from session.parse(_source(session, facts))
+        if options.format == ARROW:
+            inner = _as_arrow(inner)
+        result = yield from _run(session, inner)
+    except DucktailError as error:
+        if error.position is not None:
+            # A table's query is ours: its places mean nothing to the user.
+            error.position = None if facts.query_offset is None else error.position + facts.query_offset
+        raise
+    assert result.columns is not None
+    names = [column.name for column in result.columns]
+    try:
+        result.copy_to(CopyOut(options.form(names), bool(options.header)))
+    except DucktailError:
+        result.fail()
+        raise
+    return result
+
+
+def _as_arrow(inner: ParsedStatement) -> ParsedStatement:
+    """The query, to be answered in Arrow."""
+    if inner.classified.kind is not Kind.READ or inner.classified.cte_writes:
+        raise NotSupported("COPY of what writes cannot be in FORMAT arrow", hint="Take csv or binary.")
+    return inner.as_arrow()
+
+
+def _source(session: Context, facts: CopyFacts) -> str:
+    """The text of the statement whose rows are copied."""
+    if facts.query is not None:
+        return facts.query
+    listed = ",".join(map(ident, columns_of(session, facts)))
+    return f"SELECT {listed or '*'} FROM {target_text(facts)}"
+
+
+def _run(session: Context, inner: ParsedStatement) -> Waiting[Result]:
+    classified = inner.classified
+    if classified.error is not None:
+        raise classified.error
+    if classified.kind not in ANSWERING:
+        raise NotSupported(
+            f"{classified.verb} cannot be copied" if classified.verb else "there is nothing to copy"
+        )
+    if classified.dml is not None and not classified.dml.has_returning:
+        raise NotSupported("COPY query must have a RETURNING clause")
+    return (yield from session.execute_within(inner, ()))

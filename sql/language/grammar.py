@@ -16,12 +16,10 @@ from ...engine.errors import (
     UndefinedParameter,
 )
 from ..text.classified import TokenReader
-from ..text.reserved_words import NOT_NAMES
-from ..text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token
-from . import options as option_rules
-from .options import Option, Options, Raw
+from ..text.tokens import NOT_NAMES, NUMBER, PARAMETER, QUOTED, STRING, Token
+from . import clauses as option_rules
+from .clauses import Fragment, Name, Number, Option, Options, Parameter, Raw, Scalar, Text
 from .position_text import check_after_text, check_position_text
-from .values import Fragment, Name, Number, Parameter, Scalar, Text
 
 T = TypeVar("T")
 

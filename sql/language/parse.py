@@ -29,13 +29,13 @@ from sqlglot import exp
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.hints import foreign_clause, foreign_opening
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, occurs, tokenize
+from .clauses import Number, Parameter
 from .dialect import parse_tree
 from .grammar import Grammar
 from .nodes import counts_transactions
 from .scan import IsTable, Scan, find_scans, may_open
 from .statements.row import Row, Statement
 from .statements.table import find_opening
-from .values import Number, Parameter
 
 # How many queries are kept parsed, and how long they may be: a reader polls with the same text again
 # and again. Some 20 KB a query makes 10 MB at most.

@@ -16,9 +16,20 @@ from ...engine.errors import InvalidParameterValue, SyntaxError_
 from ...engine.quoting import fold
 from ..text.tokens import PARAMETER, Token
 from ..text.units import parse_interval_ms
+from .clauses import (
+    Name,
+    Number,
+    Scalar,
+    Text,
+    clause,
+    member_clause,
+    name_sql,
+    named,
+    scalar_sql,
+    when,
+    words,
+)
 from .grammar import GROUP, NUMBER, STRING, Grammar
-from .render import clause, member_clause, name_sql, named, scalar_sql, when, words
-from .values import Name, Number, Scalar, Text
 
 IsTable = Callable[[str], bool]
 

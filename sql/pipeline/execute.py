@@ -28,7 +28,7 @@ from ..reading import commit_offsets, scans, wait_for_events
 from ..results.results import ArrowSource, Result
 from ..rights import permission
 from ..rights.ddl_permission import with_owners
-from ..session_state import short_results
+from ..session_state import queries
 from ..session_state.context import Context, Runner
 from ..session_state.names import CatalogChanged
 from ..session_state.run_text import atomically
@@ -235,7 +235,7 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
         return False
     if isinstance(statement.node, Query):
         return scans.is_inline(session, statement, statement.node)
-    return short_results.is_ready(statement) and not session.block.begun
+    return queries.is_ready(statement) and not session.block.begun
 
 
 def _run_ours(

@@ -15,8 +15,7 @@ import duckdb
 from ...engine.database import Database
 from ...engine.errors import DucktailError
 from .results import Result
-from .scrolling import ScrollSource
-from .spool import KeptSource, Spool
+from .spool import KeptSource, ScrollSource, Spool
 
 
 class Cursors:

@@ -1,22 +1,28 @@
-"""The stored rest of a session's unfinished results: in memory to a bound, then in a file of its own.
+"""The stored rows of a session's results: the rest of unfinished ones, and those of SCROLL cursors.
 
 DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the
 rest of a result from it. The rest of all results of a session together uses `spool_memory_bytes_max` of
 memory; further batches are in the session's file (engine/storage/spill.py), each as an Arrow IPC stream,
-and are read back one by one: one batch of a session's file is in memory at a time. Source:
-docs/design/sql.md, "Cursors".
+and are read back one by one: one batch of a session's file is in memory at a time.
+
+DuckDB's results go forward only. Each batch of a SCROLL cursor's query is therefore stored here, and stays
+until the cursor is closed; the cursor's position moves over the stored rows, and the query is asked for more
+rows when it moves beyond them. Only new rows move a read position, which goes forward alone.
+
+Source: docs/design/sql.md, "Cursors"; PostgreSQL documentation, "FETCH".
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ...engine.storage.spill import Extent, SpillFile, SpillSpace
-from .results import ResultBatch, Source
+from .results import Result, ResultBatch, Source
 
 
 @dataclass(slots=True, eq=False)
@@ -154,3 +160,153 @@ class KeptSource:
         """Free the rest."""
         while self._kept:
             self._spool.free(self._kept.popleft())
+
+
+class ScrollSource:
+    """The rows of a query, stored as they are computed.
+
+    Attributes:
+        given: rows that have been given at least once; the next new one is behind them.
+    """
+
+    def __init__(self, inner: Source, spool: Spool) -> None:
+        self._inner = inner
+        self._counts_asked = bool(getattr(inner, "counts_asked", False))
+        self._spool = spool
+        self._kept: list[Kept] = []
+        self._starts: list[int] = []  # the number of each batch's first row, from 0
+        self._count = 0
+        self._ran_out = False
+        self.given = 0
+
+    @property
+    def detached(self) -> bool:
+        """True if it no longer uses DuckDB's cursor."""
+        return self._ran_out or bool(getattr(self._inner, "detached", False))
+
+    def next(self, limit: int | None) -> ResultBatch | None:
+        """The next new rows, at most `limit`."""
+        if self.given == self._count and not self._pull(limit if self._counts_asked else None):
+            return None
+        batch = self.between(self.given, limit)
+        self.given += batch.row_count
+        return batch
+
+    def between(self, start: int, limit: int | None) -> ResultBatch:
+        """Rows from the one with number `start`, which is kept: at most `limit`, of one batch."""
+        place = bisect_right(self._starts, start) - 1
+        return self._spool.batch(self._kept[place]).cut(start - self._starts[place], limit)
+
+    def start_of(self, row: int) -> int:
+        """The number of the first row of the batch that has this one."""
+        return self._starts[bisect_right(self._starts, row) - 1]
+
+    def fill(self, first: ResultBatch | None, source: Source) -> None:
+        """Take all rows that are left from the query, so that DuckDB's cursor is free.
+
+        Raises:
+            DucktailError: there is no room for them, or the query fails under way.
+        """
+        assert source is self and first is None, "it gives no more rows than it is asked for"
+        while self._pull():
+            pass
+
+    def close(self) -> None:
+        """Close the query; stored rows are kept."""
+        self._ran_out = True
+        self._inner.close()
+
+    def free(self) -> None:
+        """Discard the kept rows; may be called twice."""
+        kept, self._kept, self._starts, self._count = self._kept, [], [], 0
+        for item in kept:
+            self._spool.free(item)
+
+    def _pull(self, limit: int | None = None) -> bool:
+        """Keep one more batch, of at most `limit` rows; whether there was one."""
+        batch = None if self._ran_out else self._inner.next(limit)
+        if batch is None:
+            self.close()
+            return False
+        self._kept.append(self._spool.keep(batch))
+        self._starts.append(self._count)
+        self._count += batch.row_count
+        return True
+
+
+class Scroll:
+    """The position of a SCROLL cursor: a row (from 1), before the first (0), or behind the last.
+
+    Args:
+        result: the query's, over `source`.
+    """
+
+    def __init__(self, result: Result, source: ScrollSource) -> None:
+        self._result = result
+        self._source = source
+        self.position = 0
+
+    def rows(self, way: str, count: int | None) -> Iterator[ResultBatch]:
+        """The rows of one FETCH, in its order; the place moves as they are taken.
+
+        Args:
+            way: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
+            count: how far; None is to the end, there or here.
+        """
+        if way == "BACKWARD":
+            way, count = "FORWARD", -(self.position if count is None else count)
+        if way == "FORWARD" and count is None:
+            return self._forward(None)
+        assert count is not None, "only ways to an end have no count"
+        if way == "ABSOLUTE":
+            return self._at(count if count >= 0 else max(0, self._all() + 1 + count))
+        if way == "RELATIVE" or not count:
+            return self._at(max(0, self.position + count))
+        return self._forward(count) if count > 0 else self._backward(-count)
+
+    def _see(self, row: int | None) -> bool:
+        """Have the rows up to this one given; whether there is one of this number."""
+        while row is None or self._source.given < row:
+            if self._result.take(None if row is None else row - self._source.given) is None:
+                return False
+        return True
+
+    def _all(self) -> int:
+        self._see(None)
+        return self._source.given
+
+    def _at(self, row: int) -> Iterator[ResultBatch]:
+        """Go to one row."""
+        if row and self._see(row):
+            self.position = row
+            yield self._source.between(row - 1, 1)
+        else:
+            self.position = self._source.given + 1 if row else 0
+
+    def _forward(self, count: int | None) -> Iterator[ResultBatch]:
+        left = count
+        while left is None or left:
+            if self.position < self._source.given:
+                known = self._source.given - self.position
+                batch = self._source.between(self.position, known if left is None else min(left, known))
+            else:
+                new = self._result.take(left)
+                if new is None:
+                    self.position = self._source.given + 1
+                    return
+                batch = new
+            self.position += batch.row_count
+            left = None if left is None else left - batch.row_count
+            yield batch
+
+    def _backward(self, count: int) -> Iterator[ResultBatch]:
+        left = count
+        while left and self.position > 1:
+            last = self.position - 1  # the number of the row before this one, from 1
+            start = max(self._source.start_of(last - 1), last - left)
+            batch = self._source.between(start, last - start).turned()
+            self.position = start + 1
+            left -= batch.row_count
+            yield batch
+        if left:
+            self.position = 0

@@ -32,7 +32,6 @@ from ..reading import scan_relation
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, Kind
-from ..text.reserved_words import RESERVED
 from ..text.spans import (
     Replacement,
     cut,
@@ -41,7 +40,7 @@ from ..text.spans import (
     variable_value,
     without_lists,
 )
-from ..text.tokens import STRING, Token, plain_spaces
+from ..text.tokens import RESERVED, STRING, Token, plain_spaces
 from .functions import SESSION_FUNCTIONS
 
 Path = tuple[str, ...]

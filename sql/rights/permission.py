@@ -169,7 +169,7 @@ def _ddl(session: Context, statement: ParsedStatement, parameters: Values, how: 
 
 
 def _copy(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """COPY of a table; a query that is copied to the client is looked at on its own (copy/stdout.py)."""
+    """COPY of a table; a query that is copied to the client is looked at on its own (copy/copying.py)."""
     facts = statement.classified.copy
     assert facts is not None
     if not facts.client:

@@ -101,9 +101,6 @@ def _plan_tables(session: Context, text: str, parameters: Sequence[object]) -> f
     """The tables of a statement as (catalog, schema, table), in small letters.
 
     It binds on the session's own cursor, as the statement itself would.
-
-    Raises:
-        duckdb.Error: it does not bind.
     """
     cursor = session.cursor
     cursor.execute(_ALL)

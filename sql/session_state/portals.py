@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...engine.errors import DuplicateCursor, InvalidCursorName, ProgramLimitExceeded
 from ..results.results import Result, ResultBatch, ResultColumn
-from ..results.scrolling import Scroll
+from ..results.spool import Scroll
 from .statement import ParsedStatement
 
 

@@ -3,11 +3,9 @@
 # All are loaded here, as each makes itself known in `runners`.
 from . import (
     bookmarks,
-    checks,
     cursor_statements,
     groups,
     listen,
-    members,
     runners,
     session_calls,
     set_and_show,

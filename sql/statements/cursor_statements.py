@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ...engine.errors import DucktailError, NoActiveTransaction, NotSupported, WrongState
 from ...engine.waiting import Waiting
 from ..results.results import Result, ResultBatch
-from ..results.scrolling import Scroll, ScrollSource
+from ..results.spool import Scroll, ScrollSource
 from ..session_state.context import Context, Runner
 from ..session_state.portals import Portal
 from ..session_state.statement import ParsedStatement, check_described

@@ -23,7 +23,7 @@ from ..cluster import listing, topic_statements
 from ..cluster.definitions import check_not_making
 from ..cluster.shares import check_held
 from ..language import statements as st
-from ..language.options import Option, Options, Value
+from ..language.clauses import Option, Options, Value
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text

@@ -8,8 +8,7 @@ from __future__ import annotations
 from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.streams import Stream
 from ...engine.errors import WrongObjectType, WrongState
-from ...engine.log.log import EVENT_COLUMNS
-from ...engine.log.schema_versions import shown_table
+from ...engine.log.log import EVENT_COLUMNS, shown_table
 from ...engine.quoting import ident, literal
 from ...engine.waiting import Waiting
 from ..language import statements as st

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from ...engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedFunction
 from ...engine.quoting import fold
-from .reserved_words import NOT_NAMES
-from .tokens import PARAMETER, QUOTED, STRING, Token
+from .tokens import NOT_NAMES, PARAMETER, QUOTED, STRING, Token
 
 _FUNCTION = re.compile(r'[Ff]unction with name "?(\w+)"? does not exist')
 _READ = "SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 1000"

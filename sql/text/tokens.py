@@ -13,6 +13,9 @@ of them a literal.
 `occurs` tests whether a pattern occurs in a text of any length. A regular expression holds Python's lock
 from its beginning to its end, and on megabytes one with many words takes a second or more, in which no
 other thread runs, the event loop included. A long text is therefore searched window by window.
+
+`RESERVED` has the words that DuckDB keeps for itself, from `duckdb_keywords()`: the reserved ones, and those
+that may only name types or functions. A test compares them with the installed DuckDB.
 """
 
 from __future__ import annotations
@@ -393,3 +396,23 @@ def occurs(pattern: re.Pattern[str], text: str, words: Sequence[str] = ()) -> bo
         return pattern.search(text) is not None
     starts = range(0, len(text), WINDOW_CHARS)
     return any(pattern.search(text, at, at + WINDOW_CHARS + OVERLAP_CHARS) is not None for at in starts)
+
+
+_RESERVED = """
+ALL ANALYSE ANALYZE AND ANY ARRAY AS ASC ASYMMETRIC BOTH CASE CAST CHECK COLLATE COLUMN
+CONSTRAINT CREATE DEFAULT DEFERRABLE DESC DESCRIBE DISTINCT DO ELSE END EXCEPT FALSE FETCH FOR
+FOREIGN FROM GROUP HAVING IN INITIALLY INTERSECT INTO LAMBDA LATERAL LEADING LIMIT NOT NULL
+OFFSET ON ONLY OR ORDER PIVOT PIVOT_LONGER PIVOT_WIDER PLACING PRIMARY QUALIFY REFERENCES
+RETURNING SELECT SHOW SOME SUMMARIZE SYMMETRIC TABLE THEN TO TRAILING TRUE UNION UNIQUE UNPIVOT
+USING VARIADIC WHEN WHERE WINDOW WITH
+"""
+
+_TYPE_OR_FUNCTION = """
+ANTI ASOF AT AUTHORIZATION BINARY BY COLLATION CONCURRENTLY CROSS FREEZE FULL GLOB ILIKE INNER
+IS ISNULL JOIN LEFT LIKE NATURAL NOTNULL OUTER OVERLAPS POSITIONAL RIGHT SEMI SIMILAR
+TABLESAMPLE UNPACK VERBOSE
+"""
+
+RESERVED = frozenset(_RESERVED.split())
+TYPE_OR_FUNCTION = frozenset(_TYPE_OR_FUNCTION.split())
+NOT_NAMES = RESERVED | TYPE_OR_FUNCTION

@@ -14,8 +14,7 @@ from local_client import raises
 from ducktail.engine.checkpoints.backend import KEEP, Backend, MemoryBackend
 from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.file_backend import FileBackend
-from ducktail.engine.checkpoints.kinds import CustomPosition
-from ducktail.engine.checkpoints.positions import PartitionLsns
+from ducktail.engine.checkpoints.positions import CustomPosition, PartitionLsns
 from ducktail.engine.checkpoints.state import TIME_US_MAX, Checkpoint, CheckpointState
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted, SerializationFailure

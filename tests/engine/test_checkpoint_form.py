@@ -21,9 +21,7 @@ from ducktail.engine.checkpoints.encodings import (
     to_bytes,
     to_json,
 )
-from ducktail.engine.checkpoints.gtid import MysqlGtids
-from ducktail.engine.checkpoints.kinds import CustomPosition
-from ducktail.engine.checkpoints.positions import PartitionLsns, PostgresLsn
+from ducktail.engine.checkpoints.positions import CustomPosition, MysqlGtids, PartitionLsns, PostgresLsn
 from ducktail.engine.checkpoints.state import (
     NAME_BYTES_MAX,
     NAMES_MAX,

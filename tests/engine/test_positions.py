@@ -8,14 +8,17 @@ from collections.abc import Callable
 import pytest
 from local_client import raises
 
-from ducktail.engine.checkpoints.gtid import MariadbGtids, MysqlGtids
-from ducktail.engine.checkpoints.kinds import KINDS, CustomPosition, parse_position
 from ducktail.engine.checkpoints.positions import (
+    KINDS,
     POSITION_CHARS_MAX,
     BinlogPosition,
+    CustomPosition,
+    MariadbGtids,
+    MysqlGtids,
     PartitionLsns,
     Position,
     PostgresLsn,
+    parse_position,
 )
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -15,7 +15,7 @@ from ducktail.sql.language.nodes import scan_of, statement_of
 from ducktail.sql.language.parse import has_scan
 from ducktail.sql.language.statements import CreateStream
 from ducktail.sql.read_shape.columns import AGGREGATES
-from ducktail.sql.text.reserved_words import RESERVED, TYPE_OR_FUNCTION
+from ducktail.sql.text.tokens import RESERVED, TYPE_OR_FUNCTION
 
 # Statements of DuckDB, among them tables and columns called as our words are.
 PLAIN = [

@@ -13,7 +13,7 @@ from ducktail.engine.errors import DucktailError
 from ducktail.engine.waiting import drive
 from ducktail.sql.results.batches import PlainBatch
 from ducktail.sql.results.results import ResultBatch
-from ducktail.sql.session_state.short_results import ROWS_MAX
+from ducktail.sql.session_state.queries import ROWS_MAX
 
 # What is taken as Python values.
 PLAIN = [

@@ -18,7 +18,7 @@ from ducktail.engine.errors import (
     UndefinedParameter,
 )
 from ducktail.sql.language import statements as st
-from ducktail.sql.language.options import Option, Options
+from ducktail.sql.language.clauses import Option, Options
 from ducktail.sql.language.parse import Query, has_scan, parameter_types, parse
 from ducktail.sql.language.position_text import format_positions, parse_after, parse_positions
 from ducktail.sql.language.statements import OPENINGS, render_statement

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ducktail.engine.checkpoints import encodings
-from ducktail.engine.checkpoints.kinds import parse_position
+from ducktail.engine.checkpoints.positions import parse_position
 from ducktail.engine.checkpoints.state import TIME_US_MAX, UINT64_MAX, Checkpoint, CheckpointState
 from ducktail.engine.errors import DataCorrupted
 

@@ -9,7 +9,7 @@ import pytest
 
 from ducktail.pgwire_gateway.codec import Receiver
 from ducktail.pgwire_gateway.codec import frontend as f
-from ducktail.pgwire_gateway.codec.receiver import Limits
+from ducktail.pgwire_gateway.codec.frontend import Limits
 
 BYTES_MAX = Limits().unauthenticated_bytes_max
 

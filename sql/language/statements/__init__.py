@@ -1,7 +1,7 @@
 """The statements of the language: node classes and the values in them, a file a subject."""
 
+from ..clauses import Fragment, Name, Number, Parameter, Scalar, Text
 from ..scan import Scan
-from ..values import Fragment, Name, Number, Parameter, Scalar, Text
 from .bookmarks import CreateBookmark, DropBookmark, ShowBookmarks
 from .cluster import InstallPlacement, ShowNodes, ShowPlacement
 from .groups import (

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....engine.quoting import ident
-from .. import render
+from .. import clauses
+from ..clauses import Name, Text, name_sql
 from ..grammar import GROUP, Grammar
-from ..render import name_sql
-from ..values import Name, Text
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 
@@ -63,13 +62,13 @@ def show_bookmarks(g: Grammar) -> Statement:
 
 
 def _create_bookmark_sql(s: CreateBookmark) -> str:
-    group = "" if s.group is None else f"CONSUMER GROUP {render.named(s.group)}"
+    group = "" if s.group is None else f"CONSUMER GROUP {clauses.named(s.group)}"
     verb = f"CREATE BOOKMARK {ident(s.name)} ON {name_sql(s.stream)}"
-    return render.words(verb, group, render.clause("AT", s.at))
+    return clauses.words(verb, group, clauses.clause("AT", s.at))
 
 
 def _drop_bookmark_sql(s: DropBookmark) -> str:
-    return render.drop("DROP BOOKMARK", s.if_exists, f"{ident(s.name)} ON {name_sql(s.stream)}")
+    return clauses.drop("DROP BOOKMARK", s.if_exists, f"{ident(s.name)} ON {name_sql(s.stream)}")
 
 
 ROWS = (
@@ -101,7 +100,7 @@ ROWS = (
         InCluster.OWNER,
         show_bookmarks,
         "SHOW BOOKMARKS [ON s]",
-        lambda s: render.perhaps_on("SHOW BOOKMARKS", s.stream),
+        lambda s: clauses.perhaps_on("SHOW BOOKMARKS", s.stream),
         View(
             "bookmarks",
             "schema_name, stream_name, bookmark_name, position, whole, events, trimmed_events, "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..clauses import Text, scalar_sql
 from ..grammar import Grammar
-from ..render import scalar_sql
-from ..values import Text
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 

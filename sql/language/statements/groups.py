@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....engine.quoting import ident
-from .. import render
+from .. import clauses
+from ..clauses import Name, Number, Option, Options, Scalar, Text, scalar_sql
 from ..grammar import NUMBER, STRING, Grammar, collected
-from ..options import Option, Options
 from ..position_text import parse_after, require_one_lsn
-from ..render import scalar_sql
-from ..values import Name, Number, Scalar, Text
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 
@@ -271,36 +269,36 @@ def _place_sql(place: Place) -> str:
         return place.kind.upper()
     if place.kind == "bookmark":
         return f"BOOKMARK {ident(str(place.value))}"
-    return render.clause({"after": "AFTER", "timestamp": "AT TIMESTAMP"}[place.kind], place.value)
+    return clauses.clause({"after": "AFTER", "timestamp": "AT TIMESTAMP"}[place.kind], place.value)
 
 
 def _create_group_sql(s: CreateGroup) -> str:
-    return render.words(
+    return clauses.words(
         "CREATE CONSUMER GROUP",
-        render.when(s.if_not_exists, "IF NOT EXISTS"),
-        render.group_on_stream(s.group, s.stream),
-        render.when(s.start.kind != "earliest", f"START {_place_sql(s.start)}"),
-        render.options_clause(s.options),
+        clauses.when(s.if_not_exists, "IF NOT EXISTS"),
+        clauses.group_on_stream(s.group, s.stream),
+        clauses.when(s.start.kind != "earliest", f"START {_place_sql(s.start)}"),
+        clauses.options_clause(s.options),
     )
 
 
 def _alter_sql(s: SeekGroup | SetGroup | Park | Release, *words: str) -> str:
-    return render.words(f"ALTER CONSUMER GROUP {render.group_on_stream(s.group, s.stream)}", *words)
+    return clauses.words(f"ALTER CONSUMER GROUP {clauses.group_on_stream(s.group, s.stream)}", *words)
 
 
 def _seek_sql(s: SeekGroup) -> str:
-    partition = render.clause("PARTITION", s.partition)
-    return _alter_sql(s, "SEEK TO", partition, _place_sql(s.to), render.when(s.dry_run, "DRY RUN"))
+    partition = clauses.clause("PARTITION", s.partition)
+    return _alter_sql(s, "SEEK TO", partition, _place_sql(s.to), clauses.when(s.dry_run, "DRY RUN"))
 
 
 def _park_sql(s: Park) -> str:
-    partition, lsn = render.clause("PARK PARTITION", s.partition), render.clause("AT", s.lsn)
-    return _alter_sql(s, partition, lsn, render.clause("REASON", s.reason))
+    partition, lsn = clauses.clause("PARK PARTITION", s.partition), clauses.clause("AT", s.lsn)
+    return _alter_sql(s, partition, lsn, clauses.clause("REASON", s.reason))
 
 
 def _leave_group_sql(s: LeaveGroup) -> str:
-    group = render.group_on_stream(s.group, s.stream)
-    return render.words("LEAVE CONSUMER GROUP", group, render.member_clause(s.member))
+    group = clauses.group_on_stream(s.group, s.stream)
+    return clauses.words("LEAVE CONSUMER GROUP", group, clauses.member_clause(s.member))
 
 
 _ALTER_FORM = "ALTER CONSUMER GROUP g ON s { SEEK place | SET (...) | PARK ... | RELEASE ... }"
@@ -336,7 +334,7 @@ ROWS = (
         InCluster.ENTRY_NODE_FOR_TOPICS,
         alter_group,
         _ALTER_FORM,
-        lambda s: _alter_sql(s, render.options_clause(s.options, "SET")),
+        lambda s: _alter_sql(s, clauses.options_clause(s.options, "SET")),
         heading="ALTER CONSUMER GROUP ... SET",
     ),
     Row(
@@ -358,7 +356,7 @@ ROWS = (
         InCluster.OWNER,
         alter_group,
         _ALTER_FORM,
-        lambda s: _alter_sql(s, f"RELEASE PARTITION {scalar_sql(s.partition)}", render.clause("AT", s.lsn)),
+        lambda s: _alter_sql(s, f"RELEASE PARTITION {scalar_sql(s.partition)}", clauses.clause("AT", s.lsn)),
         heading="ALTER CONSUMER GROUP ... RELEASE",
     ),
     Row(
@@ -369,7 +367,9 @@ ROWS = (
         InCluster.ENTRY_NODE_FOR_TOPICS,
         drop_group,
         "DROP CONSUMER GROUP [IF EXISTS] g ON s",
-        lambda s: render.drop("DROP CONSUMER GROUP", s.if_exists, render.group_on_stream(s.group, s.stream)),
+        lambda s: clauses.drop(
+            "DROP CONSUMER GROUP", s.if_exists, clauses.group_on_stream(s.group, s.stream)
+        ),
     ),
     Row(
         DescribeGroup,
@@ -379,7 +379,7 @@ ROWS = (
         InCluster.OWNER,
         describe_group,
         "DESCRIBE CONSUMER GROUP g ON s",
-        lambda s: f"DESCRIBE CONSUMER GROUP {render.group_on_stream(s.group, s.stream)}",
+        lambda s: f"DESCRIBE CONSUMER GROUP {clauses.group_on_stream(s.group, s.stream)}",
     ),
     Row(
         ShowGroups,
@@ -389,7 +389,7 @@ ROWS = (
         InCluster.ALL_NODES,
         show_groups,
         "SHOW CONSUMER GROUPS [ON s]",
-        lambda s: render.perhaps_on("SHOW CONSUMER GROUPS", s.stream),
+        lambda s: clauses.perhaps_on("SHOW CONSUMER GROUPS", s.stream),
         View(
             "consumer_groups",
             "schema_name, stream_name, group_name, start, on_gap, session_timeout, created_at, "
@@ -404,7 +404,7 @@ ROWS = (
         InCluster.OWNER,
         show_members,
         "SHOW MEMBERS ON s CONSUMER GROUP g",
-        lambda s: f"SHOW MEMBERS {render.of_group(s.stream, s.group)}",
+        lambda s: f"SHOW MEMBERS {clauses.of_group(s.stream, s.group)}",
         View(
             "members",
             "member_name, epoch, partitions, state, lag_events, joined_at, last_heartbeat, "
@@ -419,7 +419,7 @@ ROWS = (
         InCluster.OWNERS,
         show_parked,
         "SHOW PARKED ON s CONSUMER GROUP g",
-        lambda s: f"SHOW PARKED {render.of_group(s.stream, s.group)}",
+        lambda s: f"SHOW PARKED {clauses.of_group(s.stream, s.group)}",
         View(
             "parked",
             "partition, lsn, state, key, behind, reason, parked_at, parked_by, op, before, "

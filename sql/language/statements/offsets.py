@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....engine.errors import SyntaxError_
-from .. import render
+from .. import clauses
+from ..clauses import Name, Number, Text, scalar_sql
 from ..grammar import Grammar
-from ..render import scalar_sql
-from ..values import Name, Number, Text
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 
@@ -96,17 +95,17 @@ def show_read_position(g: Grammar) -> Statement:
 
 def _commit_offset_sql(s: CommitOffset) -> str:
     verb = f"COMMIT OFFSET PARTITION {scalar_sql(s.partition)} AT {scalar_sql(s.lsn)}"
-    return render.words(verb, render.of_group(s.stream, s.group), render.member_clause(s.member))
+    return clauses.words(verb, clauses.of_group(s.stream, s.group), clauses.member_clause(s.member))
 
 
 def _commit_offsets_sql(s: CommitOffsets) -> str:
-    at, group = render.clause("AT", s.at), render.of_group(s.stream, s.group)
-    return render.words("COMMIT OFFSETS", at, group, render.member_clause(s.member))
+    at, group = clauses.clause("AT", s.at), clauses.of_group(s.stream, s.group)
+    return clauses.words("COMMIT OFFSETS", at, group, clauses.member_clause(s.member))
 
 
 def _show_read_position_sql(s: ShowReadPosition) -> str:
-    group = render.of_group(s.stream, s.group)
-    return render.words("SHOW READ POSITION", group, render.member_clause(s.member))
+    group = clauses.of_group(s.stream, s.group)
+    return clauses.words("SHOW READ POSITION", group, clauses.member_clause(s.member))
 
 
 ROWS = (
@@ -139,7 +138,7 @@ ROWS = (
         InCluster.OWNERS,
         show_offsets,
         "SHOW OFFSETS ON s CONSUMER GROUP g",
-        lambda s: f"SHOW OFFSETS {render.of_group(s.stream, s.group)}",
+        lambda s: f"SHOW OFFSETS {clauses.of_group(s.stream, s.group)}",
         View(
             "offsets",
             "partition, committed_lsn, end_lsn, lag_events, lag_seconds, lag_bytes, "

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import render
+from .. import clauses
+from ..clauses import Name, Text, scalar_sql
 from ..grammar import Grammar
-from ..render import scalar_sql
-from ..values import Name, Text
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 
@@ -57,7 +56,7 @@ ROWS = (
         InCluster.OWNER,
         show_checkpoints,
         "SHOW CHECKPOINTS [ON s]",
-        lambda s: render.perhaps_on("SHOW CHECKPOINTS", s.stream),
+        lambda s: clauses.perhaps_on("SHOW CHECKPOINTS", s.stream),
         View(
             "checkpoints",
             "schema_name, stream_name, consumer_name, group_name, position_type, position, "

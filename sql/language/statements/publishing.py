@@ -19,11 +19,9 @@ from ....engine.errors import DucktailError, InvalidParameterValue, SyntaxError_
 from ....engine.quoting import fold
 from ...text.spans import Replacement, cut, user_position
 from ...text.tokens import PARAMETER, Token, tokenize
-from .. import render
+from .. import clauses
+from ..clauses import Fragment, Name, Number, Option, Text, name_sql, scalar_sql
 from ..grammar import NUMBER, STRING, Grammar
-from ..options import Option
-from ..render import name_sql, scalar_sql
-from ..values import Fragment, Name, Number, Text
 from .row import Effect, InCluster, Right, Row, Statement
 
 
@@ -242,7 +240,7 @@ def _publish_sql(s: Publish) -> str:
     if s.producer is not None and s.sequence is not None:
         producer = f"WITH (producer = {scalar_sql(s.producer)}, sequence = {scalar_sql(s.sequence)})"
     topic = f"PUBLISH TO {name_sql(s.topic)}"
-    return render.words(topic, part("KEY", s.key), part("HEADERS", s.headers), s.payload.text, producer)
+    return clauses.words(topic, part("KEY", s.key), part("HEADERS", s.headers), s.payload.text, producer)
 
 
 ROWS = (

@@ -10,11 +10,9 @@ from typing import ClassVar
 
 from ....engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ....engine.quoting import ident, literal
-from .. import render
+from .. import clauses
+from ..clauses import CHANGEABLE, Fragment, Name, Number, Option, Options, Scalar, name_sql
 from ..grammar import STRING, Grammar, collected
-from ..options import CHANGEABLE, Option, Options
-from ..render import name_sql
-from ..values import Fragment, Name, Number, Scalar
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 ALL_OPERATIONS = ("insert", "update", "delete")
@@ -368,22 +366,22 @@ def show_changes(g: Grammar) -> Statement:
 def _create_stream_sql(s: CreateStream) -> str:
     tables = ", ".join(name_sql(table) for table in s.tables)
     source = f"ALL TABLES IN SCHEMA {name_sql(s.all_in_schema)}" if s.all_in_schema else tables
-    return render.words(
+    return clauses.words(
         "CREATE STREAM",
-        render.when(s.if_not_exists, "IF NOT EXISTS"),
+        clauses.when(s.if_not_exists, "IF NOT EXISTS"),
         name_sql(s.name),
         "ON",
         source,
-        "" if s.columns is None else render.columns(s.columns),
-        render.when(s.operations != ALL_OPERATIONS, f"OPERATIONS {', '.join(s.operations).upper()}"),
+        "" if s.columns is None else clauses.columns(s.columns),
+        clauses.when(s.operations != ALL_OPERATIONS, f"OPERATIONS {', '.join(s.operations).upper()}"),
         "" if s.where is None else f"WHERE {s.where.text}",
-        render.options_clause(s.options),
+        clauses.options_clause(s.options),
     )
 
 
 def _show_changes_sql(s: ShowChanges) -> str:
     verb = f"SHOW CHANGES FOR {name_sql(s.table)}"
-    return render.words(verb, render.clause("SINCE", s.since), render.clause("LIMIT", s.limit))
+    return clauses.words(verb, clauses.clause("SINCE", s.since), clauses.clause("LIMIT", s.limit))
 
 
 def kind(s: SetStream | RenameStream | CommentOnStream | DropStream) -> str:
@@ -393,7 +391,7 @@ def kind(s: SetStream | RenameStream | CommentOnStream | DropStream) -> str:
 
 def set_sql(s: SetStream) -> str:
     """ALTER { STREAM | TOPIC } s SET (...)"""
-    return f"ALTER {kind(s)} {name_sql(s.name)} {render.options_clause(s.options, 'SET')}"
+    return f"ALTER {kind(s)} {name_sql(s.name)} {clauses.options_clause(s.options, 'SET')}"
 
 
 def rename_sql(s: RenameStream) -> str:
@@ -408,7 +406,7 @@ def comment_sql(s: CommentOnStream) -> str:
 
 def drop_sql(s: DropStream) -> str:
     """DROP { STREAM | TOPIC } s"""
-    return render.drop(f"DROP {kind(s)}", s.if_exists, name_sql(s.name), s.cascade)
+    return clauses.drop(f"DROP {kind(s)}", s.if_exists, name_sql(s.name), s.cascade)
 
 
 _ALTER_FORM = "ALTER STREAM s { SET (option = value, ...) | RENAME TO s2 | RESYNC }"
@@ -486,7 +484,7 @@ ROWS = (
         InCluster.ALL_NODES,
         show_streams,
         "SHOW STREAMS [LIKE 'pattern']",
-        lambda s: render.words("SHOW STREAMS", render.clause("LIKE", s.like)),
+        lambda s: clauses.words("SHOW STREAMS", clauses.clause("LIKE", s.like)),
         View(
             "streams",
             "schema_name, stream_name, table_name, operations, partitions, events, end_lsn, comment",

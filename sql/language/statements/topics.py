@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .. import render
+from .. import clauses
+from ..clauses import Name, Options, name_sql
 from ..grammar import Grammar, collected
-from ..options import Options
-from ..render import name_sql
-from ..values import Name
 from . import streams
 from .row import Effect, InCluster, Right, Row, Statement, View
 
@@ -104,11 +102,11 @@ ROWS = (
         InCluster.ENTRY_NODE,
         create_topic,
         "CREATE TOPIC [IF NOT EXISTS] s [WITH (option = value, ...)]",
-        lambda s: render.words(
+        lambda s: clauses.words(
             "CREATE TOPIC",
-            render.when(s.if_not_exists, "IF NOT EXISTS"),
+            clauses.when(s.if_not_exists, "IF NOT EXISTS"),
             name_sql(s.name),
-            render.options_clause(s.options),
+            clauses.options_clause(s.options),
         ),
     ),
     Row(
@@ -161,7 +159,7 @@ ROWS = (
         InCluster.ALL_NODES,
         show_topics,
         "SHOW TOPICS [LIKE 'pattern']",
-        lambda s: render.words("SHOW TOPICS", render.clause("LIKE", s.like)),
+        lambda s: clauses.words("SHOW TOPICS", clauses.clause("LIKE", s.like)),
         View(
             "streams",
             "schema_name, stream_name, partitions, retention, events, bytes, end_lsn, comment",

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from ....engine.errors import InvalidTextRepresentation
 from ....engine.quoting import fold, ident, literal
-from .. import render
+from .. import clauses
+from ..clauses import Name, name_sql
 from ..grammar import Grammar
-from ..render import name_sql
-from ..values import Name
 from .row import Effect, InCluster, Right, Row, Statement
 
 
@@ -171,20 +170,20 @@ def revoke(g: Grammar) -> Statement:
 
 def _create_user_sql(s: CreateUser) -> str:
     verb = f"CREATE USER {ident(s.name)} PASSWORD {literal(s.password)}"
-    return render.words(verb, render.when(s.superuser, "SUPERUSER"))
+    return clauses.words(verb, clauses.when(s.superuser, "SUPERUSER"))
 
 
 def _alter_user_sql(s: AlterUser) -> str:
     superuser = {True: "SUPERUSER", False: "NOSUPERUSER", None: ""}[s.superuser]
     renamed = "" if s.new is None else f"RENAME TO {ident(s.new)}"
-    password = render.clause("PASSWORD", s.password)
-    return render.words(f"ALTER USER {ident(s.name)}", password, superuser, renamed)
+    password = clauses.clause("PASSWORD", s.password)
+    return clauses.words(f"ALTER USER {ident(s.name)}", password, superuser, renamed)
 
 
 def _grant_sql(s: Grant) -> str:
     verb, word = ("REVOKE", "FROM") if isinstance(s, Revoke) else ("GRANT", "TO")
     kind = {"relation": "", "schema": "SCHEMA", "database": "DATABASE"}[s.kind]
-    on = render.words(kind, "" if s.on is None else name_sql(s.on))
+    on = clauses.words(kind, "" if s.on is None else name_sql(s.on))
     return f"{verb} {', '.join(s.privileges).upper()} ON {on} {word} {ident(s.user)}"
 
 
@@ -217,7 +216,7 @@ ROWS = (
         InCluster.ENTRY_NODE,
         drop_user,
         "DROP USER [IF EXISTS] u",
-        lambda s: render.drop("DROP USER", s.if_exists, ident(s.name)),
+        lambda s: clauses.drop("DROP USER", s.if_exists, ident(s.name)),
     ),
     Row(
         Grant,

@@ -1,20 +1,65 @@
-"""The options of WITH (...) and SET (...): one row each, with what its value must be.
+"""The clauses that statements share: values, options, and their rendering as SQL.
 
-An unknown option or a bad value is 22023, lists what is known and asks "did you mean". No option is
-ever read and passed over.
-Source: docs/sql.md, "Streams", "Consumer groups".
+The values are parameters, names and pieces of the user's text. The options of WITH (...) and SET (...) have
+one row each, with what the value must be: an unknown option or a bad value is 22023, lists what is known
+and asks "did you mean". No option is ever read and passed over. Source: docs/sql.md, "Streams", "Consumer
+groups".
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.errors import InvalidParameterValue, SyntaxError_
-from ...engine.quoting import fold
+from ...engine.quoting import fold, ident, literal
+from ...engine.values.dates_times import duration_text
 from ..text.units import parse_bytes, parse_interval_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """The statement's parameter `$index`, from 1."""
+
+    index: int
+
+    def __post_init__(self) -> None:
+        assert self.index >= 1
+
+
+Number = int | Parameter
+Text = str | Parameter
+Scalar = int | str | Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name with its qualifiers, outermost first: ("main", "orders")."""
+
+    parts: tuple[str, ...]
+    position: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        assert self.parts and all(self.parts)
+
+    @property
+    def last(self) -> str:
+        """The name without its qualifiers."""
+        return self.parts[-1]
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of the user's own text, such as a predicate, and where it begins."""
+
+    text: str
+    position: int = field(default=0, compare=False)
+
 
 Value = int | str | bool | tuple[str, ...] | None
 
@@ -298,3 +343,90 @@ def collect(options: list[Option]) -> Options:
             raise SyntaxError_(f'option "{option.name}" is given twice', position=option.position or None)
         seen.add(option.name)
     return Options(tuple(options))
+
+
+# Options whose value is a length of time in milliseconds.
+_INTERVALS = INTERVALS | {"session_timeout"}
+
+
+def name_sql(name: Name) -> str:
+    """A name, quoted, with its qualifiers."""
+    return ".".join(ident(part) for part in name.parts)
+
+
+def scalar_sql(value: Scalar) -> str:
+    """A number, a string literal or a parameter."""
+    if isinstance(value, Parameter):
+        return f"${value.index}"
+    return literal(value) if isinstance(value, str) else str(value)
+
+
+def named(value: str | Parameter) -> str:
+    """A group's or member's name, or a parameter."""
+    return ident(value) if isinstance(value, str) else scalar_sql(value)
+
+
+def words(*parts: str | None) -> str:
+    """The parts that are not empty, with spaces between them."""
+    return " ".join(part for part in parts if part)
+
+
+def when(condition: bool, text: str) -> str:
+    """The text, or nothing."""
+    return text if condition else ""
+
+
+def clause(word: str, value: Scalar | None) -> str:
+    """A clause with a value; nothing without one."""
+    return "" if value is None else f"{word} {scalar_sql(value)}"
+
+
+def member_clause(member: str | Parameter | None) -> str:
+    """[ MEMBER m ]"""
+    return "" if member is None else f"MEMBER {named(member)}"
+
+
+def of_group(stream: Name, group: str | Parameter) -> str:
+    """ON s CONSUMER GROUP g"""
+    return f"ON {name_sql(stream)} CONSUMER GROUP {named(group)}"
+
+
+def group_on_stream(group: str | Parameter, stream: Name) -> str:
+    """g ON s"""
+    return f"{named(group)} ON {name_sql(stream)}"
+
+
+def perhaps_on(verb: str, stream: Name | None) -> str:
+    """A verb, and ON s where a stream is named."""
+    return verb if stream is None else f"{verb} ON {name_sql(stream)}"
+
+
+def drop(verb: str, exists: bool, what: str, cascade: bool = False) -> str:
+    """DROP ... [IF EXISTS] what [CASCADE]"""
+    return words(verb, when(exists, "IF EXISTS"), what, when(cascade, "CASCADE"))
+
+
+def columns(names: Iterable[str]) -> str:
+    """( column, ... )"""
+    return f"({', '.join(ident(name) for name in names)})"
+
+
+def options_clause(options: Options, word: str = "WITH") -> str:
+    """WITH ( option = value, ... ); nothing without options."""
+    assert all(option.name in RULES for option in options)
+    return f"{word} ({', '.join(_option(option) for option in options)})" if options.given else ""
+
+
+def _option(option: Option) -> str:
+    return f"{option.name} = {_option_value(option.name, option.value)}"
+
+
+def _option_value(name: str, value: Value) -> str:
+    if isinstance(value, tuple):
+        return columns(value)
+    if value is None:
+        return "'none'"
+    if name in _INTERVALS:
+        assert isinstance(value, int)
+        return literal(duration_text(value * 1000))
+    return literal(value) if isinstance(value, str) else str(value)
