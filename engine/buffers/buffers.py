@@ -26,11 +26,10 @@ from ..duck.duckdb_errors import translated
 from ..errors import DucktailError, OutOfMemory, UndefinedObject
 from ..groups.polls import Polls
 from ..log.envelope_changes import ChangesQuery
-from ..log.queries import Events, event_query, newest_query
+from ..log.queries import Events, event_query, newest_query, with_copy
 from ..notifications import Notifications
 from ..server_log import without_values
 from .buffer import StreamBuffer
-from .copied_events import with_copy
 from .publisher import Note
 from .publishing import publish, ready_of, refill
 from .ready import ReadyQueries

@@ -34,12 +34,11 @@ from ..groups.parked import Aside, behind_sql
 from ..log.deleted_ranges import Edge, read_edges
 from ..log.envelope_changes import ChangesQuery
 from ..log.log import EVENT_NAMES, end_of_transaction
-from ..log.queries import Again, Events
+from ..log.queries import Again, CopiedEvents, Events
 from ..log.windows import cuts
 from ..schema import SCHEMA
 from ..values import datarow
 from .buffer import Hot, PartitionBuffer, StreamBuffer
-from .copied_events import CopiedEvents
 from .gaps import Gone
 from .publishing import BATCH_ROWS, refill_changes
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import duckdb
 
-from ..buffers.copied_events import with_copy
 from ..catalog.copies import Copy
 from ..catalog.streams import Group, Stream
 from ..database import Database
@@ -43,7 +42,7 @@ from ..groups.parked import (
     same_key,
     same_key_sql,
 )
-from ..log.queries import Events, event_query
+from ..log.queries import Events, event_query, with_copy
 from ..quoting import ident, literal
 from ..schema import SCHEMA
 from ..transactions.transaction import CommitStep, Transaction

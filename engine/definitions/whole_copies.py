@@ -11,21 +11,24 @@ table that nobody reads, which retention's next pass or the next open drops. Sou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 
 import duckdb
 
-from ..buffers.copied_events import CopyQuery, fill_sql, spans_sql
 from ..buffers.publisher import Note
 from ..catalog.captured_tables import Captured
-from ..catalog.copies import NOBODY, Copy, forget_sql
+from ..catalog.copies import CHUNK_ROWS, NOBODY, Copy, forget_sql
 from ..catalog.streams import Group, Stream
 from ..database import Database
 from ..duck.cursors import ask, rolled_back_on_error
 from ..duck.duckdb_errors import translated
 from ..errors import SerializationFailure, UndefinedObject
+from ..log.log import HIDDEN
+from ..log.queries import EventQuery, copied_rows
+from ..partitioning import hash_sql
+from ..quoting import ident
 from ..schema import COMMIT_COLUMNS
 from ..transactions.transaction import CommitStep, Transaction
 from ..waiting import Waiting
@@ -123,14 +126,61 @@ def _fill(reader: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream,
     """
     reader.execute(fill_sql(captured, stream, copy)).fetchall()
     spans, rows = {}, 0
-    query = CopyQuery(stream, captured, copy)
-    for number, first, last, count in reader.execute(spans_sql(query)).fetchall():
+    query = copied_rows(stream, captured, copy)
+    for number, first, last, count in reader.execute(_spans_sql(query)).fetchall():
         assert last - first + 1 == count, "rows of a partition stand together"
         spans[int(number)] = (int(first), int(last))
         rows += int(count)
     assert rows <= copy.last_lsn - copy.base_lsn, "each has an LSN"
     reader.execute("COMMIT")
     return replace(copy, rows=rows, spans=spans)
+
+
+def fill_sql(captured: Captured, stream: Stream, copy: Copy) -> str:
+    """Make the table of a copy's rows from the table's: by partition, numbered from `copy.first_lsn` on.
+
+    Args:
+        captured: in the copy's version.
+    """
+    shape = captured.shape
+    types = {column.name: column.type for column in shape.stored}
+
+    def hashed(names: Sequence[str]) -> str:
+        return hash_sql([(ident(name), types[name]) for name in names])
+
+    key = hashed(shape.primary_key) if shape.primary_key else "NULL"
+    if stream.partitions == 1:
+        partition = "0"
+    elif stream.partition_by == shape.primary_key:
+        partition = f"{HIDDEN}hash % {stream.partitions}"
+    else:
+        partition = f"{hashed(stream.partition_by)} % {stream.partitions}"
+    places = range(1, len(shape.stored) + 1)
+    values = ", ".join(f"{ident(c.name)} AS {HIDDEN}n{p}" for p, c in zip(places, shape.stored, strict=True))
+    head = f"{key}::UINTEGER AS {HIDDEN}hash, {values}, {partition} AS {HIDDEN}partition"
+    rows = f"SELECT {head} FROM {shape.qualified}"
+    if stream.filter is not None:
+        # As the stream takes it: a row on which it fails does not match.
+        rows += f" WHERE coalesce(TRY(({stream.filter})::BOOLEAN), false)"
+    if stream.partitions > 1:
+        rows += f" ORDER BY {HIDDEN}partition"
+    old = ", ".join(f"NULL::{c.type} AS o{p}" for p, c in zip(places, shape.stored, strict=True))
+    new = ", ".join(f"{HIDDEN}n{p} AS n{p}" for p in places)
+    return (
+        f"CREATE TABLE {copy.table} AS SELECT ({copy.base_lsn} + place)::BIGINT AS lsn, "
+        f"({copy.first_txid} + (place - 1) // {CHUNK_ROWS})::BIGINT AS txid, 's' AS op, "
+        f"{stream.stream_id}::INTEGER AS stream_id, NULL::BIGINT AS rid, {HIDDEN}hash AS key_hash, "
+        f"NULL::INTEGER AS key_change, {old}, {new} "
+        f"FROM (SELECT *, row_number() OVER () AS place FROM ({rows}))"
+    )
+
+
+def _spans_sql(query: EventQuery) -> str:
+    """Each partition's number, first and last LSN, and how many rows it has."""
+    return (
+        f"SELECT {query.partition_sql()} AS p, min(lsn), max(lsn), count(*) "
+        f"FROM (SELECT * FROM {query.log}) AS l GROUP BY p ORDER BY p"
+    )
 
 
 def give_copy(database: Database, transaction: Transaction, copy: Copy, group: Group) -> Copy:

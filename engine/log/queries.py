@@ -1,7 +1,9 @@
 """SELECTs of events from logs: of one version of a table, of a topic, of all logs of a stream.
 
-A stream has several logs where its table has had several versions, or where it is on several tables. All
-queries of events have the same columns; `event_query` and `newest_query` give the one of a stream.
+A stream has several logs where its table has had several versions, or where it is on several tables. Log
+rows that are kept outside the log (parked events, a group's whole copy of a table) are read by the same
+SELECT, from a `SideTable`. All queries of events have the same columns; `event_query` and `newest_query` give
+the one of a stream.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import duckdb
 
 from ..catalog.captured_tables import Captured, Source, TopicLog
 from ..catalog.catalog import Catalog
+from ..catalog.copies import Copy
 from ..catalog.streams import Stream
 from ..duck.table_shape import Column
 from ..errors import WrongState
@@ -65,7 +68,6 @@ class Events(ABC):
     """
 
     stream: Stream
-    copies: bool = field(default=False, kw_only=True)
 
     @property
     @abstractmethod
@@ -127,11 +129,6 @@ class Events(ABC):
         return self.between(after_lsn + 1, through_lsn)
 
     @property
-    def commits(self) -> str:
-        """The table of the transactions' lines."""
-        return f"{SCHEMA}.{'parked_commits' if self.copies else 'commits'}"
-
-    @property
     def layout(self) -> Layout:
         """The columns of an event."""
         return EVENT_LAYOUT
@@ -172,8 +169,27 @@ class Events(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class SideTable:
+    """A table of log rows that are kept outside the log: what groups have parked, or a whole copy.
+
+    Args:
+        name: the table.
+        commits: the relation of its rows' transactions.
+        first_lsn: its first row's; None where it is the log's.
+        where: SQL boolean on a row that is read; None where that is as in the log.
+    """
+
+    name: str
+    commits: str
+    first_lsn: int | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LogEvents(Events):
-    """The same of one log."""
+    """The same of one log, or of rows in its form that are kept outside of it (`side`)."""
+
+    side: SideTable | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod
@@ -205,12 +221,19 @@ class LogEvents(Events):
     @property
     def first_lsn(self) -> int:
         """From which LSN on the log may have rows: the first of its version's."""
+        if self.side is not None and self.side.first_lsn is not None:
+            return self.side.first_lsn
         return self.source.first_lsn if isinstance(self.source, Captured) else 0
 
     @property
     def log(self) -> str:
         """The table that is read."""
-        return side_log(self.source.log) if self.copies else self.source.log
+        return self.source.log if self.side is None else self.side.name
+
+    @property
+    def commits(self) -> str:
+        """The relation of the transactions' lines."""
+        return f"{SCHEMA}.commits" if self.side is None else self.side.commits
 
     @property
     def lsns(self) -> str:
@@ -232,7 +255,7 @@ class LogEvents(Events):
 
     def parked(self) -> Self:
         """See Events."""
-        return replace(self, copies=True)
+        return replace(self, side=SideTable(side_log(self.source.log), f"{SCHEMA}.parked_commits"))
 
     def sql(
         self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
@@ -367,6 +390,8 @@ class EventQuery(LogEvents):
     def _mine(self, where: str) -> str:
         # A row of another stream's initial snapshot is passed over; what is older than this
         # stream is the older streams' alone.
+        if self.side is not None and self.side.where is not None:
+            return f"({where}) AND ({self.side.where})"
         stream = self.stream
         mine = (
             f"({where}) AND lsn > {stream.created_lsn} "
@@ -614,7 +639,7 @@ class VersionsQuery(Events):
 
     def parked(self) -> Self:
         """See Events."""
-        return replace(self, copies=True, versions=tuple(part.parked() for part in self.versions))
+        return replace(self, versions=tuple(part.parked() for part in self.versions))
 
     def sql(
         self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
@@ -684,7 +709,7 @@ class TablesQuery(Events):
 
     def parked(self) -> Self:
         """See Events."""
-        return replace(self, copies=True, tables=tuple(table.parked() for table in self.tables))
+        return replace(self, tables=tuple(table.parked() for table in self.tables))
 
     def window(self, cursor: duckdb.DuckDBPyConnection, after_lsn: int, through_lsn: int) -> Events:
         """See Events: a log without rows there makes the query dearer to plan, and asking is cheap."""
@@ -718,6 +743,60 @@ class TablesQuery(Events):
         if goes_on:
             last += f" AND txid NOT IN ({goes_on})"
         return f"SELECT * REPLACE (({last}) AS tx_last) FROM ({self.sql(where, 'NULL::BOOLEAN')})"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedEvents(Events):
+    """A stream's events with the rows of a whole copy, as snapshot events, among them.
+
+    The copy's table has the form of a log of the table's version of then, so its rows are one more part of
+    the stream's SELECT, with LSNs that no other part has. Source: docs/design/copies.md.
+    """
+
+    events: Events
+    copied: EventQuery
+    copy: Copy
+
+    @property
+    def parts(self) -> tuple[LogEvents, ...]:
+        """See Events; the copy's rows first."""
+        return (self.copied, *self.events.parts)
+
+    @property
+    def lsns(self) -> str:
+        """See Events."""
+        return f"(SELECT lsn FROM {self.copied.log} UNION ALL SELECT lsn FROM {self.events.lsns})"
+
+    def between(self, first_lsn: int, last_lsn: int) -> Events:
+        """See Events."""
+        inner, copy = self.events.between(first_lsn, last_lsn), self.copy
+        if first_lsn <= copy.last_lsn and copy.first_lsn <= last_lsn:
+            return replace(self, events=inner)
+        return inner
+
+    @property
+    def newest(self) -> Events:
+        """See Events."""
+        return self.events.newest
+
+    def holding(self, lsns: Collection[int]) -> Events:
+        """See Events."""
+        inner, copy = self.events.holding(lsns), self.copy
+        return replace(self, events=inner) if any(copy.has(lsn) for lsn in lsns) else inner
+
+    def parked(self) -> Events:
+        """See Events: copies of its rows are where those of its version's log are."""
+        return self.events.parked()
+
+    def sql(
+        self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
+    ) -> str:
+        """See Events."""
+        return _all((self.copied.sql(where, last), self.events.sql(where, last, commit, txids)))
+
+    def whole_sql(self, where: str, whole: str) -> str:
+        """See Events."""
+        return _all((self.copied.whole_sql(where, whole), self.events.whole_sql(where, whole)))
 
 
 def _all(queries: Iterable[str]) -> str:
@@ -770,3 +849,24 @@ def event_query(catalog: Catalog, stream: Stream) -> Events:
 def newest_query(catalog: Catalog, stream: Stream) -> Events:
     """The same of the logs that are written."""
     return event_query(catalog, stream).newest
+
+
+def with_copy(catalog: Catalog, stream: Stream, events: Events, copy: Copy) -> CopiedEvents:
+    """A stream's events with the rows of a copy of its table, by the names that the columns had then."""
+    with catalog.mutex:
+        captured = catalog.table_by_id(stream.table_id)
+    version = next(one for one in captured.versions if one.version == copy.version)
+    part = captured.stream_in(captured.part_of(stream), version)
+    return CopiedEvents(stream, events, copied_rows(part, captured.only(version), copy), copy)
+
+
+def copied_rows(stream: Stream, captured: Captured, copy: Copy) -> EventQuery:
+    """The rows of a copy, as events: those of the partitions in its `spans`.
+
+    The lines of its chunks are there however long `commits` keeps them.
+
+    Args:
+        captured, stream: in the copy's version.
+    """
+    side = SideTable(copy.table, f"({copy.lines_sql})", copy.first_lsn, copy.spans_sql())
+    return EventQuery(stream, captured, side=side)

@@ -13,7 +13,6 @@ from hands import DAY_US, Hands
 from local_client import Client, state_of
 from reopening import Reopening
 
-from ducktail.engine.buffers import copied_events
 from ducktail.engine.catalog.copies import CHUNK_ROWS, Copy
 from ducktail.engine.definitions import whole_copies
 from ducktail.engine.log.events import Event
@@ -486,7 +485,7 @@ def test_no_second_copy_for_one_read(client: Client, clock: Hands, monkeypatch: 
     client("begin read only")
     refused(client, "25006", "select lsn from stream s consumer group g")
     client("rollback")
-    fill = copied_events.fill_sql
+    fill = whole_copies.fill_sql
     fills: list[object] = []
 
     def filling(*args: object) -> str:
@@ -517,7 +516,7 @@ def test_what_comes_to_the_group_while_its_copy_is_taken(
     clock.us += 2 * DAY_US
     client("insert into t values (9999, 'late')")
     look(client)
-    fill = copied_events.fill_sql
+    fill = whole_copies.fill_sql
     meanwhile = ["drop consumer group g on s", f"{make} start earliest"]
 
     def filling(*args: object) -> str:
@@ -541,7 +540,7 @@ def test_what_comes_to_the_group_while_its_copy_is_taken(
 
 def test_writers_and_ddl_go_on_while_it_is_taken(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the copy has is as of its LSN, whatever is committed before its rows are read."""
-    fill = copied_events.fill_sql
+    fill = whole_copies.fill_sql
     before = table(client)
     meanwhile: list[str] = [
         "update t set v = 'changed' where id % 2 = 0",
@@ -690,7 +689,7 @@ def test_what_is_renamed_or_revoked_while_it_is_taken(
         client(f"grant {right} to ann")
     ann = Client(client.session.database)
     ann.session = Session(client.session.database, user="ann", account="ann")
-    fill = copied_events.fill_sql
+    fill = whole_copies.fill_sql
     meanwhile = ["alter stream s rename to s2"]
 
     def filling(*args: object) -> str:
