@@ -18,7 +18,8 @@ from traceback import format_tb
 from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
 from ...engine.server_log import facts
 from ...engine.values import value_types
-from ...engine.waiting import Waiting
+from ...sql.results.results import Result, ResultBatch, ResultColumn
+from ...sql.session_state.statement import ParsedStatement
 from ...sql.text.classified import Kind
 from ...sql.text.tokens import StatementPiece, split_pieces
 from .. import catalog
@@ -35,7 +36,7 @@ from ..codec.backend import (
     RowDescription,
 )
 from .channel import Channel, Need, Steps
-from .interfaces import Batch, Column, EndedStatement, Result, Session, Statement
+from .interfaces import EndedStatement, Session
 from .row_transfer import FIRST_ROWS, encoded, rows_wanted, send_rows, take_rows
 from .statement_text import Described, StatementText, is_long_text
 
@@ -144,7 +145,7 @@ class Work:
 
     def parse(
         self, text: str, offset: int, oids: Sequence[int] = (), *, told: bool
-    ) -> Steps[tuple[StatementText, Statement]]:
+    ) -> Steps[tuple[StatementText, ParsedStatement]]:
         """Parse one statement that begins `offset` characters into the client's text.
 
         Args:
@@ -157,12 +158,12 @@ class Work:
         if numeric := catalog.numeric_columns(text, oids):
             source = replace(source, numeric=numeric, described=None, _shown=None)
         with placed(source):
-            statement: Statement = yield from self.session.parse(
+            statement: ParsedStatement = yield from self.session.parse(
                 source.rewritten, source.given(oids), told=told
             )
             if source.reads_catalog:
                 _ = statement.columns  # Binds it: what is missing is told now.
-        if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX and not is_long_text(text):
+        if statement.inline and len(self._inline_texts) < INLINE_TEXTS_MAX and not is_long_text(text):
             self._inline_texts.add(text)
         return source, statement
 
@@ -181,7 +182,7 @@ class Work:
     def execute(
         self,
         source: StatementText,
-        statement: Statement,
+        statement: ParsedStatement,
         parameters: Sequence[object],
         rows: int | None = None,
         *,
@@ -195,8 +196,8 @@ class Work:
         """
         if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
             del self.prepared[statement.classified.name]
-            return Command("DEALLOCATE")
-        if long or source.long or not (is_inline(statement) or self._sent_inline(statement, parameters)):
+            return Result.command("DEALLOCATE")
+        if long or source.long or not (statement.inline or self._sent_inline(statement, parameters)):
             yield Need.WORKER
         self.channel.check_cancelled()
         self.session.first_rows = rows
@@ -207,15 +208,17 @@ class Work:
         if result.copy_out is not None:
             yield from send_rows(self.channel, result, result.copy_out, self._reported["TimeZone"])
             assert result.tag is not None, "an exhausted result has its tag"
-            result = Command(result.tag)
+            result = Result.command(result.tag)
         self._take_news()
         return result
 
-    def _sent_inline(self, statement: Statement, parameters: Sequence[object]) -> bool:
+    def _sent_inline(self, statement: ParsedStatement, parameters: Sequence[object]) -> bool:
         """True if another node sends a statement that takes no worker thread."""
         return statement.classified.kind is Kind.FORWARD and self.session.sent_inline(parameters)
 
-    def describe(self, source: StatementText, columns: Sequence[Column], formats: Sequence[int]) -> None:
+    def describe(
+        self, source: StatementText, columns: Sequence[ResultColumn], formats: Sequence[int]
+    ) -> None:
         """Send RowDescription."""
         kept = source.described
         if kept is None or kept.columns is not columns or kept.formats != tuple(formats):
@@ -235,7 +238,7 @@ class Work:
         types = [column.type for column in columns]
         all_formats = spread(formats, len(columns))
 
-        def datarows(part: Batch) -> bytes | memoryview:
+        def datarows(part: ResultBatch) -> bytes | memoryview:
             return part.datarows(types, all_formats, self._reported["TimeZone"])
 
         while limit is None or limit > 0:
@@ -329,18 +332,18 @@ class Prepared:
     """
 
     source: StatementText
-    statement: Statement
+    statement: ParsedStatement
     types: tuple[str, ...]
     oids: tuple[int, ...]
-    columns: Sequence[Column] | None
+    columns: Sequence[ResultColumn] | None
     is_told: bool = False
-    told: Sequence[Column] | None = None
+    told: Sequence[ResultColumn] | None = None
 
-    def tell(self, columns: Sequence[Column] | None) -> None:
+    def tell(self, columns: Sequence[ResultColumn] | None) -> None:
         """Note the columns that the client has been sent."""
         self.is_told, self.told = True, columns
 
-    def check_told(self, columns: Sequence[Column] | None) -> None:
+    def check_told(self, columns: Sequence[ResultColumn] | None) -> None:
         """Rows are about to be sent whose columns the client has not asked for again.
 
         Raises:
@@ -355,50 +358,9 @@ class Prepared:
         return len(self.told or ()) if self.is_told else None
 
 
-def _kinds(columns: Sequence[Column] | None) -> list[tuple[str, int]] | None:
+def _kinds(columns: Sequence[ResultColumn] | None) -> list[tuple[str, int]] | None:
     """Names and types of columns, as far as a client goes by them."""
     return None if columns is None else [(c.name, value_types.pg_type(c.type).oid) for c in columns]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """The result of a statement that is answered here and gives no rows."""
-
-    tag: str
-    columns: None = None
-    copy_in: None = None
-    copy_out: None = None
-    arrow_schema: None = None
-    formats: tuple[int, ...] = ()
-    row_count: int = 0
-    inline: bool = True
-    elsewhere: bool = False
-    settles: bool = False
-
-    def settled(self) -> Waiting[None]:
-        """Nothing is waited for."""
-        yield from ()
-
-    def arrive(self, max_rows: int | None) -> Waiting[None]:
-        """No rows."""
-        yield from ()
-
-    def fetch(self, max_rows: int | None) -> None:
-        """No rows."""
-
-    def suspend(self) -> None:
-        """There are no rows so far."""
-
-    def fail(self) -> None:
-        """Nothing is left."""
-
-    def close(self) -> None:
-        """Nothing is left to be given up with its portal."""
-
-
-def is_inline(statement: Statement) -> bool:
-    """True if it ends in microseconds without DuckDB: a worker thread is not worth its while."""
-    return statement.inline
 
 
 class placed:
@@ -428,7 +390,7 @@ class placed:
         raise moved from error
 
 
-def check_width(columns: Sequence[Column] | None) -> None:
+def check_width(columns: Sequence[ResultColumn] | None) -> None:
     """Refuse rows that no message can hold.
 
     Raises:
@@ -467,10 +429,10 @@ def _kept_pieces(text: str) -> Sequence[StatementPiece]:
 
 
 @lru_cache(maxsize=KEPT_MAX)
-def _description(columns: tuple[Column, ...], formats: tuple[int, ...]) -> bytes:
+def _description(columns: tuple[ResultColumn, ...], formats: tuple[int, ...]) -> bytes:
     return encode(RowDescription(tuple(map(_field, columns, formats))))
 
 
-def _field(column: Column, format: int) -> Field:
+def _field(column: ResultColumn, format: int) -> Field:
     kind = value_types.pg_type(column.type)
     return Field(column.name, kind.oid, kind.length, kind.modifier, format)

@@ -1,6 +1,7 @@
-"""Interfaces through which a conversation uses a session and the server.
+"""The session and the server as a conversation uses them.
 
-`sql.session.Session` implements the session; the tests have a scripted one.
+`sql.session.Session` implements the session; the tests have a scripted one. Statements and results are
+those of sql (`sql.session_state.statement`, `sql.results`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from typing import Any, Protocol
 
 from ...engine.errors import DucktailError
 from ...engine.notifications import Notification
-from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
 from ...sql.dml.batch_insert import Many
+from ...sql.results.notices import Notice
 from ...sql.session_state.portals import Portals
-from ...sql.text.classified import Classified
 from .startup import Door, Entry
 
 
@@ -42,166 +42,6 @@ class EndedStatement:
     unanswered: bool = False
     executions: int = 1
     trace: str = ""
-
-
-class Column(Protocol):
-    """A column of a result."""
-
-    @property
-    def name(self) -> str:
-        """As the client shall see it."""
-
-    @property
-    def type(self) -> str:
-        """DuckDB's name of the type."""
-
-
-class Statement(Protocol):
-    """A prepared statement; its types are worked out when first asked for, which asks DuckDB."""
-
-    @property
-    def classified(self) -> Classified:
-        """Its kind."""
-
-    @property
-    def inline(self) -> bool:
-        """Running it now takes no DuckDB work."""
-
-    @property
-    def empty(self) -> bool:
-        """There is nothing in the text."""
-
-    @property
-    def parameter_types(self) -> tuple[str, ...]:
-        """DuckDB's names of the parameters' types."""
-
-    @property
-    def columns(self) -> Sequence[Column] | None:
-        """The columns of its rows; None when it gives none."""
-
-
-class CopyIn(Protocol):
-    """A COPY FROM STDIN under way."""
-
-    @property
-    def column_count(self) -> int:
-        """The number of columns in a row."""
-
-    @property
-    def binary(self) -> bool:
-        """True if the rows are in the binary format."""
-
-
-class CopyOut(Protocol):
-    """The format in which the rows of a COPY ... TO STDOUT are sent."""
-
-    @property
-    def form(self) -> CopyForm:
-        """The format, and its marks."""
-
-    @property
-    def header(self) -> bool:
-        """True if the column names are the first row."""
-
-
-class Batch(Protocol):
-    """Some rows of a result."""
-
-    @property
-    def row_count(self) -> int:
-        """The number of rows."""
-
-    def parts(self) -> Sequence[Batch]:
-        """The rows in parts for threads that encode; none where a thread is not worth its while."""
-
-    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
-        """The rows as DataRow messages; a type and a format a column."""
-
-    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
-        """The rows as CopyData messages."""
-
-
-class Result(Protocol):
-    """The rows of one execution, taken batch by batch."""
-
-    @property
-    def columns(self) -> Sequence[Column] | None:
-        """The columns of the rows; None when there are none."""
-
-    @property
-    def inline(self) -> bool:
-        """The next fetch takes no DuckDB work."""
-
-    @property
-    def copy_in(self) -> CopyIn | None:
-        """The COPY FROM STDIN that precedes the answer, or None."""
-
-    @property
-    def copy_out(self) -> CopyOut | None:
-        """The format of the rows, if they are those of a COPY ... TO STDOUT."""
-
-    @property
-    def arrow_schema(self) -> Any:
-        """Arrow's schema of its rows, if they are sent as Arrow."""
-
-    @property
-    def formats(self) -> Sequence[int]:
-        """The columns' formats that the statement itself asks for, as in Bind."""
-
-    @property
-    def row_count(self) -> int:
-        """The number of rows taken."""
-
-    @property
-    def tag(self) -> str | None:
-        """The command tag, once all rows are taken."""
-
-    @property
-    def elsewhere(self) -> bool:
-        """True if its rows come from another node: call `arrive` before each fetch."""
-
-    def arrive(self, max_rows: int | None) -> Waiting[None]:
-        """Wait until the next rows have arrived."""
-
-    @property
-    def settles(self) -> bool:
-        """Behind its last row something is waited for: `settled`."""
-
-    def settled(self) -> Waiting[None]:
-        """Wait until its end is known where it has to be."""
-
-    def fetch(self, max_rows: int | None) -> Batch | None:
-        """The next batch, of at most `max_rows` rows; None when there are no more."""
-
-    def suspend(self) -> None:
-        """The rows taken so far are an answer by themselves."""
-
-    def fail(self) -> None:
-        """Discard the rest, in the middle of an answer."""
-
-
-class Notice(Protocol):
-    """Something that the session wants its user to know."""
-
-    @property
-    def severity(self) -> str:
-        """NOTICE, WARNING, ..."""
-
-    @property
-    def sqlstate(self) -> str:
-        """Its class."""
-
-    @property
-    def message(self) -> str:
-        """The message itself."""
-
-    @property
-    def detail(self) -> str | None:
-        """A sentence with the facts."""
-
-    @property
-    def hint(self) -> str | None:
-        """A sentence that suggests a remedy."""
 
 
 class Session(Protocol):

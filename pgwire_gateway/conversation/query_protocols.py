@@ -37,7 +37,9 @@ from ...engine.errors import (
 )
 from ...engine.values import datarow, parameters, value_types
 from ...sql.dml.batch_insert import EXECUTIONS_MAX, agree, in_lists, kinds
+from ...sql.results.results import Result, ResultColumn
 from ...sql.session_state.portals import Portal as Taken
+from ...sql.session_state.statement import ParsedStatement
 from ...sql.text.tokens import StatementPiece
 from ..codec import encode
 from ..codec.backend import (
@@ -52,8 +54,7 @@ from ..codec.backend import (
 )
 from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Query, Sync
 from .channel import Channel, Need, Steps
-from .execution import Prepared, Work, check_width, is_inline, placed, spread
-from .interfaces import Column, Result, Statement
+from .execution import Prepared, Work, check_width, placed, spread
 from .statement_text import StatementText, are_long, are_many
 
 
@@ -202,7 +203,7 @@ class Portal:
     """
 
     source: StatementText
-    columns: Sequence[Column] | None
+    columns: Sequence[ResultColumn] | None
     formats: Sequence[int]
     taken: Taken
     prepared: Prepared | None = None
@@ -273,7 +274,7 @@ class ExtendedQuery:
 
     def describe(self, message: Describe) -> Steps[None]:
         """Describe the parameters and columns of a statement, or the columns of a portal."""
-        columns: Sequence[Column] | None
+        columns: Sequence[ResultColumn] | None
         formats: Sequence[int]
         prepared: Prepared | None
         if message.kind == "S":
@@ -354,7 +355,7 @@ class ExtendedQuery:
                 portal.source, taken.statement, taken.parameters, limit, long=portal.long
             )
             taken.result = cast(Any, begun)
-        elif not is_inline(taken.statement):
+        elif not taken.statement.inline:
             yield Need.WORKER
         result = cast(Result | None, taken.result)
         assert result is not None, "it has been started"
@@ -379,7 +380,7 @@ class ExtendedQuery:
             self._shared = True
         self._executed = True
 
-    def _batch(self, portal: Portal) -> Steps[tuple[Statement, list[Execution]] | None]:
+    def _batch(self, portal: Portal) -> Steps[tuple[ParsedStatement, list[Execution]] | None]:
         """Further executions of a portal's statement that are here, and the one statement for all of them."""
         channel, statement = self._work.channel, portal.taken.statement
         if not portal.batched or portal.taken.result is not None or not isinstance(channel.ahead(), Bind):
@@ -401,7 +402,7 @@ class ExtendedQuery:
             return None
         return _values(prepared, message)
 
-    def _run_batch(self, portal: Portal, many: Statement, executions: list[Execution]) -> Steps[None]:
+    def _run_batch(self, portal: Portal, many: ParsedStatement, executions: list[Execution]) -> Steps[None]:
         """Run a portal's statement and further executions of it as one; answer each."""
         work, source = self._work, portal.source
         channel, kind = work.channel, portal.taken.statement.classified.kind

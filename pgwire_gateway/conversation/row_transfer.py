@@ -19,16 +19,17 @@ from concurrent.futures import ThreadPoolExecutor
 from ...engine.errors import ProtocolViolation, QueryCanceled
 from ...engine.values.arrow_types import END, schema_bytes
 from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message, messages
+from ...sql.results.results import CopyIn, CopyOut, Result, ResultBatch
 from ..codec.backend import CopyInResponse, CopyOutDone, CopyOutResponse
 from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable
 from .channel import Channel, Need, Steps
-from .interfaces import Batch, CopyIn, CopyOut, Result, Session
+from .interfaces import Session
 
 CORES = len(os.sched_getaffinity(0))
 # Rows that a client gets ahead of the rest of their batch, for whom the first row is urgent.
 FIRST_ROWS = 1024
 
-Encode = Callable[[Batch], bytes | memoryview]
+Encode = Callable[[ResultBatch], bytes | memoryview]
 
 _encoders = ThreadPoolExecutor(CORES, thread_name_prefix="ducktail-encoder")
 
@@ -40,7 +41,7 @@ def rows_wanted(result: Result, limit: int | None) -> int | None:
     return FIRST_ROWS
 
 
-def encoded(batch: Batch, encode: Encode) -> Sequence[bytes | memoryview]:
+def encoded(batch: ResultBatch, encode: Encode) -> Sequence[bytes | memoryview]:
     """The bytes of a batch's rows, in pieces one after the other.
 
     Waits for the encoders where the batch has parts for them: those of inline results have none.

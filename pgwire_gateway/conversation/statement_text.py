@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.values.value_types import CATALOG_TYPES
+from ...sql.results.results import ResultColumn
 from .. import catalog
 from ..codec.frontend import Bind, Message, Parse, Query
-from .interfaces import Column
 
 # Characters of a text, or bytes of all parameters together: some milliseconds of the event loop.
 INLINE_CHARS_MAX = 8 * 1024
@@ -63,18 +63,10 @@ NUMERIC_TEXT = "BIGNUM"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownColumn:
-    """A column with PostgreSQL's name for it, or of the catalog with its PostgreSQL type."""
-
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
 class Described:
     """A RowDescription that has been sent, and its statement."""
 
-    columns: Sequence[Column]
+    columns: Sequence[ResultColumn]
     formats: tuple[int, ...]
     message: bytes
 
@@ -105,7 +97,7 @@ class StatementText:
     reads_catalog: bool = False
     numeric: tuple[int, ...] = ()
     described: Described | None = None
-    _shown: tuple[Sequence[Column], Sequence[Column]] | None = None
+    _shown: tuple[Sequence[ResultColumn], Sequence[ResultColumn]] | None = None
 
     @property
     def long(self) -> bool:
@@ -124,7 +116,7 @@ class StatementText:
         declared = self.declared(oids)
         return [0 if place in self.numeric else oid for place, oid in enumerate(declared, 1)]
 
-    def columns(self, found: Sequence[Column] | None) -> Sequence[Column] | None:
+    def columns(self, found: Sequence[ResultColumn] | None) -> Sequence[ResultColumn] | None:
         """The columns as they are described to the client."""
         if found is None:
             return None
@@ -134,22 +126,22 @@ class StatementText:
             kept = self._shown = (found, self._columns(found))
         return kept[1]
 
-    def _columns(self, found: Sequence[Column]) -> Sequence[Column]:
+    def _columns(self, found: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
         if self.types and len(found) == len(self.types):
             return [
-                ShownColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
+                ResultColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
                 for column, type_ in zip(found, self.types, strict=True)
             ]
         if len(found) == len(self.numeric):
             found = [
-                ShownColumn(column.name, NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
+                ResultColumn(column.name, NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
                 for column, numeric in zip(found, self.numeric, strict=True)
             ]
         names = [column.name for column in found]
         shown = catalog.shown_names(self.text, names)
         if shown is names:
             return found
-        return [ShownColumn(name, column.type) for name, column in zip(shown, found, strict=True)]
+        return [ResultColumn(name, column.type) for name, column in zip(shown, found, strict=True)]
 
     def position(self, at: int | None) -> int | None:
         """The place in the client's text (from 1) of place `at` in the rewritten one.

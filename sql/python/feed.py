@@ -17,13 +17,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from ...engine.catalog.streams import Group, Stream
+from ...engine.checkpoints.backend import Backend
+from ...engine.checkpoints.positions import PartitionLsns
+from ...engine.checkpoints.state import Checkpoint, CheckpointState
+from ...engine.clock import Clock
 from ...engine.database import Database
 from ...engine.errors import UndefinedObject
 from ...engine.log.events import Event, arrow_of, events_of
@@ -83,6 +87,7 @@ WAIT = "24 hours"
 
 # What an event takes beside its texts: a tuple of thirteen, numbers, a time.
 EVENT_BYTES = 400
+NS_A_US = 1000
 
 Positions = dict[int, int]
 T = TypeVar("T")
@@ -239,13 +244,42 @@ def within(session: Session, work: Callable[[], T]) -> T:
     return drive(session.calls.run(called))
 
 
-class Store(Protocol):
-    """The storage of the position of a consumer without a group."""
+@dataclass(slots=True)
+class ConsumerStore:
+    """The checkpoints of one consumer of a stream; for one thread at a time.
+
+    Raises:
+        InvalidParameterValue: the consumer's name cannot be a key.
+    """
+
+    backend: Backend
+    clock: Clock
+    consumer_id: str
+    latest: CheckpointState | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.latest = self.backend.latest(self.consumer_id)
 
     def save(
         self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False
     ) -> None:
-        """Store it durably; a position goes back only with `rewind`."""
+        """Store a position durably; it goes back only where that is asked for."""
+        now_us = self.clock.now_us()
+        state = CheckpointState(
+            self.consumer_id,
+            0 if self.latest is None else self.latest.sequence + 1,
+            now_us,
+            watermark_ns=watermark_us * NS_A_US if watermark_us else None,
+            event_count=event_count,
+            checkpoint=Checkpoint("ducktail", PartitionLsns(dict(position)), now_us),
+        )
+        self.backend.save(state, rewind=rewind)
+        self.latest = state
+
+    def clear(self) -> None:
+        """Take all away."""
+        self.backend.clear(self.consumer_id)
+        self.latest = None
 
 
 class StreamFeed:
@@ -261,7 +295,7 @@ class StreamFeed:
     ahead = True
 
     def __init__(
-        self, reads: Reads, commits: Reads, position: Positions, store: Store, *, asked: bool
+        self, reads: Reads, commits: Reads, position: Positions, store: ConsumerStore, *, asked: bool
     ) -> None:
         self.position = position
         self._reads = reads

@@ -18,17 +18,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 
 from ...engine.catalog.streams import Group, Stream
-from ...engine.checkpoints.backend import KEEP, Backend, Report, report_to_log
+from ...engine.checkpoints.backend import KEEP, Report, report_to_log
 from ...engine.checkpoints.duckdb_backend import DuckdbBackend, Scope
 from ...engine.checkpoints.positions import PartitionLsns
-from ...engine.checkpoints.state import NAME_BYTES_MAX, Checkpoint, CheckpointState, check_text
-from ...engine.clock import Clock
+from ...engine.checkpoints.state import NAME_BYTES_MAX, CheckpointState, check_text
 from ...engine.database import Database
 from ...engine.definitions.groups import find_group
 from ...engine.definitions.start_positions import check_lsns
@@ -40,7 +39,7 @@ from ..session import Session
 from ..text.classified import TokenReader
 from ..text.tokens import tokenize
 from .errors import translated
-from .feed import Batch, Feed, GroupFeed, Reads, StreamFeed, position_text, within
+from .feed import Batch, ConsumerStore, Feed, GroupFeed, Reads, StreamFeed, position_text, within
 from .follower import (
     BATCH_SIZE,
     BUFFER_BYTES,
@@ -386,47 +385,6 @@ def _shown(stream: Stream, consumer_id: str, state: CheckpointState) -> Consumer
 
 def _time(us: int) -> datetime | None:
     return datetime.fromtimestamp(us / 1_000_000, UTC) if us else None
-
-
-NS_A_US = 1000
-
-
-@dataclass(slots=True)
-class ConsumerStore:
-    """The checkpoints of one consumer of a stream; for one thread at a time.
-
-    Raises:
-        InvalidParameterValue: the consumer's name cannot be a key.
-    """
-
-    backend: Backend
-    clock: Clock
-    consumer_id: str
-    latest: CheckpointState | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.latest = self.backend.latest(self.consumer_id)
-
-    def save(
-        self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False
-    ) -> None:
-        """Store a position durably; it goes back only where that is asked for."""
-        now_us = self.clock.now_us()
-        state = CheckpointState(
-            self.consumer_id,
-            0 if self.latest is None else self.latest.sequence + 1,
-            now_us,
-            watermark_ns=watermark_us * NS_A_US if watermark_us else None,
-            event_count=event_count,
-            checkpoint=Checkpoint("ducktail", PartitionLsns(dict(position)), now_us),
-        )
-        self.backend.save(state, rewind=rewind)
-        self.latest = state
-
-    def clear(self) -> None:
-        """Take all away."""
-        self.backend.clear(self.consumer_id)
-        self.latest = None
 
 
 def position_of(state: CheckpointState) -> dict[int, int]:
