@@ -158,16 +158,7 @@ class Session(Context):
         self.access: Access = Access(database, account, lambda: self.block.transaction)
         self.access.of_node = peer is not None
         self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
-        self.calls = Calls(
-            database,
-            self.guard,
-            self.entry,
-            self.block,
-            self.cursors,
-            self.variables,
-            self.access,
-            self._renew,
-        )
+        self.calls = Calls(self, self.entry, self._renew)
         self._parsed = ParsedStatements(self, self.calls)
         self.calls.mark(IDLE)
         with self.guard.alone():

@@ -6,7 +6,7 @@ small ones go together. Source: docs/sql.md, "COPY".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -17,9 +17,7 @@ from ...engine.values.arrow_types import arrow_loader, first_nul
 from ...engine.values.copy_columns import BadValue, ColumnLoader
 from ...engine.waiting import Waiting
 from ..results.results import Result
-from ..session_state.context import Context
-from ..session_state.statement import ParsedStatement
-from .inserting import Inserting, Refused
+from .inserting import CopyTarget, Inserting, Refused
 
 NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
 # Bytes of the client's that make an INSERT: as Arrow's values they are what they were on the wire.
@@ -29,34 +27,15 @@ PIECE_BYTES_MAX = 1 << 20
 
 
 class ArrowCopyIn:
-    """One COPY FROM STDIN (FORMAT arrow) under way.
-
-    Args:
-        table: the table's name, for errors.
-        target: the same as SQL.
-        types: DuckDB's, of the columns in `names`; None for a topic, which takes any.
-        own: the transaction is this statement's own, and ends with it.
-    """
+    """One COPY FROM STDIN (FORMAT arrow) under way."""
 
     binary = True
 
-    def __init__(
-        self,
-        session: Context,
-        statement: ParsedStatement,
-        table: str,
-        target: str,
-        names: Sequence[str],
-        types: Sequence[str] | None,
-        own: bool,
-    ) -> None:
-        self._session = session
-        self._statement = statement
-        self._context = f"COPY {table}"
+    def __init__(self, target: CopyTarget) -> None:
         self._target = target
-        self._names = names
-        self._types = types
-        self._own = own
+        self._session = target.session
+        self._names = target.columns
+        self._context = f"COPY {target.name}"
         self._reader = ArrowStreamReader(self._context)
         self._order: list[int] = []
         self._loaders: list[ColumnLoader] = []
@@ -88,7 +67,7 @@ class ArrowCopyIn:
         self._reader.finish()
         self._match()
         yield from self._flush()
-        if self._own:
+        if self._target.own:
             yield from self._session.block.commit()
             if self._inserting is not None:
                 yield from self._inserting.send()
@@ -122,14 +101,13 @@ class ArrowCopyIn:
             )
         self._order = [given[fold(name)] for name in self._names]
         self._loaders = [self._loader(schema, place) for place in range(len(self._names))]
-        self._inserting = Inserting(
-            self._session, self._statement, self._target, self._names, self._loaders, self._own
-        )
+        self._inserting = Inserting(self._target, self._loaders)
 
     def _loader(self, schema: pa.Schema, place: int) -> ColumnLoader:
         """The loader of a column's values into the table's column."""
         source = schema.field(self._order[place]).type
-        target = None if self._types is None else self._types[place]
+        types = self._target.types
+        target = None if types is None else types[place]
         loader = arrow_loader(source, target, self._session.variables.values["timezone"])
         if loader is None:
             raise DatatypeMismatch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -41,39 +42,51 @@ class Refused(Exception):
         self.at = at
 
 
+@dataclass(frozen=True, slots=True)
+class CopyTarget:
+    """The table or topic that a COPY FROM STDIN fills.
+
+    Args:
+        name: its name, for errors.
+        sql: the same as SQL.
+        columns: the columns that are filled.
+        types: DuckDB's, of these columns; None for a topic, which takes any.
+        own: the transaction is this statement's own, and ends with it.
+    """
+
+    session: Context
+    statement: ParsedStatement
+    name: str
+    sql: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...] | None
+    own: bool
+
+
 class Inserting:
     """Writes the rows of one COPY.
 
     Args:
-        target: the table's name as SQL.
-        names: of the columns that are filled.
-        loaders: how a column of theirs becomes one of the table's.
-        own: the transaction is the COPY's own.
+        loaders: how a column of the rows becomes one of the target's.
     """
 
-    def __init__(
-        self,
-        session: Context,
-        statement: ParsedStatement,
-        target: str,
-        names: Sequence[str],
-        loaders: Sequence[ColumnLoader],
-        own: bool,
-    ) -> None:
-        self._session = session
-        self._statement = statement
+    def __init__(self, target: CopyTarget, loaders: Sequence[ColumnLoader]) -> None:
+        self._session = target.session
+        self._statement = target.statement
         self._loaders = loaders
         # The rows' columns are called as the table's, as DuckDB's errors name them.
-        self._names = list(names)
-        listed = ",".join(map(ident, names))
-        values = ",".join(loader.cast(ident(name)) for name, loader in zip(names, loaders, strict=True))
-        self._insert = classify(f"INSERT INTO {target} ({listed}) SELECT {values} FROM {ROWS}")
+        self._names = list(target.columns)
+        listed = ",".join(map(ident, self._names))
+        values = ",".join(loader.cast(ident(name)) for name, loader in zip(self._names, loaders, strict=True))
+        self._insert = classify(f"INSERT INTO {target.sql} ({listed}) SELECT {values} FROM {ROWS}")
         # How many rows there are by now.
         self.count = 0
         self._judged = False
-        self._topic = topic_writes.target(session, self._insert)
+        self._topic = topic_writes.target(self._session, self._insert)
         # Shares of other nodes are sent when the client has sent all.
-        self._owners = None if self._topic is None or not own else remote_owners(session, self._topic)
+        self._owners = (
+            None if self._topic is None or not target.own else remote_owners(self._session, self._topic)
+        )
         self._collected: list[pa.Table] = []
 
     def put(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Waiting[None]:

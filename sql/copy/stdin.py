@@ -24,7 +24,7 @@ from ..text.classified import Classified, CopyFacts
 from .arrow import ArrowCopyIn
 from .binary import BinaryRowReader
 from .copy_options import ARROW, BINARY, read_options
-from .inserting import Inserting, Refused
+from .inserting import CopyTarget, Inserting, Refused
 from .text import RowReader, TextRow
 
 # Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
@@ -95,18 +95,17 @@ def begin(session: Context, statement: ParsedStatement, classified: Classified) 
     yield from session.begin_implicit()
     names, types = _filled(session, facts)
     assert facts.table is not None
-    table = facts.table[-1]
+    filled = CopyTarget(session, statement, facts.table[-1], target_text(facts), names, types, own)
     result = Result.command("COPY 0")
     if options.format == ARROW:
-        result.copy_in = ArrowCopyIn(session, statement, table, target_text(facts), names, types, own)
+        result.copy_in = ArrowCopyIn(filled)
         return result
     binary = options.format == BINARY
-    reader = BinaryRowReader(table, names) if binary else RowReader(options, table, names)
+    reader = BinaryRowReader(filled.name, names) if binary else RowReader(options, filled.name, names)
     timezone = session.variables.values["timezone"]
     known = types if types is not None else ("VARCHAR",) * len(names)
     loaders = [column_loader(type_, timezone, binary=binary) for type_ in known]
-    inserting = Inserting(session, statement, target_text(facts), names, loaders, own)
-    result.copy_in = CopyFromStdin(session, table, reader, names, inserting, loaders, own)
+    result.copy_in = CopyFromStdin(filled, reader, loaders)
     return result
 
 
@@ -146,36 +145,24 @@ class CopyFromStdin:
     """One COPY FROM STDIN of texts or binary values under way.
 
     Args:
-        table: its name, for errors.
         loaders: of the columns, in order.
-        own: the transaction is this statement's own, and ends with it.
     """
 
     def __init__(
-        self,
-        session: Context,
-        table: str,
-        reader: RowReader | BinaryRowReader,
-        names: tuple[str, ...],
-        inserting: Inserting,
-        loaders: list[ColumnLoader],
-        own: bool,
+        self, target: CopyTarget, reader: RowReader | BinaryRowReader, loaders: list[ColumnLoader]
     ) -> None:
-        self._session = session
-        self._table = table
+        self._target = target
         self._reader = reader
         self._binary = isinstance(reader, BinaryRowReader)
-        self._names = names
-        self._inserting = inserting
+        self._inserting = Inserting(target, loaders)
         self._loaders = loaders
-        self._own = own
         self._rows: list[TextRow] = []
         self._bytes = 0
 
     @property
     def column_count(self) -> int:
         """The number of columns in a row."""
-        return len(self._names)
+        return len(self._target.columns)
 
     @property
     def binary(self) -> bool:
@@ -200,8 +187,8 @@ class CopyFromStdin:
         self._rows += self._reader.finish()
         if self._rows:
             yield from self._flush()
-        if self._own:
-            yield from self._session.block.commit()
+        if self._target.own:
+            yield from self._target.session.block.commit()
             yield from self._inserting.send()
         return Result.command(f"COPY {self._inserting.count}")
 
@@ -218,14 +205,14 @@ class CopyFromStdin:
             yield from self._inserting.put(arrays)
         except Refused as refused:
             error = refused.error
-            error.context = f"COPY {self._table}, lines {rows[0].line} to {rows[-1].line}"
+            error.context = f"COPY {self._target.name}, lines {rows[0].line} to {rows[-1].line}"
             if refused.at is not None:
                 self._placed(error, rows, *refused.at)
             raise error from refused
 
     def _placed(self, error: DucktailError, rows: list[TextRow], row: int, column: int) -> DucktailError:
         """The error with the place of a value: its line and column."""
-        place = f"COPY {self._table}, line {rows[row].line}, column {self._names[column]}"
+        place = f"COPY {self._target.name}, line {rows[row].line}, column {self._target.columns[column]}"
         text = rows[row].fields[column]
         if isinstance(text, bytes):
             error.context = place

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from ...engine.database import Database
 from ...engine.duck.duckdb_errors import recognized
 from ...engine.errors import DucktailError, InternalError, IoError, QueryCanceled
 from ...engine.sessions import ACTIVE, SessionEntry
 from ...engine.transactions.commits import UNKNOWN
 from ...engine.waiting import Waiting
-from ..results.cursors import Cursors
 from ..results.results import ResultBatch
 from ..rights.hidden_names import as_told, without_hidden_names
-from ..session_state.access import Access
-from ..session_state.block import Block
-from ..session_state.guard import Guard
-from ..settings import Variables
+from ..session_state.context import Context
 from ..text.hints import hint_for
 
 T = TypeVar("T")
@@ -37,24 +32,14 @@ class Calls:
         renew: makes new cursors, where the file has been opened again since the last ones were made.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        guard: Guard,
-        entry: SessionEntry,
-        block: Block,
-        cursors: Cursors,
-        variables: Variables,
-        access: Access,
-        renew: Callable[[], None],
-    ) -> None:
-        self._database = database
-        self._guard = guard
+    def __init__(self, session: Context, entry: SessionEntry, renew: Callable[[], None]) -> None:
+        self._database = session.database
+        self._guard = session.guard
         self._entry = entry
-        self._block = block
-        self._cursors = cursors
-        self._variables = variables
-        self._access = access
+        self._block = session.block
+        self._cursors = session.cursors
+        self._variables = session.variables
+        self._access = session.access
         self._renew = renew
         # The text of a statement that has waited for its preparation, and when its time is over.
         self._prepared: tuple[str, float] | None = None
