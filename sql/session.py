@@ -117,7 +117,7 @@ class Session(Context):
             }
         )
         self.positions = Positions(database.members)
-        self.holds = Holds(database.members.coordinator)
+        self.holds = Holds(database.members)
         self.told: list[Future[Any]] = []
         self.notices = Notices()
         self.prepared: dict[str, PreparedStatement] = {}

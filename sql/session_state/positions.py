@@ -211,10 +211,9 @@ class Positions:
 
     def has(self, reader: Reader) -> bool:
         """True if the reader's group already has a position, as far as this node knows."""
-        member = name_of(reader.hold)
-        if member is None:
+        if reader.hold is None:
             return bool(self._own.lsns(reader.key, reader.seeks))
-        return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.key[1], member))
+        return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.hold))
 
     def void(self, reader: Reader, reason: str) -> None:
         """A read leaves none, because of `reason`."""
