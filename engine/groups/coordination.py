@@ -40,7 +40,7 @@ class Fence(Shared):
         return frozenset()
 
     def known_of(self, name: str, seeks: int) -> Mapping[int, int]:
-        """How far the member was given events.
+        """The last LSNs that the member was given.
 
         Several connections of the member may read at once, and their reads may reach the home in another
         order than this node. The home decides how far a commit goes; this node checks that it has given as
