@@ -172,7 +172,7 @@ class OwnersWait:
             share = replace(share, wait=f"{ms} ms", wait_for=events)
         sql = f"SELECT count(*) FROM (SELECT lsn FROM {render_scan(share)} LIMIT {events})"
         try:
-            answer = yield from ask_there(self.session, node, part.text(sql), (), again=True)
+            answer = yield from ask_there(self.session, node, part.text(sql), again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise gathering.away(self.stream.name, node, partitions, error) from error
         return int(str(answer.rows[0][0]))

@@ -38,7 +38,7 @@ from ..peers.requests import Part
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
 from .gathering import away
-from .shares import ask_there, check_owned, own_share, peers
+from .shares import ask_there, check_owned, own_share, tell_there
 
 ANSWER = (ResultColumn("answer", "VARCHAR"),)
 Facts = Mapping[str, Any]
@@ -316,7 +316,7 @@ class Home:
             if self.here:
                 answered(self.session, self.stream, self.group, {"do": do, **arguments})
             else:
-                future = peers(self.session).later(self.owners.home, self._text(do, arguments))
+                future = tell_there(self.session, self.owners.home, self._text(do, arguments))
                 told = self.session.told
                 # An answer that is taken in parts asks nobody to wait.
                 told[:] = [one for one in [*told, future] if one is not None and _matters(one)]
@@ -327,7 +327,7 @@ class Home:
                 return answered(self.session, self.stream, self.group, {"do": do, **arguments})
         try:
             text = self._text(do, arguments)
-            answer = yield from ask_there(self.session, self.owners.home, text, (), again=True)
+            answer = yield from ask_there(self.session, self.owners.home, text, again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise _home_away(self.stream, self.owners, error) from error
         if not answer.rows:

@@ -285,21 +285,21 @@ def describe(session: Context, statement: ParsedStatement) -> Waiting[Descriptio
     assert isinstance(away, RemoteTarget)
     request = Request("describe", statement.text, statement.parameter_types_given)
     try:
-        reply = yield from _links(session).ask(session, away.node, request, again=True)
+        reply = yield from _links(session).ask(away.node, request, again=True)
     except (CannotConnect, ConnectionLost) as error:
         raise _where(away, error) from error
     except (UndefinedObject, UndefinedTable) as error:
         moved = yield from _moved(session, statement, away)
         if moved is None:
             raise _told(session, statement, away, error) from error
-        reply = yield from _links(session).ask(session, moved, request, again=True)
+        reply = yield from _links(session).ask(moved, request, again=True)
     head = head_of(reply.frames[0])
     return Description(head.parameters, head.columns)
 
 
 def columns_of(session: Context, node: Node, text: str) -> Waiting[tuple[ResultColumn, ...]]:
     """The columns of a query, as a node says them."""
-    reply = yield from _links(session).ask(session, node, Request("describe", text), again=True)
+    reply = yield from _links(session).ask(node, Request("describe", text), again=True)
     return head_of(reply.frames[0]).columns or ()
 
 
@@ -337,7 +337,7 @@ def _begun(
     session: Context, away: RemoteTarget, node: Node, request: Request, *, again: bool
 ) -> Waiting[RowSource]:
     try:
-        reply = yield from _links(session).ask(session, node, request, again=again)
+        reply = yield from _links(session).ask(node, request, again=again)
     except (CannotConnect, ConnectionLost) as error:
         raise _where(away, error) from error
     return RowSource(session, away, node, request, reply.frames)
@@ -434,7 +434,7 @@ class RowSource:
         links = _links(self._session)
         request = Request(FETCH, rows=limit, portal=self._portal, pending=self._pending)
         try:
-            reply = yield from links.ask(self._session, self._node, request)
+            reply = yield from links.ask(self._node, request)
         except (CannotConnect, ConnectionLost) as error:
             self._more = False
             links.ended(self._node, self._portal)
