@@ -37,6 +37,7 @@ from ..peers.owners import Owners
 from ..peers.requests import Part
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
+from ..session_state.positions import MemberRead
 from .gathering import away
 from .shares import ask_there, check_owned, own_share, tell_there
 
@@ -253,7 +254,7 @@ class Home:
         # What was lost of an earlier read comes again with this one.
         self.session.told[:] = [one for one in self.session.told if not one.done()]
         found = yield from self._ask("read", member=member, wanted=list(wanted), gives=gives, joins=joins)
-        return MemberRead(self, member, found["hold"], _numbered(found["epochs"]), found["read"])
+        return MemberRead(member, found["hold"], _numbered(found["epochs"]), found["read"], self.tell)
 
     def look(self, member: str, wanted: Sequence[int], *, joins: bool) -> Waiting[Look]:
         """A member waits."""
@@ -350,47 +351,6 @@ def _home_away(stream: Stream, owners: Owners, error: DucktailError) -> Ducktail
         f" {error.detail}" if error.detail else ""
     )
     return found
-
-
-@dataclass(slots=True, eq=False)
-class MemberRead:
-    """A member's read of partitions of several nodes, under way.
-
-    Args:
-        name: the member's.
-        number: of what it holds at the home.
-        epochs: partition -> the epoch under which it is the member's.
-        read: its number among the member's reads, which rise.
-    """
-
-    home: Home
-    name: str
-    number: int
-    epochs: Lsns
-    read: int
-    over: bool = False
-
-    def set(self, lsns: Lsns) -> None:
-        """It has given everything up to these: the member's read position."""
-        self._tell(lsns=lsns, position=True)
-
-    def gave(self, lsns: Lsns) -> None:
-        """It has given events up to these, or fewer, and leaves no position."""
-        self._tell(lsns=lsns)
-
-    def void(self, reason: str) -> None:
-        """It leaves no position."""
-        self._tell(void=reason)
-
-    def end(self) -> None:
-        """It is over; a second time does nothing."""
-        if not self.over:
-            self._tell(over=True)
-            self.over = True
-
-    def _tell(self, **arguments: object) -> None:
-        if not self.over:
-            self.home.tell("told", hold=self.number, **arguments)
 
 
 def settled(session: Context) -> Waiting[None]:
