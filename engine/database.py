@@ -43,8 +43,8 @@ from .clock import Clock, SystemClock
 from .duck.duckdb_errors import translated
 from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
-from .groups.coordination import FencedMembers
-from .groups.member import MemberEpochs
+from .groups.coordination import MemberEpochs
+from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
 from .groups.polls import Polls
@@ -115,12 +115,11 @@ class Database(Parts):
         self.cluster = Membership(lambda: self.cursor())
         self.arrivals = Arrivals()
         self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
-        self.members = FencedMembers(clock)
+        self.members = Members(clock)
         self.polls = Polls(settings.long_polls_max, clock)
         self.members.on_change = self.polls.member_changed
         self.members.on_leave = self.polls.member_left
-        for members in (self.members, self.members.coordinator):
-            members.committed = self._committed_group
+        self.members.committed = self._committed_group
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False

@@ -16,7 +16,7 @@ from .buffers.publisher import Publisher
 from .catalog.catalog import Catalog
 from .catalog.rights import Rights
 from .clock import Clock
-from .groups.coordination import FencedMembers
+from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
 from .groups.polls import Polls
@@ -57,7 +57,7 @@ class Parts(ABC):
     holds: Holds
     identities: Identities
     last_reads: dict[tuple[int, int], LastRead]
-    members: FencedMembers
+    members: Members
     polls: Polls
     offsets: Offsets
     parked: Parked

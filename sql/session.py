@@ -36,7 +36,7 @@ from .language.statements.publishing import published_positions
 from .peer_requests import serving
 from .peers.links import Links
 from .peers.owners import Holds, OwnerCache
-from .peers.remote import Learner, Peers
+from .peers.remote import Learned, Remote
 from .peers.requests import Part
 from .pipeline import description, execute, long_lists
 from .pipeline.calls import Calls
@@ -80,7 +80,6 @@ class Session(Context):
         wire: rows are for PostgreSQL's wire: types that Arrow does not carry whole come as text.
         account: whose rights it has; None has all, as the owner of the database.
         peer: the node that the client is; None: it is none.
-        peers: its sessions on the cluster's other nodes.
 
     Raises:
         UndefinedObject: an unknown setting. InvalidParameterValue: a bad value.
@@ -97,10 +96,9 @@ class Session(Context):
         wire: bool = False,
         account: str | None = None,
         peer: Peer | None = None,
-        peers: Peers | None = None,
     ) -> None:
         self.database = database
-        self.peer, self.peers = peer, peers
+        self.peer = peer
         self.part: Part | None = None
         self.owner_cache = OwnerCache()
         self.collected: list[pa.Table] | None = None
@@ -117,7 +115,7 @@ class Session(Context):
             }
         )
         self.positions = Positions(database.members)
-        self.holds = Holds(database.members.coordinator)
+        self.holds = Holds(database.members)
         self.told: list[Future[Any]] = []
         self.notices = Notices()
         self.prepared: dict[str, PreparedStatement] = {}
@@ -125,7 +123,7 @@ class Session(Context):
         self.listening = Listening(database, self._overrun, lambda: self.access)
         self.waited: Waited | None = None
         self.links: Links | None = None
-        self.learner: Learner | None = None
+        self.learn: Callable[[], Future[Learned]] | None = None
         self.first_rows: int | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
         # Told when another session has cancelled this one: ends what its client is being answered as well.
@@ -460,6 +458,18 @@ class Session(Context):
     def trace(self) -> str:
         """The id that identifies the session's work in the logs of several nodes; "" for none."""
         return self.variables[TRACE]
+
+    def reach(self, remote: Remote, trace: str) -> None:
+        """Let the session ask the other nodes of the cluster, with the rights of its account there.
+
+        Args:
+            trace: by which its statements are found in all nodes' logs, where its client names no other.
+        """
+
+        def follow() -> None:
+            self.changed(TRACE, trace, report=False, local=False)
+
+        self.links = Links(remote, self.access.account, self.variables, self.notices, follow)
 
     def dress(self, work: Callable[[Session], None]) -> None:
         """Do something to the session's cursors: now, and to others that take their place."""

@@ -1,22 +1,20 @@
-"""Members of a group: their holds, claims and commits, and the durable epochs of their partitions.
+"""The members of one group, their partitions, holds, claims and commits.
 
-The rules are in `members.py`, which alone changes a `Member` and a `MemberHold`, under its mutex.
-
-`MemberEpochs` keeps the highest epoch under which a member has come with a partition, over a restart. Rows
-are only added, as they are rare: one for each partition that has come to another member. An opening deletes
-all but the highest epoch of each partition. Source: docs/design/cluster.md, "Members".
+The rules are in `members.py`, which alone changes these objects, under its mutex.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import duckdb
-
-from ..duck.duckdb_errors import translated
+from ..catalog.streams import Group
+from ..errors import SerializationFailure, WrongState
+from ..quoting import literal
+from .assignment import assign
+from .read_positions import ReadPositions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,21 @@ class MemberHold:
     """Partitions that stay with a member during a read, or a transaction that has read or commits them.
 
     Args:
+        shared: the group.
         epochs: partition -> the epoch under which the member owns it.
-        read: the read's number among those of all members.
+        read: the read's number among those of all members of the group.
     """
 
-    group_id: int
+    shared: Shared
     member: Member
     epochs: dict[int, int]
     read: int
     ended: bool = False
+
+    @property
+    def group_id(self) -> int:
+        """The group's id."""
+        return self.shared.group.group_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +104,15 @@ class CommitRight:
 
 @dataclass(slots=True, eq=False)
 class Pin:
-    """Partitions of a group that no other member gets until a commit of them is over."""
+    """Partitions of a group that no other member gets until a commit of them is over.
+
+    Args:
+        shared: the group; None where it has, and had, no members.
+    """
 
     group_id: int
     claims: Mapping[int, Claim]
+    shared: Shared | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,47 +130,137 @@ class Shown:
     last_commit_us: int
 
 
-TABLE = "ducktail.member_epochs"
+STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
 
-class MemberEpochs:
-    """The durable epochs of members' partitions; safe to use from several threads.
+@dataclass(slots=True, eq=False)
+class Shared:
+    """A group that has, or had, members, whose partitions this node assigns.
 
     Args:
-        cursor: a cursor of the engine's own, used here only.
+        owners: the owner of each partition; None where it is free.
+        epochs: the epoch of each partition.
+        positions: the members' read positions, by name.
+        moving: partition -> the member that gets it once its owner holds nothing there.
+        pins: partition -> number of commits of it under way.
+        lowered_s: when `session_timeout` was lowered, by the clock that never goes back: no member's silence
+            counts from earlier.
+        placed: at a topic's home, the epoch of the latest placement of a request; 0: this node has all
+            partitions.
     """
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._cursor = cursor
-        self._mutex = threading.Lock()
-        self._kept: dict[int, dict[int, int]] = {}
-        rows = cursor.execute(f"SELECT group_id, partition, epoch FROM {TABLE}").fetchall()
-        for group_id, partition, epoch in rows:
-            of_group = self._kept.setdefault(group_id, {})
-            of_group[partition] = max(epoch, of_group.get(partition, 0))
-        if len(rows) > sum(map(len, self._kept.values())):
-            cursor.execute(
-                f"DELETE FROM {TABLE} AS a WHERE EXISTS (FROM {TABLE} AS b WHERE b.group_id = a.group_id "
-                "AND b.partition = a.partition AND b.epoch > a.epoch)"
-            ).fetchall()
+    group: Group
+    epoch: int
+    owners: list[str | None]
+    epochs: list[int]
+    positions: ReadPositions
+    members: dict[str, Member] = field(default_factory=dict)
+    moving: dict[int, str] = field(default_factory=dict)
+    pins: Counter[int] = field(default_factory=Counter)
+    lowered_s: float = -math.inf
+    placed: int = 0
 
-    def of(self, group_id: int) -> Mapping[int, int]:
-        """Partition -> highest durable epoch in a group."""
-        with self._mutex:
-            return dict(self._kept.get(group_id, {}))
+    def ends_s(self, member: Member) -> float:
+        """When a member times out, if it has no heartbeat before."""
+        return max(member.heard_s, self.lowered_s) + self.group.session_timeout_ms / 1000
 
-    def keep(self, group_id: int, epochs: Mapping[int, int]) -> None:
-        """Write later epochs; they are durable when this returns. Runs DuckDB.
+    def timed_out(self, now_s: float) -> frozenset[str]:
+        """The members without a heartbeat for too long."""
+        return frozenset(name for name, member in self.members.items() if self.ends_s(member) <= now_s)
+
+    def open(self, member: Member, epochs: dict[int, int], read: int | None = None) -> MemberHold:
+        """A hold of a member on partitions, for a read that has a number or begins."""
+        member.open.update(epochs.keys())
+        return MemberHold(self, member, epochs, self.positions.begin() if read is None else read)
+
+    def known_of(self, name: str, seeks: int) -> Mapping[int, int]:
+        """Partition -> the least LSN to which a read sets a member's position; empty: its own LSNs."""
+        return {}
+
+    def owned(self, name: str) -> tuple[int, ...]:
+        """The partitions of a member."""
+        return tuple(partition for partition, owner in enumerate(self.owners) if owner == name)
+
+    def plan(self) -> None:
+        """Plan the moves of partitions after members have come or gone."""
+        owners = {p: owner for p, owner in enumerate(self.owners) if owner is not None}
+        target = assign(len(self.owners), owners, self.members)
+        self.moving = {p: name for p, name in target.items() if owners.get(p) != name}
+
+    def check(self, partition: int, claim: Claim) -> None:
+        """Check a claim against the present owners.
 
         Raises:
-            DucktailError: DuckDB cannot write them.
+            WrongState: it is without a member, and the group has members.
+            SerializationFailure: its member does not own the partition, or not since the claim's epoch.
         """
-        with self._mutex:
-            rows = ", ".join(f"({group_id}, {partition}, {epoch})" for partition, epoch in epochs.items())
-            try:
-                self._cursor.execute(f"INSERT INTO {TABLE} VALUES {rows}").fetchall()
-            except duckdb.Error as error:
-                raise translated(error) from error
-            kept = self._kept.setdefault(group_id, {})
-            for partition, epoch in epochs.items():
-                kept[partition] = max(epoch, kept.get(partition, 0))
+        if claim.member is None:
+            self.check_no_members()
+        else:
+            self.check_claim(partition, claim)
+
+    def check_no_members(self) -> None:
+        """Refuse a commit without MEMBER while the group has members.
+
+        Raises:
+            WrongState: the group has members.
+        """
+        if self.members:
+            raise WrongState(
+                f'consumer group "{self.group.name}" has members, and only they commit',
+                detail=f"It has {len(self.members)}.",
+                hint="Say MEMBER 'm' in the read and in the commit; SHOW MEMBERS lists them.",
+            )
+
+    def check_claim(self, partition: int, claim: Claim) -> None:
+        """Check that the claim's member has owned the partition since the claim's epoch.
+
+        Raises:
+            SerializationFailure: it has not, or is no member any more.
+        """
+        assert claim.member is not None
+        if claim.member not in self.members:
+            raise self.gone(claim.member)
+        owner = self.owners[partition]
+        if owner == claim.member and self.epochs[partition] == claim.epoch:
+            return
+        lost = "has lost" if owner == claim.member else "does not own"
+        raise SerializationFailure(
+            f'member {literal(claim.member)} of consumer group "{self.group.name}" {lost} '
+            f"partition {partition}",
+            detail="Nothing was committed.",
+            hint="Read again: what was not committed comes again, to who has its partition now.",
+        )
+
+    def gone(self, name: str) -> SerializationFailure:
+        """The error for a name that is not a member, or not any more."""
+        seconds = self.group.session_timeout_ms / 1000
+        return SerializationFailure(
+            f'{literal(name)} is not a member of consumer group "{self.group.name}"',
+            detail=f"A member that is not heard from for {seconds:g} s is none any more, nor is one of "
+            "before a restart of the server; reads make one. Nothing was committed.",
+            hint="Read again with MEMBER: what was not committed comes again, to who has its partition now.",
+        )
+
+    def shown(self) -> list[Shown]:
+        """The group's members, by name."""
+        return [self._shown(self.members[name]) for name in sorted(self.members)]
+
+    def _shown(self, member: Member) -> Shown:
+        owned = self.owned(member.name)
+        state = STABLE
+        if any(partition in self.moving for partition in owned):
+            state = REVOKING
+        elif member.name in self.moving.values():
+            state = WAITING
+        return Shown(
+            member.name,
+            member.user,
+            member.epoch,
+            owned,
+            state,
+            member.joined_us,
+            member.heard_us,
+            member.last_read_us,
+            member.last_commit_us,
+        )

@@ -23,19 +23,18 @@ Source: docs/design/engine.md, "Members".
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from ..catalog.streams import PARTITIONS_MAX, Group
 from ..clock import Clock
 from ..errors import InvalidParameterValue, ProgramLimitExceeded, SerializationFailure, WrongState
 from ..quoting import literal
-from .assignment import assign
-from .member import Claim, CommitRight, Member, MemberHold, Pin, Shown
+from .coordination import Fence
+from .member import Claim, CommitRight, Member, MemberHold, Pin, Shared, Shown
 from .read_positions import ReadPosition, ReadPositions
 
 # Members beyond the largest number of partitions would be idle, and each read looks at all members.
@@ -53,15 +52,24 @@ _NOTHING_AGAIN: Mapping[int, frozenset[int]] = {}
 # The members whose partitions have changed: mostly none.
 NOBODY: Set[tuple[int, str]] = frozenset()
 
+S = TypeVar("S", bound=Shared)
+P = ParamSpec("P")
+
 
 class Members:
-    """The members of all groups; safe to use from several threads."""
+    """The members of all groups; safe to use from several threads.
+
+    A group whose partitions are all on this node has one entry, in `_groups`. Of a group on a topic of
+    several nodes, `_groups` has the members that this node coordinates as the topic's home, and `_fences`
+    the members that have come to this node's partitions. What a statement does on this node's own partitions
+    goes by the fence if there is one.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._mutex = threading.Lock()  # guards all below
         self._groups: dict[int, Shared] = {}
-        self._positions = ReadPositions()
+        self._fences: dict[int, Fence] = {}
         self._changed: list[tuple[int, str]] = []
         # Dropped groups; statements that began before the drop still ask for them.
         self._forgotten: deque[int] = deque(maxlen=FORGOTTEN_MAX)
@@ -84,6 +92,7 @@ class Members:
         *,
         gives: bool,
         joins: bool = True,
+        home: bool = False,
     ) -> MemberHold:
         """Begin a member's read, and make it a member if it is none.
 
@@ -93,6 +102,7 @@ class Members:
             gives: True if the read can give events; those of an earlier read are given up then, as this one
                 gives them again.
             joins: False: a reader that is no member stays none; its hold has no partitions and has ended.
+            home: True for a request to the topic's home; False: all partitions are on this node.
 
         Returns:
             A hold on those of the wanted partitions that the member owns.
@@ -102,10 +112,10 @@ class Members:
             ProgramLimitExceeded: the group has too many members.
         """
         _check_name(name)
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._assigned if home else self._alone, group, partitions) as shared:
             if name not in shared.members and not joins:
                 absent = Member(name, user, shared.epoch, 0, 0, 0.0)
-                return MemberHold(group.group_id, absent, {}, self._positions.begin(), ended=True)
+                return MemberHold(shared, absent, {}, shared.positions.begin(), ended=True)
             member = shared.members.get(name) or self._join(shared, name, user)
             self._heard(member, user)
             member.last_read_us = member.heard_us
@@ -115,7 +125,7 @@ class Members:
                         member.given.pop(partition, None)
             self._settle(shared)
             epochs = {p: shared.epochs[p] for p in wanted if shared.owners[p] == name}
-            return self._open(group.group_id, member, epochs, self._positions.begin())
+            return shared.open(member, epochs)
 
     def keep(self, hold: MemberHold, kept: MemberHold | None) -> MemberHold:
         """Keep the partitions that a transaction reads or commits until its end.
@@ -128,7 +138,7 @@ class Members:
         """
         with self._mutex:
             if kept is None or kept.member is not hold.member:
-                return self._open(hold.group_id, hold.member, dict(hold.epochs), hold.read)
+                return hold.shared.open(hold.member, dict(hold.epochs), hold.read)
             hold.read = kept.read
             more = hold.epochs.keys() - kept.epochs.keys()
             kept.epochs.update((partition, hold.epochs[partition]) for partition in more)
@@ -145,31 +155,27 @@ class Members:
     ) -> None:
         """Set the member's read position: a read has given everything up to `lsns`."""
         with self._mutex:
-            shared = self._live(hold)
-            if shared is not None:
+            shared = hold.shared
+            if _is_live(hold):
                 if any(shared.epochs[p] != hold.epochs.get(p) for p in lsns):
                     # A commit of the rest would silently cover less than the read has given.
-                    self._positions.void(_key(hold), GIVEN_ANEW, hold.read)
+                    shared.positions.void(hold.member.name, GIVEN_ANEW, hold.read)
                     return
-                known = self._known_of(shared, hold, seeks)
+                known = shared.known_of(hold.member.name, seeks)
                 lsns = {p: max(lsn, known.get(p, 0)) for p, lsn in lsns.items()}
-                self._positions.set(_key(hold), hold.read, lsns, began, seeks, again)
+                shared.positions.set(hold.member.name, hold.read, lsns, began, seeks, again)
                 self._gave(hold, lsns, began, again)
-
-    def _known_of(self, shared: Shared, hold: MemberHold, seeks: int) -> Mapping[int, int]:
-        """Partition -> the least LSN to which a read sets the member's position; empty: its own LSNs."""
-        return {}
 
     def seeked(self, hold: MemberHold, partitions: Set[int], seeks: int) -> None:
         """Note a SEEK of the group in the transaction of a read: the transaction's later reads stand."""
         with self._mutex:
-            if self._live(hold) is not None:
-                self._positions.seeked(_key(hold), seeks, (hold.read, partitions))
+            if _is_live(hold):
+                hold.shared.positions.seeked(hold.member.name, seeks, (hold.read, partitions))
 
     def gave(self, hold: MemberHold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
         """Note events up to `lsns`, or fewer, that a read without a position has given."""
         with self._mutex:
-            if self._live(hold) is not None:
+            if _is_live(hold):
                 self._gave(hold, {p: lsn for p, lsn in lsns.items() if p in hold.epochs}, began)
 
     @staticmethod
@@ -186,35 +192,40 @@ class Members:
 
     def void(self, hold: MemberHold, reason: str) -> None:
         """Void the position of a read that has failed, or whose transaction was rolled back."""
-        with self._settled(hold.group_id):
-            if self._live(hold) is not None:
-                self._positions.void(_key(hold), reason, hold.read)
+        with self._settled(hold.shared):
+            if _is_live(hold):
+                hold.shared.positions.void(hold.member.name, reason, hold.read)
                 given = hold.member.given
                 for partition in [p for p, (_, read) in given.items() if read == hold.read]:
                     del given[partition]
 
     def end(self, hold: MemberHold) -> None:
         """End the hold of a read, its answer taken or given up, or of a transaction. Idempotent."""
-        with self._settled(hold.group_id):
+        with self._settled(hold.shared):
             if not hold.ended:
                 hold.ended = True
                 for partition in hold.epochs:
                     hold.member.open[partition] -= 1
-                if self._live(hold) is not None:
+                if _is_live(hold):
                     self._heard(hold.member, hold.member.user)
 
     # Committing.
 
-    def position(self, group: Group, partitions: int, name: str, seeks: int) -> ReadPosition:
+    def position(
+        self, group: Group, partitions: int, name: str, seeks: int, *, home: bool = False
+    ) -> ReadPosition:
         """A member's read position.
+
+        Args:
+            home: True for a request to the topic's home.
 
         Raises:
             WrongState: there is none, or the name is no member.
         """
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._assigned if home else self._present, group, partitions) as shared:
             if name not in shared.members:
                 raise WrongState(f'{literal(name)} is not a member of consumer group "{group.name}"')
-            return self._positions.get((group.group_id, name), group.name, seeks).copy()
+            return shared.positions.get(name, group.name, seeks).copy()
 
     def check_none(self, group: Group, partitions: int) -> None:
         """Check that a commit without MEMBER may proceed: the group has no members.
@@ -222,7 +233,7 @@ class Members:
         Raises:
             WrongState: the group has members.
         """
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._alone, group, partitions) as shared:
             shared.check_no_members()
 
     def begin_commit(
@@ -234,6 +245,8 @@ class Members:
         lsns: Mapping[int, int] | None,
         seeks: int,
         since: Mapping[int, int],
+        *,
+        home: bool = False,
     ) -> CommitRight:
         """Begin a member's commit; the member must own all partitions that it commits.
 
@@ -241,12 +254,13 @@ class Members:
             lsns: LSNs that are given by number; None: the member's read position.
             seeks: the number of SEEKs of the group.
             since: partition -> the epoch under which the transaction has read it.
+            home: True for a request to the topic's home.
 
         Raises:
             SerializationFailure: no such member, or it does not own a partition, or has lost it since.
             WrongState: the member has no read position.
         """
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._assigned if home else self._present, group, partitions) as shared:
             member = shared.members.get(name)
             if member is None:
                 raise shared.gone(name)
@@ -254,31 +268,32 @@ class Members:
             began: Mapping[int, int] = {}
             again: frozenset[int] | None = None
             if lsns is None:
-                position = self._positions.get((group.group_id, name), group.name, seeks)
+                position = shared.positions.get(name, group.name, seeks)
                 lsns, began, again = position.lsns, position.began, position.again
             claims = {p: Claim(name, since.get(p, shared.epochs[p])) for p in lsns}
             for partition, claim in claims.items():
                 shared.check_claim(partition, claim)
             epochs = {partition: claim.epoch for partition, claim in claims.items()}
-            hold = self._open(group.group_id, member, epochs, self._positions.begin())
-            return CommitRight(lsns, began, claims, hold, again)
+            return CommitRight(lsns, began, claims, shared.open(member, epochs), again)
 
     def set_aside(self, group_id: int, lsn: int) -> None:
         """Note a parked event: earlier reads of it by members no longer count."""
         with self._mutex:
-            shared = self._groups.get(group_id)
-            for name in () if shared is None else shared.members:
-                self._positions.set_aside((group_id, name), lsn)
+            shared = self._known(group_id)
+            if shared is not None:
+                for name in shared.members:
+                    shared.positions.set_aside(name, lsn)
 
     def released(self, group_id: int, name: str) -> dict[int, frozenset[int]]:
         """Partition -> the released events that a member's latest reads have given."""
         with self._mutex:
-            return self._positions.released((group_id, name))
+            shared = self._known(group_id)
+            return {} if shared is None else shared.positions.released(name)
 
-    def given(self, group_id: int, name: str) -> dict[int, int]:
-        """Partition -> last LSN that a member's latest reads have given, where it is known."""
+    def given(self, hold: MemberHold) -> dict[int, int]:
+        """Partition -> last LSN that the latest reads of a hold's member have given, where it is known."""
         with self._mutex:
-            return self._positions.lsns((group_id, name))
+            return hold.shared.positions.lsns(hold.member.name)
 
     def pin(self, group_id: int, claims: Mapping[int, Claim]) -> Pin:
         """Check a commit that is about to be written against the present owners, and keep them.
@@ -288,30 +303,30 @@ class Members:
             WrongState: it is a commit without MEMBER, and the group has got members.
         """
         with self._mutex:
-            shared = self._groups.get(group_id)
+            shared = self._known(group_id)
             if shared is None:
                 # No members have come since the claim was made, or all of them are from before a DROP.
                 if any(claim.member is not None for claim in claims.values()):
                     raise SerializationFailure("the consumer group was dropped meanwhile")
-                return Pin(group_id, {})
+                return Pin(group_id, {}, None)
             self._expire(shared)
             self._settle(shared)
             for partition, claim in claims.items():
-                self._check(shared, partition, claim)
+                shared.check(partition, claim)
             for partition in claims:
                 shared.pins[partition] += 1
             changed = self._take_changed()
         self._tell(changed)
-        return Pin(group_id, claims)
+        return Pin(group_id, claims, shared)
 
     def unpin(self, pin: Pin, committed: Mapping[int, int] | None) -> None:
         """Release a pin: the commit is durable up to these LSNs, or was refused (None)."""
-        with self._settled(pin.group_id) as shared:
-            if shared is None:
-                return
+        if pin.shared is None:
+            return
+        with self._settled(pin.shared):
             for partition in pin.claims:
-                shared.pins[partition] -= 1
-            self._committed(shared, pin.claims, committed or {})
+                pin.shared.pins[partition] -= 1
+            self._committed(pin.shared, pin.claims, committed or {})
 
     def _committed(self, shared: Shared, claims: Mapping[int, Claim], lsns: Mapping[int, int]) -> None:
         for partition, lsn in lsns.items():
@@ -323,32 +338,26 @@ class Members:
             if partition in member.given and member.given[partition][0] <= lsn:
                 del member.given[partition]
 
-    def _check(self, shared: Shared, partition: int, claim: Claim) -> None:
-        """Check a claim against the present owners."""
-        if claim.member is None:
-            shared.check_no_members()
-        else:
-            shared.check_claim(partition, claim)
-
     # Leaving, and groups that end.
 
     def has(self, group: Group, partitions: int, name: str) -> bool:
         """True if the name is a member now."""
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._assigned, group, partitions) as shared:
             return name in shared.members
 
     def remove(self, group_id: int, name: str) -> None:
         """Take a member out, if it is one; all its partitions are free."""
         self.on_leave(group_id, name)
-        with self._settled(group_id) as shared:
-            if shared is not None and name in shared.members:
-                self._remove(shared, {name})
+        shared = self._groups.get(group_id)
+        if shared is not None:
+            with self._settled(shared):
+                if name in shared.members:
+                    self._remove(shared, {name})
 
     def altered(self, changed: Group) -> None:
         """Put a group's changed options in force; waiting members look again, by the new time-out."""
         with self._mutex:
-            shared = self._groups.get(changed.group_id)
-            if shared is not None:
+            for shared in self._states(changed.group_id):
                 self._expire(shared)
                 if changed.session_timeout_ms < shared.group.session_timeout_ms:
                     shared.lowered_s = self._clock.monotonic_s()
@@ -362,24 +371,24 @@ class Members:
         """Forget dropped groups and their members."""
         with self._mutex:
             for group_id in group_ids:
-                shared = self._groups.pop(group_id, None)
+                for shared in self._states(group_id):
+                    self._empty(shared)
+                self._groups.pop(group_id, None)
+                self._fences.pop(group_id, None)
                 self._forgotten.append(group_id)
-                for name in () if shared is None else shared.members:
-                    self._positions.forget((group_id, name))
-                    self._changed.append((group_id, name))
             changed = self._take_changed()
         self._tell(changed)
 
-    # Looking.
+    # Looking. Of a topic of several nodes only the home knows the members.
 
     def shown(self, group: Group, partitions: int) -> list[Shown]:
         """The members of a group, by name."""
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._assigned, group, partitions) as shared:
             return shared.shown()
 
     def owners(self, group: Group, partitions: int) -> list[str | None]:
         """The owner of each partition of a group."""
-        with self._touched(group, partitions) as shared:
+        with self._touched(self._assigned, group, partitions) as shared:
             return list(shared.owners)
 
     def glimpse(self, group_id: int) -> int:
@@ -398,22 +407,252 @@ class Members:
                 return None
             return max(0.0, min(map(shared.ends_s, shared.members.values())) - self._clock.monotonic_s())
 
+    # Requests to a topic's home.
+
+    def under(self, group: Group, partitions: int, placement: int) -> None:
+        """Note the epoch of the placement under which requests to the home come now.
+
+        Where a placement in between may have been in force, another node may have been the home: the members
+        from before it and their read positions are dropped.
+        """
+        with self._touched(self._assigned, group, partitions) as shared:
+            if not shared.placed or placement > shared.placed + 1:
+                self._empty(shared)
+                shared.epoch = max(self._clock.now_us() // 1000, shared.epoch + 1)
+            shared.placed = max(placement, shared.placed)
+
+    def reading(self, hold: MemberHold, before: Iterable[MemberHold]) -> None:
+        """Note a read that can give events; their LSNs are unknown until the read is reported (`told`).
+
+        Args:
+            before: the holds of other reads of the same connection.
+        """
+        with self._mutex:
+            # This read repeats the events of unreported reads that are earlier ones of its connection, or
+            # have ended.
+            earlier = {one.read for one in before}
+            untold = hold.member.untold
+            under_way = {n: one for n, one in untold.items() if n not in earlier and not one.ended}
+            hold.member.untold = {**under_way, hold.read: hold}
+
+    def told(self, hold: MemberHold) -> None:
+        """Note that a read's outcome has been reported."""
+        with self._mutex:
+            hold.member.untold.pop(hold.read, None)
+
+    def check_told(self, group: Group, partitions: int, name: str, own: int | None) -> None:
+        """Check that the outcome of a member's latest reads is known before its read position is committed.
+
+        A link or a placement may have ended before a read was reported: the position from before is then
+        behind the events that the client was given. A later read that another connection of the member has
+        under way does not prevent the commit.
+
+        Args:
+            own: number of the latest read of the committing connection; None where it is unknown.
+
+        Raises:
+            WrongState: the outcome of a read is unknown.
+        """
+        with self._touched(self._assigned, group, partitions) as shared:
+            member = shared.members.get(name)
+            untold = {} if member is None else member.untold
+            if any(own is None or read == own or (read > own and it.ended) for read, it in untold.items()):
+                raise WrongState(
+                    f'the home of consumer group "{group.name}" does not know what the latest read of '
+                    f"member {literal(name)} has given",
+                    detail="Nothing was committed.",
+                    hint="Read again: what was not committed comes again.",
+                )
+
+    def is_committed(self, commit: CommitRight, lsns: Mapping[int, int]) -> None:
+        """Note the durable part of a commit that is over: its member no longer holds those events."""
+        assert commit.hold is not None
+        with self._settled(commit.hold.shared):
+            if _is_live(commit.hold):
+                self._committed(commit.hold.shared, commit.claims, lsns)
+
+    def nobody(self, group: Group, partitions: int) -> int:
+        """The epoch of a group without members; a later member gets partitions under a higher epoch.
+
+        Raises:
+            WrongState: the group has members.
+        """
+        with self._touched(self._assigned, group, partitions) as shared:
+            shared.check_no_members()
+            return shared.epoch
+
+    def passed(self, group: Group, partitions: int, epoch: int) -> None:
+        """Give all partitions a later epoch than one that an owner knows and this node has not given out.
+
+        That occurs where another node was the home before, or this node's clock was set back between two
+        starts.
+        """
+        with self._touched(self._assigned, group, partitions) as shared:
+            if epoch < shared.epoch:
+                return
+            shared.epoch = epoch + 1
+            for partition, owner in enumerate(shared.owners):
+                shared.epochs[partition] = shared.epoch
+                if owner is not None:
+                    member = shared.members[owner]
+                    member.epoch = shared.epoch
+                    member.given.pop(partition, None)
+                    # Without this partition the position would cover less than the member was given.
+                    shared.positions.void(owner, GIVEN_ANEW)
+
+    # Requests to an owner, under the home's epochs.
+
+    def take_over(
+        self,
+        group: Group,
+        partitions: int,
+        name: str,
+        user: str,
+        epochs: Mapping[int, int],
+        kept: Mapping[int, int],
+    ) -> dict[int, int]:
+        """Register a member as the owner of the partitions that the home has assigned to it.
+
+        Args:
+            epochs: partition -> epoch of the assignment.
+            kept: partition -> highest durable epoch.
+
+        Returns:
+            Partition -> epoch, for the epochs that are later than the durable ones.
+
+        Raises:
+            SerializationFailure: a later epoch of a partition is known, or another owner under the same one;
+                nothing is taken over.
+        """
+        with self._touched(self._fenced, group, partitions, kept) as fence:
+            fence.check_epochs(name, epochs)
+            member = fence.members.get(name)
+            if member is None:
+                now_us = self._clock.now_us()
+                member = Member(name, user, 0, now_us, now_us, self._clock.monotonic_s())
+                fence.members[name] = member
+            self._heard(member, user)
+            fence.assign(member, epochs)
+            return {p: epoch for p, epoch in epochs.items() if epoch > kept.get(p, 0)}
+
+    def came(self, group_id: int, partition: int, epoch: int) -> None:
+        """Note the epoch of a partition that has come from another node, which refused older epochs."""
+        with self._mutex:
+            fence = self._fences.get(group_id)
+            # Without a fence the home's next assignment looks up the durable epochs.
+            if fence is not None and epoch > fence.epochs[partition]:
+                fence.lose(partition)
+                fence.owners[partition], fence.epochs[partition] = None, epoch
+
+    def is_pinned(self, group_id: int, partitions: Iterable[int]) -> bool:
+        """True if a commit of one of these partitions is under way."""
+        with self._mutex:
+            shared = self._known(group_id)
+            return shared is not None and any(shared.pins[partition] for partition in partitions)
+
+    def begin_assigned(
+        self, group: Group, partitions: int, name: str, epochs: Mapping[int, int]
+    ) -> MemberHold:
+        """Begin a member's read of partitions that it has taken over.
+
+        Raises:
+            SerializationFailure: a later epoch of a partition has come since.
+        """
+        with self._touched(self._present, group, partitions) as shared:
+            if name not in shared.members:
+                raise shared.gone(name)
+            for partition, epoch in epochs.items():
+                shared.check_claim(partition, Claim(name, epoch))
+            return shared.open(shared.members[name], dict(epochs))
+
+    def begin_unassigned(
+        self, group: Group, partitions: int, lsns: Iterable[int], nobody: int, kept: Mapping[int, int]
+    ) -> None:
+        """Check a commit without MEMBER: the partitions have no epoch later than the home's answer.
+
+        Args:
+            nobody: the home's epoch when it answered that the group has no members; 0: it was not asked.
+
+        Raises:
+            SerializationFailure: the group has had members; the home must be asked.
+        """
+        with self._touched(self._fenced, group, partitions, kept) as fence:
+            for partition in lsns:
+                fence.check(partition, Claim(None, nobody))
+
+    # A group's states, under the mutex.
+
+    def _states(self, group_id: int) -> list[Shared]:
+        found = self._groups.get(group_id), self._fences.get(group_id)
+        return [state for state in found if state is not None]
+
+    def _known(self, group_id: int) -> Shared | None:
+        """The state by which this node's own partitions are read and committed."""
+        return self._fences.get(group_id) or self._groups.get(group_id)
+
+    def _present(self, group: Group, partitions: int) -> Shared:
+        """`_known`, made if it was not there."""
+        return self._fences.get(group.group_id) or self._assigned(group, partitions)
+
+    def _assigned(self, group: Group, partitions: int) -> Shared:
+        """The members whose partitions this node assigns: those of a topic's home, or of this node alone."""
+        found = self._groups.get(group.group_id)
+        if found is None:
+            epoch = self._clock.now_us() // 1000
+            found = self._shared(Shared, group, epoch, [epoch] * partitions)
+            if group.group_id not in self._forgotten:
+                self._groups[group.group_id] = found
+        return found
+
+    def _alone(self, group: Group, partitions: int) -> Shared:
+        """`_assigned`, where all partitions are on this node; others may have been the home before."""
+        shared, fence = self._assigned(group, partitions), self._fences.pop(group.group_id, None)
+        if fence is not None or shared.placed:
+            for state in (shared, fence):
+                if state is not None:
+                    self._empty(state)
+                    shared.epoch = max(shared.epoch, *state.epochs)
+            shared.epoch = max(self._clock.now_us() // 1000, shared.epoch) + 1
+            shared.epochs = [shared.epoch] * partitions
+            shared.placed = 0
+        return shared
+
+    def _fenced(self, group: Group, partitions: int, kept: Mapping[int, int]) -> Fence:
+        """The fence of a group: a topic's home assigns its partitions.
+
+        Args:
+            kept: partition -> highest durable epoch.
+        """
+        fence = self._fences.get(group.group_id)
+        if fence is None:
+            alone = self._groups.get(group.group_id)
+            if alone is not None and not alone.placed:
+                self._empty(alone)
+            epochs = [kept.get(partition, 0) for partition in range(partitions)]
+            fence = self._shared(Fence, group, 0, epochs)
+            if group.group_id not in self._forgotten:
+                self._fences[group.group_id] = fence
+        return fence
+
+    def _shared(self, kind: type[S], group: Group, epoch: int, epochs: list[int]) -> S:
+        # Uncommitted changes are visible to their transaction only.
+        known = self.committed(group) or group
+        # Read numbers begin at the clock's time, so that they rise over a restart, as epochs do.
+        state = kind(known, epoch, [None] * len(epochs), epochs, ReadPositions(self._clock.now_us()))
+        for other in self._states(group.group_id):
+            # What commits keep of a partition stays kept when the group gets another coordinator.
+            state.pins = other.pins
+        return state
+
     # Shared steps, under the mutex.
 
     @contextmanager
-    def _touched(self, group: Group, partitions: int) -> Iterator[Shared]:
-        """A group, made if it was not there, without members that have timed out."""
+    def _touched(self, find: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> Iterator[S]:
+        """The state of a group that `find` returns, without members that have timed out."""
         changed: Set[tuple[int, str]] = NOBODY
         try:
             with self._mutex:
-                shared = self._groups.get(group.group_id)
-                if shared is None:
-                    epoch = self._clock.now_us() // 1000
-                    # Uncommitted changes are visible to their transaction only.
-                    known = self.committed(group) or group
-                    shared = Shared(known, epoch, [None] * partitions, [epoch] * partitions)
-                    if group.group_id not in self._forgotten:
-                        self._groups[group.group_id] = shared
+                shared = find(*args, **kwargs)
                 self._expire(shared)
                 self._settle(shared)
                 try:
@@ -425,26 +664,14 @@ class Members:
             self._tell(changed)
 
     @contextmanager
-    def _settled(self, group_id: int) -> Iterator[Shared | None]:
-        """A group, if it is there; free partitions are handed over afterwards."""
+    def _settled(self, shared: Shared) -> Iterator[None]:
+        """Free partitions of the group are handed over afterwards."""
         with self._mutex:
-            shared = self._groups.get(group_id)
-            yield shared
-            if shared is not None:
-                self._settle(shared)
+            yield
+            for state in [shared, *self._states(shared.group.group_id)]:
+                self._settle(state)
             changed = self._take_changed()
         self._tell(changed)
-
-    def _live(self, hold: MemberHold) -> Shared | None:
-        """The group of a hold; None where its member is none any more."""
-        shared = self._groups.get(hold.group_id)
-        if shared is None or shared.members.get(hold.member.name) is not hold.member:
-            return None
-        return shared
-
-    def _open(self, group_id: int, member: Member, epochs: dict[int, int], read: int) -> MemberHold:
-        member.open.update(epochs.keys())
-        return MemberHold(group_id, member, epochs, read)
 
     def _join(self, shared: Shared, name: str, user: str) -> Member:
         if len(shared.members) >= MEMBERS_MAX:
@@ -464,17 +691,15 @@ class Members:
 
     def _expire(self, shared: Shared) -> None:
         """Take out the members that have timed out."""
-        if not shared.members:
-            return
-        now_s = self._clock.monotonic_s()
-        self._remove(shared, {n for n, member in shared.members.items() if shared.ends_s(member) <= now_s})
+        if shared.members:
+            self._remove(shared, shared.timed_out(self._clock.monotonic_s()))
 
     def _remove(self, shared: Shared, names: Set[str]) -> None:
         if not names:
             return
         for name in names:
             del shared.members[name]
-            self._positions.forget((shared.group.group_id, name))
+            shared.positions.forget(name)
             self._changed.append((shared.group.group_id, name))
         shared.owners = [None if owner in names else owner for owner in shared.owners]
         shared.plan()
@@ -482,7 +707,7 @@ class Members:
     def _empty(self, shared: Shared) -> None:
         """Drop all members and their read positions."""
         for name in shared.members:
-            self._positions.forget((shared.group.group_id, name))
+            shared.positions.forget(name)
             self._changed.append((shared.group.group_id, name))
         shared.members.clear()
         shared.moving.clear()
@@ -502,7 +727,7 @@ class Members:
                 if member.holds(partition):
                     continue
                 member.epoch = epoch
-                self._positions.lose((shared.group.group_id, owner), partition)
+                shared.positions.lose(owner, partition)
                 self._changed.append((shared.group.group_id, owner))
             del shared.moving[partition]
             shared.epoch = epoch
@@ -522,8 +747,9 @@ class Members:
             self.on_change(group_id, name)
 
 
-def _key(hold: MemberHold) -> tuple[int, str]:
-    return (hold.group_id, hold.member.name)
+def _is_live(hold: MemberHold) -> bool:
+    """False where the hold's member is none any more."""
+    return hold.shared.members.get(hold.member.name) is hold.member
 
 
 def _check_name(name: str) -> None:
@@ -531,114 +757,4 @@ def _check_name(name: str) -> None:
     if not 0 < len(name) <= NAME_CHARS_MAX:
         raise InvalidParameterValue(
             f"a member's name must have 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
-        )
-
-
-STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
-
-
-@dataclass(slots=True)
-class Shared:
-    """A group that has, or had, members. `Members` alone changes it, under its mutex.
-
-    Args:
-        owners: the owner of each partition; None where it is free.
-        epochs: the epoch of each partition.
-        moving: partition -> the member that gets it once its owner holds nothing there.
-        pins: partition -> number of commits of it under way.
-        lowered_s: when `session_timeout` was lowered, by the clock that never goes back: no member's silence
-            counts from earlier.
-        remote_coordinator: True if another node assigns the partitions (see `coordination.py`).
-        placed: at a topic's home, the epoch of the latest placement of a request (see `coordination.py`).
-    """
-
-    group: Group
-    epoch: int
-    owners: list[str | None]
-    epochs: list[int]
-    members: dict[str, Member] = field(default_factory=dict)
-    moving: dict[int, str] = field(default_factory=dict)
-    pins: Counter[int] = field(default_factory=Counter)
-    lowered_s: float = -math.inf
-    remote_coordinator: bool = False
-    placed: int = 0
-
-    def ends_s(self, member: Member) -> float:
-        """When a member times out, if it has no heartbeat before."""
-        return max(member.heard_s, self.lowered_s) + self.group.session_timeout_ms / 1000
-
-    def owned(self, name: str) -> tuple[int, ...]:
-        """The partitions of a member."""
-        return tuple(partition for partition, owner in enumerate(self.owners) if owner == name)
-
-    def plan(self) -> None:
-        """Plan the moves of partitions after members have come or gone."""
-        owners = {p: owner for p, owner in enumerate(self.owners) if owner is not None}
-        target = assign(len(self.owners), owners, self.members)
-        self.moving = {p: name for p, name in target.items() if owners.get(p) != name}
-
-    def check_no_members(self) -> None:
-        """Refuse a commit without MEMBER while the group has members.
-
-        Raises:
-            WrongState: the group has members.
-        """
-        if self.members:
-            raise WrongState(
-                f'consumer group "{self.group.name}" has members, and only they commit',
-                detail=f"It has {len(self.members)}.",
-                hint="Say MEMBER 'm' in the read and in the commit; SHOW MEMBERS lists them.",
-            )
-
-    def check_claim(self, partition: int, claim: Claim) -> None:
-        """Check that the claim's member has owned the partition since the claim's epoch.
-
-        Raises:
-            SerializationFailure: it has not, or is no member any more.
-        """
-        assert claim.member is not None
-        if claim.member not in self.members:
-            raise self.gone(claim.member)
-        owner = self.owners[partition]
-        if owner == claim.member and self.epochs[partition] == claim.epoch:
-            return
-        lost = "has lost" if owner == claim.member else "does not own"
-        raise SerializationFailure(
-            f'member {literal(claim.member)} of consumer group "{self.group.name}" {lost} '
-            f"partition {partition}",
-            detail="Nothing was committed.",
-            hint="Read again: what was not committed comes again, to who has its partition now.",
-        )
-
-    def gone(self, name: str) -> SerializationFailure:
-        """The error for a name that is not a member, or not any more."""
-        seconds = self.group.session_timeout_ms / 1000
-        return SerializationFailure(
-            f'{literal(name)} is not a member of consumer group "{self.group.name}"',
-            detail=f"A member that is not heard from for {seconds:g} s is none any more, nor is one of "
-            "before a restart of the server; reads make one. Nothing was committed.",
-            hint="Read again with MEMBER: what was not committed comes again, to who has its partition now.",
-        )
-
-    def shown(self) -> list[Shown]:
-        """The group's members, by name."""
-        return [self._shown(self.members[name]) for name in sorted(self.members)]
-
-    def _shown(self, member: Member) -> Shown:
-        owned = self.owned(member.name)
-        state = STABLE
-        if any(partition in self.moving for partition in owned):
-            state = REVOKING
-        elif member.name in self.moving.values():
-            state = WAITING
-        return Shown(
-            member.name,
-            member.user,
-            member.epoch,
-            owned,
-            state,
-            member.joined_us,
-            member.heard_us,
-            member.last_read_us,
-            member.last_commit_us,
         )

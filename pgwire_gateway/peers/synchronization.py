@@ -29,7 +29,6 @@ from ...engine.server_log import facts
 from ...engine.waiting import drive
 from ...sql.peer_requests.learning import learn
 from ...sql.peer_requests.partition_moves import GIVE, LOOK, PIECE
-from ...sql.peers.links import Links
 from ...sql.peers.peer_frames import batch_of, facts_of
 from ...sql.peers.remote import Learned, Link, Remote, Reply
 from ...sql.peers.requests import Request
@@ -83,7 +82,7 @@ class Learner:
     def _learn(self) -> Learned:
         session = Session(self._database, user=NAME, application_name=NAME, wire=True)
         try:
-            session.links = Links(self._peers, None, self._trace())
+            session.reach(self._peers, self._trace())
             learned = drive(learn(session))
         finally:
             drive(session.close())

@@ -21,7 +21,6 @@ from ...engine.cluster.joining import reload
 from ...engine.database import Database
 from ...engine.errors import AdminShutdown, CannotConnectNow, DucktailError, InvalidAuthorization, IoError
 from ...engine.waiting import drive
-from ...sql.peers.links import Links
 from ...sql.session import Session
 from .. import catalog
 from ..codec import Limits
@@ -325,9 +324,9 @@ class Server:
             raise
         if entry.peer is None and self._peers is not None and self.database.placement.epoch:
             # A node's own sessions ask no further node.
-            session.links = Links(self._peers, account, self._trace_of(session.id))
+            session.reach(self._peers, self._trace_of(session.id))
         if self.database.placement.epoch:
-            session.learner = self._learner
+            session.learn = None if self._learner is None else self._learner.learn
         session.on_ended = guest.ended
         session.on_cancelled = guest.cancelled
         session.listening.on_news = guest.news

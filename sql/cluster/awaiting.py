@@ -122,40 +122,39 @@ class OwnersWait:
             if self.events == 1:
                 return True
 
-    def wait_as(self, heartbeat: Heartbeat, ends_s: float, others: Sequence[Heartbeat]) -> Waiting[None]:
-        """The same for a member, of the partitions that it has; what is taken from it ends the wait.
+    def wait_among(
+        self,
+        partitions: Sequence[int],
+        ends_s: float,
+        heartbeat: Heartbeat | None,
+        others: Sequence[Heartbeat],
+    ) -> Waiting[None]:
+        """`wait`, while the statement's members are heard from.
 
         Args:
-            others: members that are to be heard from meanwhile.
+            heartbeat: of the member that waits: for its own partitions; losing one of them ends the wait.
+            others: those of the members of other scans.
         """
         clock, owned = self.session.database.clock, frozenset[int]()
-        while (left_s := ends_s - clock.monotonic_s()) > 0 and not heartbeat.left:
-            for other in others:
-                yield from other.look()
-            partitions = yield from heartbeat.look()
-            if heartbeat.left or not owned <= partitions:
-                return
-            owned = partitions
-            slice_s = min(left_s, heartbeat_s([heartbeat, *others]))
-            if owned:
-                if (yield from self.wait(sorted(owned), clock.monotonic_s() + slice_s)):
-                    return
-            else:
-                never: Future[None] = Future()
-                yield Wait(never, slice_s)
-
-    def wait_beside(
-        self, partitions: Sequence[int], ends_s: float, others: Sequence[Heartbeat]
-    ) -> Waiting[None]:
-        """`wait`, while members of other scans are heard from."""
-        clock = self.session.database.clock
-        # An owner that waits may be the home of one: it takes its questions one after the other.
+        heartbeats = [*others] if heartbeat is None else [heartbeat, *others]
+        # An owner that waits may be the home of a member: it takes its questions one after the other.
         while (left_s := ends_s - clock.monotonic_s()) > 0:
             for other in others:
                 yield from other.look()
-            slice_s = min(left_s, heartbeat_s(others)) if others else left_s
-            if (yield from self.wait(partitions, clock.monotonic_s() + slice_s)) or not partitions:
+            if heartbeat is not None:
+                found = yield from heartbeat.look()
+                if heartbeat.left or not owned <= found:
+                    return
+                owned, partitions = found, sorted(found)
+            slice_s = min(left_s, heartbeat_s(heartbeats)) if heartbeats else left_s
+            if partitions:
+                if (yield from self.wait(partitions, clock.monotonic_s() + slice_s)):
+                    return
+            elif heartbeat is None:
                 return
+            else:
+                never: Future[None] = Future()
+                yield Wait(never, slice_s)
 
     def _has(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[bool]:
         """Wait at an owner for a number of events; True if they exist."""
@@ -172,7 +171,7 @@ class OwnersWait:
             share = replace(share, wait=f"{ms} ms", wait_for=events)
         sql = f"SELECT count(*) FROM (SELECT lsn FROM {render_scan(share)} LIMIT {events})"
         try:
-            answer = yield from ask_there(self.session, node, part.text(sql), (), again=True)
+            answer = yield from ask_there(self.session, node, part.text(sql), again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise gathering.away(self.stream.name, node, partitions, error) from error
         return int(str(answer.rows[0][0]))

@@ -31,7 +31,7 @@ from ..results.results import ResultColumn
 from ..session_state.context import Context
 from ..text.spans import numbered
 from . import relay, routing
-from .relay import RemoteTarget, RowSource
+from .relay import RowSource
 
 # What the scans of one statement may give together: it is held in memory until the statement ends.
 FETCHED_BYTES_MAX = 256 << 20
@@ -210,7 +210,7 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
     text, values = numbered(sent.text, parameters)
     try:
         statement = yield from session.parse(text, told=False)
-        if not isinstance(statement.away, RemoteTarget):
+        if statement.away is None:
             raise WrongState(f'stream "{found.scan.stream}" is being moved', hint="Try it again.")
         source = yield from relay.read_pending(session, statement, tuple(values))
     except DucktailError as error:

@@ -1,7 +1,7 @@
 """Members of groups on topics of several nodes: questions to the topic's home, its answers, owners' shares.
 
 The home says who is a member and has which partitions, by the rules of one node
-(`engine/groups/coordination.py`). It is told of a read before and after it, of a commit before and after it;
+(`engine/groups/members.py`). It is told of a read before and after it, of a commit before and after it;
 the owners of the partitions are read and committed by the node that was asked, with the epochs that the home
 has given out. An owner lets nobody in under an older epoch than it has seen.
 
@@ -29,16 +29,17 @@ from ...engine.errors import (
     ProtocolViolation,
     SerializationFailure,
 )
-from ...engine.groups.coordination import Coordinator
 from ...engine.groups.member import MemberHold, Shown
+from ...engine.groups.members import Members
 from ...engine.quoting import ident
 from ...engine.waiting import Wait, Waiting
 from ..peers.owners import Owners
 from ..peers.requests import Part
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state.context import Context
+from ..session_state.positions import MemberRead
 from .gathering import away
-from .shares import ask_there, check_owned, own_share, peers
+from .shares import ask_there, check_owned, own_share, tell_there
 
 ANSWER = (ResultColumn("answer", "VARCHAR"),)
 Facts = Mapping[str, Any]
@@ -72,7 +73,7 @@ def answered(session: Context, stream: Stream, group: Group, asked: Facts) -> Fa
             f'node "{placement.local.name}" is not the home of topic "{stream.name}"',
             detail=f'Node "{home}" is.',
         )
-    session.database.members.coordinator.under(group, stream.partitions, placement.epoch)
+    session.database.members.under(group, stream.partitions, placement.epoch)
     arguments = {name: value for name, value in asked.items() if name != "do"}
     # What a transaction of this session has changed of the group is its own.
     return OPERATIONS[asked["do"]](Operations(session, stream, group), **arguments)
@@ -87,9 +88,9 @@ class Operations:
     group: Group
 
     @property
-    def members(self) -> Coordinator:
-        """The coordinator of this node."""
-        return self.session.database.members.coordinator
+    def members(self) -> Members:
+        """The members of all groups on this node."""
+        return self.session.database.members
 
     def read(self, member: str, wanted: Sequence[int], gives: bool, joins: bool) -> Facts:
         """Begin a member's read."""
@@ -99,8 +100,16 @@ class Operations:
         return {"hold": self.session.holds.add(hold), "epochs": hold.epochs, "read": hold.read}
 
     def _begin_read(self, member: str, wanted: Sequence[int], gives: bool, joins: bool) -> MemberHold:
-        count, user = self.stream.partitions, self.session.user
-        return self.members.begin_read(self.group, count, member, user, wanted, gives=gives, joins=joins)
+        return self.members.begin_read(
+            self.group,
+            self.stream.partitions,
+            member,
+            self.session.user,
+            wanted,
+            gives=gives,
+            joins=joins,
+            home=True,
+        )
 
     def look(self, member: str, wanted: Sequence[int], joins: bool) -> Facts:
         """Note a member that waits; it holds nothing."""
@@ -138,10 +147,12 @@ class Operations:
         count, numbered = self.stream.partitions, None if lsns is None else _numbered(lsns)
         if numbered is None:
             self.members.check_told(self.group, count, member, read)
-        commit = self.members.begin_commit(self.group, count, member, self.session.user, numbered, 0, {})
+        commit = self.members.begin_commit(
+            self.group, count, member, self.session.user, numbered, 0, {}, home=True
+        )
         assert commit.hold is not None
         epochs = {partition: claim.epoch for partition, claim in commit.claims.items()}
-        given = self.members.given(self.group.group_id, member)
+        given = self.members.given(commit.hold)
         number = self.session.holds.add(commit.hold, commit)
         return {"hold": number, "lsns": dict(commit.lsns), "epochs": epochs, "given": given}
 
@@ -149,7 +160,7 @@ class Operations:
         """Note the durable part of a commit."""
         found = self.session.holds.get(hold)
         if found is not None and found[1] is not None:
-            self.members.is_committed(self.group.group_id, found[1], _numbered(lsns))
+            self.members.is_committed(found[1], _numbered(lsns))
         self.session.holds.end(hold)
         return {}
 
@@ -171,12 +182,14 @@ class Operations:
 
     def everybody(self) -> Facts:
         """Show the members, and the member of each partition."""
-        members, owners = self.members.everybody(self.group, self.stream.partitions)
+        members = self.members.shown(self.group, self.stream.partitions)
+        owners = self.members.owners(self.group, self.stream.partitions)
         return {"members": [asdict(member) for member in members], "owners": owners}
 
     def position(self, member: str) -> Facts:
         """Show a member's read position."""
-        return {"lsns": self.members.position(self.group, self.stream.partitions, member, 0).lsns}
+        count = self.stream.partitions
+        return {"lsns": self.members.position(self.group, count, member, 0, home=True).lsns}
 
 
 OPERATIONS: dict[str, Callable[..., Facts]] = {
@@ -241,7 +254,7 @@ class Home:
         # What was lost of an earlier read comes again with this one.
         self.session.told[:] = [one for one in self.session.told if not one.done()]
         found = yield from self._ask("read", member=member, wanted=list(wanted), gives=gives, joins=joins)
-        return MemberRead(self, member, found["hold"], _numbered(found["epochs"]), found["read"])
+        return MemberRead(member, found["hold"], _numbered(found["epochs"]), found["read"], self.tell)
 
     def look(self, member: str, wanted: Sequence[int], *, joins: bool) -> Waiting[Look]:
         """A member waits."""
@@ -304,7 +317,7 @@ class Home:
             if self.here:
                 answered(self.session, self.stream, self.group, {"do": do, **arguments})
             else:
-                future = peers(self.session).later(self.owners.home, self._text(do, arguments))
+                future = tell_there(self.session, self.owners.home, self._text(do, arguments))
                 told = self.session.told
                 # An answer that is taken in parts asks nobody to wait.
                 told[:] = [one for one in [*told, future] if one is not None and _matters(one)]
@@ -315,7 +328,7 @@ class Home:
                 return answered(self.session, self.stream, self.group, {"do": do, **arguments})
         try:
             text = self._text(do, arguments)
-            answer = yield from ask_there(self.session, self.owners.home, text, (), again=True)
+            answer = yield from ask_there(self.session, self.owners.home, text, again=True)
         except (CannotConnect, ConnectionLost) as error:
             raise _home_away(self.stream, self.owners, error) from error
         if not answer.rows:
@@ -338,47 +351,6 @@ def _home_away(stream: Stream, owners: Owners, error: DucktailError) -> Ducktail
         f" {error.detail}" if error.detail else ""
     )
     return found
-
-
-@dataclass(slots=True, eq=False)
-class MemberRead:
-    """A member's read of partitions of several nodes, under way.
-
-    Args:
-        name: the member's.
-        number: of what it holds at the home.
-        epochs: partition -> the epoch under which it is the member's.
-        read: its number among the member's reads, which rise.
-    """
-
-    home: Home
-    name: str
-    number: int
-    epochs: Lsns
-    read: int
-    over: bool = False
-
-    def set(self, lsns: Lsns) -> None:
-        """It has given everything up to these: the member's read position."""
-        self._tell(lsns=lsns, position=True)
-
-    def gave(self, lsns: Lsns) -> None:
-        """It has given events up to these, or fewer, and leaves no position."""
-        self._tell(lsns=lsns)
-
-    def void(self, reason: str) -> None:
-        """It leaves no position."""
-        self._tell(void=reason)
-
-    def end(self) -> None:
-        """It is over; a second time does nothing."""
-        if not self.over:
-            self._tell(over=True)
-            self.over = True
-
-    def _tell(self, **arguments: object) -> None:
-        if not self.over:
-            self.home.tell("told", hold=self.number, **arguments)
 
 
 def settled(session: Context) -> Waiting[None]:

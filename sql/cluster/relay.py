@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...engine.errors import (
     CachedPlanChanged,
@@ -40,24 +39,10 @@ from ..read_shape.shape import shapes_of
 from ..results.results import ReadySource, Result, ResultBatch, ResultColumn
 from ..session_state.context import Context
 from ..session_state.run_text import text
-from ..session_state.statement import Description, ParsedStatement
+from ..session_state.statement import Description, ParsedStatement, RemoteTarget
 from ..text.classified import Classified, Kind
 from . import routing
 from .definitions import named_anew
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteTarget:
-    """The other node on which a statement runs.
-
-    Args:
-        streams: those that it names, as they are written.
-        catalog: the version of this node's catalog that does not have them.
-    """
-
-    node: Node
-    streams: tuple[str, ...]
-    catalog: int
 
 
 def placed(session: Context, classified: Classified, node: object) -> tuple[RemoteTarget | None, object]:
@@ -96,7 +81,7 @@ def as_now(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatem
         UndefinedObject: a stream is nowhere any more.
     """
     away, epoch = statement.away, session.database.cluster.placement.epoch
-    known = isinstance(away, RemoteTarget) and away.catalog == session.database.catalog.version
+    known = away is not None and away.catalog == session.database.catalog.version
     if known and statement.epoch == epoch:
         return statement
     oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
@@ -144,7 +129,7 @@ def execute(session: Context, statement: ParsedStatement, parameters: tuple[obje
         CannotConnect. ConnectionLost. DucktailError: the owner's.
     """
     away = statement.away
-    assert isinstance(away, RemoteTarget)
+    assert away is not None
     reads = _reads(statement)
     if session.block.begun and not reads:
         raise NotSupported(
@@ -205,7 +190,7 @@ def _source(
 ) -> Waiting[RowSource]:
     """Start the statement on the other node and return the source of its rows."""
     away = statement.away
-    assert isinstance(away, RemoteTarget)
+    assert away is not None
     reads = _reads(statement)
     request = Request(
         "execute",
@@ -282,24 +267,24 @@ def _oids(columns: Sequence[ResultColumn] | None) -> list[int] | None:
 def describe(session: Context, statement: ParsedStatement) -> Waiting[Description]:
     """Describe a statement by asking its owner."""
     away = statement.away
-    assert isinstance(away, RemoteTarget)
+    assert away is not None
     request = Request("describe", statement.text, statement.parameter_types_given)
     try:
-        reply = yield from _links(session).ask(session, away.node, request, again=True)
+        reply = yield from _links(session).ask(away.node, request, again=True)
     except (CannotConnect, ConnectionLost) as error:
         raise _where(away, error) from error
     except (UndefinedObject, UndefinedTable) as error:
         moved = yield from _moved(session, statement, away)
         if moved is None:
             raise _told(session, statement, away, error) from error
-        reply = yield from _links(session).ask(session, moved, request, again=True)
+        reply = yield from _links(session).ask(moved, request, again=True)
     head = head_of(reply.frames[0])
     return Description(head.parameters, head.columns)
 
 
 def columns_of(session: Context, node: Node, text: str) -> Waiting[tuple[ResultColumn, ...]]:
     """The columns of a query, as a node says them."""
-    reply = yield from _links(session).ask(session, node, Request("describe", text), again=True)
+    reply = yield from _links(session).ask(node, Request("describe", text), again=True)
     return head_of(reply.frames[0]).columns or ()
 
 
@@ -337,7 +322,7 @@ def _begun(
     session: Context, away: RemoteTarget, node: Node, request: Request, *, again: bool
 ) -> Waiting[RowSource]:
     try:
-        reply = yield from _links(session).ask(session, node, request, again=again)
+        reply = yield from _links(session).ask(node, request, again=again)
     except (CannotConnect, ConnectionLost) as error:
         raise _where(away, error) from error
     return RowSource(session, away, node, request, reply.frames)
@@ -434,7 +419,7 @@ class RowSource:
         links = _links(self._session)
         request = Request(FETCH, rows=limit, portal=self._portal, pending=self._pending)
         try:
-            reply = yield from links.ask(self._session, self._node, request)
+            reply = yield from links.ask(self._node, request)
         except (CannotConnect, ConnectionLost) as error:
             self._more = False
             links.ended(self._node, self._portal)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ...engine.catalog.streams import Stream
 from ...engine.errors import (
@@ -24,76 +23,21 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.placement.membership import DELIVERED, ROUTED
+from ...engine.placement.placement import Node
 from ...engine.waiting import Waiting, all_of
 from ..language import statements as st
 from ..language.statements import render_statement
 from ..peers.links import Links
 from ..peers.owners import Owners
 from ..peers.peer_frames import batch_of, head_of, tail_of
-from ..peers.remote import Peers
+from ..peers.remote import Reply
 from ..peers.requests import FETCH, Part, Request
 from ..results.results import Result, ResultBatch, ResultColumn
 from ..session_state.context import Context
 
-# The number of the answer that is under way; those of relayed statements begin at 1.
+# The number of the answers to shares; those of relayed statements begin at 1. A session's shares are asked of
+# a node one after the other, so one number does for them, and what is asked again is in the same words.
 SHARES = 0
-
-
-class LinkedPeers:
-    """A session's sessions on other nodes, over its links: a share is a statement that is forwarded."""
-
-    def __init__(self, session: Context, links: Links) -> None:
-        self._session = session
-        self._links = links
-
-    def ask(
-        self,
-        node: str,
-        text: str,
-        parameters: Sequence[object] = (),
-        take: Callable[[ResultBatch], None] | None = None,
-        *,
-        again: bool = False,
-        changes: bool = False,
-    ) -> Waiting[tuple[ResultColumn, ...]]:
-        """See Peers."""
-        there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
-        if there is None:
-            # Where it owns something the statement has a placement that is over.
-            raise SerializationFailure(f'node "{node}" has left the cluster meanwhile', hint="Try again.")
-        # Shares of one session are asked of a node one after the other: one number does for them, and what is
-        # asked again is in the same words.
-        number = SHARES
-        request = Request("execute", text, (), parameters, portal=number)
-        try:
-            reply = yield from self._links.ask(self._session, there, request, again=again, changes=changes)
-            columns = head_of(reply.frames[0]).columns or ()
-            frames = reply.frames[1:]
-            self._links.goes_on(there, number)
-            while True:
-                for frame in frames[:-1]:
-                    batch = batch_of(frame)
-                    if take is not None:
-                        take(batch)
-                tail = tail_of(frames[-1])
-                if not tail.more:
-                    return columns
-                more = Request(FETCH, portal=number)
-                frames = (yield from self._links.ask(self._session, there, more)).frames
-        except (CannotConnect, ConnectionLost) as error:
-            if f'"{node}"' not in error.message:
-                error.message = f'node "{node}": {error.message}'
-            raise
-        finally:
-            self._links.ended(there, number)
-
-    def later(self, node: str, text: str) -> Future[Any] | None:
-        """See Peers."""
-        there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
-        if there is None:
-            return None
-        return self._links.later(there, Request("execute", text, portal=self._links.number()))
-
 
 Row = tuple[object, ...]
 
@@ -232,46 +176,79 @@ def ask_there(
     session: Context,
     node: str,
     text: str,
-    parameters: Sequence[object],
+    parameters: Sequence[object] = (),
     take: Callable[[ResultBatch], None] | None = None,
     *,
     again: bool = False,
     changes: bool = False,
 ) -> Waiting[Answer]:
-    """Have another node do a share; see `Peers.ask`.
+    """Have another node do a share, in this session's session there.
 
     Args:
         take: is given the rows; without it they are in the answer.
+        again: it may be sent once more where a connection is found broken: it changes nothing, or the same
+            twice.
+        changes: it changes something: refused at the second time, it may be done.
 
     Raises:
-        DucktailError: as `Peers.ask`, without a position, which would be one in the share; WrongState, this
-            session reaches no other nodes.
+        CannotConnect: the node cannot be reached. ConnectionLost: it was lost on the way, and the outcome is
+            unknown. ConnectionRefused: it is another cluster's. WrongState: this session reaches no other
+            nodes. DucktailError: the node's own error, without a position, which would be one in the share.
     """
     rows: list[Row] = []
 
     def keep(batch: ResultBatch) -> None:
         rows.extend(_rows(batch))
 
+    there, links = _node(session, node), _links(session)
+    if there is None:
+        # Where it owns something the statement has a placement that is over.
+        raise SerializationFailure(f'node "{node}" has left the cluster meanwhile', hint="Try again.")
+    request = Request("execute", text, (), parameters, portal=SHARES)
     try:
-        columns = yield from peers(session).ask(
-            node, text, parameters, take or keep, again=again, changes=changes
-        )
+        reply = yield from links.ask(there, request, again=again, changes=changes)
+        columns = head_of(reply.frames[0]).columns or ()
+        frames = reply.frames[1:]
+        links.goes_on(there, SHARES)
+        while True:
+            for frame in frames[:-1]:
+                (take or keep)(batch_of(frame))
+            if not tail_of(frames[-1]).more:
+                return Answer(columns, rows)
+            frames = (yield from links.ask(there, Request(FETCH, portal=SHARES))).frames
     except DucktailError as error:
         error.position = None
+        if isinstance(error, CannotConnect | ConnectionLost) and f'"{node}"' not in error.message:
+            error.message = f'node "{node}": {error.message}'
         if isinstance(error, UndefinedObject) and session.access.limited:
             # What a user may not see is told as what is not there.
             error.hint = f'Rights are each node\'s own: on node "{node}" a GRANT may be missing.'
         raise
-    return Answer(columns, rows)
+    finally:
+        links.ended(there, SHARES)
 
 
-def peers(session: Context) -> Peers:
-    """The session's sessions on other nodes."""
-    if session.peers is not None:
-        return session.peers
+def tell_there(session: Context, node: str, text: str) -> Future[Reply] | None:
+    """Have another node do a share without waiting for its answer, after earlier requests.
+
+    Returns:
+        The answer to come; None where there is no session.
+
+    Raises:
+        WrongState: this session reaches no other nodes.
+    """
+    there, links = _node(session, node), _links(session)
+    return None if there is None else links.later(there, Request("execute", text, portal=links.number()))
+
+
+def _node(session: Context, name: str) -> Node | None:
+    return next((one for one in session.database.placement.nodes if one.name == name), None)
+
+
+def _links(session: Context) -> Links:
     if session.links is None:
         raise WrongState("this session reaches no other node of the cluster")
-    return LinkedPeers(session, session.links)
+    return session.links
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +288,7 @@ def ask_node(session: Context, node: str, share: Share) -> Waiting[Answer]:
             result = yield from session.handle(share.statement)
             return Answer(result.columns or (), rows_of(result))
     text = share.facts.text(render_statement(share.statement))
-    return (yield from ask_there(session, node, text, (), again=share.again, changes=share.changes))
+    return (yield from ask_there(session, node, text, again=share.again, changes=share.changes))
 
 
 def ask_nodes(

@@ -167,7 +167,7 @@ def _in_block(
                 hint="Publish in autocommit, or on the node that owns the partition.",
             )
         published = yield from _store(session, transaction, topic, placed, named, told=told)
-        return _done(published.events, [(owners.local, True, _located(published))] if told else None)
+        return _answer(published, owners.local) if told else PublishedShare(published.events)
 
     return (yield from session.block.unit(work))
 
@@ -194,17 +194,15 @@ def send(
         found = yield from all_of(list(works.values()), session.database.clock.monotonic_s, told=True)
     outcomes = dict(zip(works, found, strict=True))
     _check(topic, owners.local, shares, outcomes)
-    parts = []
-    count = 0
-    for node, rows in outcomes.items():
-        assert isinstance(rows, list)
-        count += len(rows) if told else int(str(rows[0][0]))
-        parts.append((node, node == owners.local, rows))
+    stored = {node: rows for node, rows in outcomes.items() if isinstance(rows, list)}
     if not told:
-        return _done(count, None)
-    if count != table.num_rows:
-        return _done(count, parts)
-    return _done(count, [_in_order(shares, parts)])
+        return PublishedShare(sum(int(str(rows[0][0])) for rows in stored.values()))
+    places = [(*row, node, node == owners.local) for node, rows in stored.items() for row in rows]
+    if len(places) == table.num_rows:
+        # In the order of the rows.
+        numbers = [n for node in stored for n in shares[node].column("n").to_pylist()]
+        places = [place for _, place in sorted(zip(numbers, places, strict=True))]
+    return _with_places(places)
 
 
 def _placed(
@@ -234,11 +232,19 @@ def _placed(
 def _stored_here(
     session: Context, topic: Stream, share: pa.Table, named: Named | None, *, told: bool
 ) -> Waiting[list[Row]]:
+    published = yield from _stored(session, topic, share, named, told=told)
+    return _located(published) if told else [(published.events,)]
+
+
+def _stored(
+    session: Context, topic: Stream, share: pa.Table, named: Named | None, *, told: bool
+) -> Waiting[Published]:
+    """Store this node's share in a transaction of its own, or in the session's."""
+
     def work(transaction: Transaction) -> Waiting[Published]:
         return (yield from _store(session, transaction, topic, share, named, told=told))
 
-    published = yield from session.block.unit(work)
-    return _located(published) if told else [(published.events,)]
+    return (yield from session.block.unit(work))
 
 
 def _store(
@@ -368,26 +374,16 @@ def _of_partitions(partitions: Sequence[int]) -> str:
     return f"partition{'s' if len(partitions) > 1 else ''} {listed(partitions)}"
 
 
-def _in_order(
-    shares: Mapping[str, pa.Table], parts: Sequence[tuple[str, bool, list[Row]]]
-) -> tuple[str, bool, list[Row]]:
-    """The places of all events, in the order of the rows."""
-    found: list[tuple[int, Row]] = []
-    for node, local, rows in parts:
-        numbers = shares[node].column("n").to_pylist()
-        found += [(n, (*row, node, local)) for n, row in zip(numbers, rows, strict=True)]
-    return "", False, [row for _, row in sorted(found)]
+def _answer(published: Published, here: str) -> PublishedShare:
+    """The places of events that this node has stored."""
+    return _with_places([(*row, here, True) for row in _located(published)])
 
 
-def _done(count: int, parts: Sequence[tuple[str, bool, list[Row]]] | None) -> PublishedShare:
-    if parts is None:
-        return PublishedShare(count)
-    whole = len(_NAMES)
-    rows = [row if len(row) == whole else (*row, node, local) for node, local, rows in parts for row in rows]
+def _with_places(rows: Sequence[Row]) -> PublishedShare:
     columns = list(zip(*rows, strict=True)) or [()] * len(_NAMES)
     types = (pa.int32(), pa.int64(), pa.string(), pa.bool_())
     table = pa.table({n: pa.array(c, t) for n, c, t in zip(_NAMES, columns, types, strict=True)})
-    return PublishedShare(count, _NAMES, _TYPES, table)
+    return PublishedShare(len(rows), _NAMES, _TYPES, table)
 
 
 def store_share(
@@ -403,13 +399,8 @@ def store_share(
     except pa.ArrowException as error:
         raise ProtocolViolation(f"a share of events cannot be read: {error}") from None
     named = Named(part.producer, part.sequence)
-
-    def work(transaction: Transaction) -> Waiting[Published]:
-        return (yield from _store(session, transaction, topic, share, named, told=part.told))
-
-    published = yield from session.block.unit(work)
+    published = yield from _stored(session, topic, share, named, told=part.told)
     if part.told:
-        here = session.database.cluster.placement.local.name
-        return _done(published.events, [(here, True, _located(published))])
+        return _answer(published, session.database.cluster.placement.local.name)
     table = pa.table({"partition": pa.array([published.events], pa.int32())})
     return PublishedShare(published.events, ("events",), ("INTEGER",), table)

@@ -115,7 +115,7 @@ def with_groups(session: Context, work: Callable[[], Waiting[T]]) -> Waiting[T]:
     try:
         return (yield from work())
     except UndefinedGroup as error:
-        if session.learner is None or not in_cluster(session):
+        if session.learn is None or not in_cluster(session):
             raise
         missing = error
     return (yield from look_again(session, missing, (UndefinedGroup,), work))
@@ -140,14 +140,14 @@ def look_again(
         DucktailError: of the work; SerializationFailure, 40001, the name may be on a node that has not
             answered, or this is a transaction, which does not wait for it.
     """
-    cluster, learner = session.database.cluster, session.learner
+    cluster, learn_all = session.database.cluster, session.learn
     if session.block.begun:
-        if learner is not None and cluster.lacks:
-            learner.learn()
+        if learn_all is not None and cluster.lacks:
+            learn_all()
         raise still_missing(cluster, missing) from missing
-    if learner is not None and cluster.lacks:
+    if learn_all is not None and cluster.lacks:
         # Where it is not lacking any more, that may have been this very moment.
-        yield Wait(learning := learner.learn())
+        yield Wait(learning := learn_all())
         learning.result()
     try:
         return (yield from work())

@@ -8,10 +8,9 @@ Source: docs/design/cluster.md, "Forwarding".
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Protocol
 
 from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ...engine.placement import membership
@@ -38,28 +37,28 @@ CARRIED = (
 )
 
 
-class Asking(Protocol):
-    """The part of a session that its links need."""
-
-    variables: Variables
-    notices: Notices
-
-    def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
-        """A setting has a new value."""
-
-
 class Links:
     """See the head of the file.
 
     Args:
         remote: of the server.
         user: whose rights the session has; None has all.
-        trace: by which its statements are found in all nodes' logs, where its client names no other.
+        variables, notices: the session's.
+        trace: names the trace by which its statements are found in all nodes' logs; its client has not.
     """
 
-    def __init__(self, remote: Remote, user: str | None, trace: str) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        user: str | None,
+        variables: Variables,
+        notices: Notices,
+        trace: Callable[[], None],
+    ) -> None:
         self.remote = remote
         self._user = user
+        self._variables = variables
+        self._notices = notices
         self._trace = trace
         self._links: dict[str, Link] = {}
         self._sent: dict[str, dict[str, str]] = {}
@@ -91,13 +90,7 @@ class Links:
             link.release()
 
     def ask(
-        self,
-        session: Asking,
-        node: Node,
-        request: Request,
-        *,
-        again: bool = False,
-        changes: bool = False,
+        self, node: Node, request: Request, *, again: bool = False, changes: bool = False
     ) -> Waiting[Reply]:
         """Ask a node something.
 
@@ -115,12 +108,12 @@ class Links:
         cluster = self.remote.cluster
         try:
             try:
-                reply = yield from self._asked(session, node, request)
+                reply = yield from self._asked(node, request)
             except ConnectionLost as lost:
                 if fresh or not again:
                     raise
                 try:
-                    reply = yield from self._asked(session, node, request)
+                    reply = yield from self._asked(node, request)
                 except CannotConnect:
                     # What was sent first may be done, or be done yet: that is not to be told as not begun.
                     raise lost from None
@@ -135,7 +128,7 @@ class Links:
             raise
         cluster.count(membership.FORWARDED, node.name)
         for notice in reply.notices:
-            session.notices.add(
+            self._notices.add(
                 notice.message,
                 severity=notice.severity,
                 sqlstate=notice.sqlstate,
@@ -144,17 +137,16 @@ class Links:
             )
         return reply
 
-    def _asked(self, session: Asking, node: Node, request: Request) -> Waiting[Reply]:
-        if not session.variables[TRACE]:
-            # So that what it does is found in the other node's logs.
-            session.changed(TRACE, self._trace, report=False, local=False)
+    def _asked(self, node: Node, request: Request) -> Waiting[Reply]:
+        if not self._variables[TRACE]:
+            self._trace()
         link = self._open.get((node.name, request.portal)) if request.op == FETCH else None
         if link is None:
             link = yield from self._link(node)
         current = link is self._links.get(node.name)
         # One that is there for the rest of an answer alone has the settings with which that began.
         sent = self._sent[node.name] if current else {}
-        values = session.variables.values
+        values = self._variables.values
         changed = {name: values[name] for name in CARRIED if current and sent.get(name) != values[name]}
         future = link.ask((replace(request, settings=changed) if changed else request).encode())
         try:

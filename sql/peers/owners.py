@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...engine.groups.coordination import Coordinator
 from ...engine.groups.member import CommitRight, MemberHold
+from ...engine.groups.members import Members
 from ...engine.placement.placement import Placement
 
 
@@ -110,7 +110,7 @@ _NUMBERS = itertools.count(secrets.randbits(48))
 class Holds:
     """The holds of one session's reads and commits, by number; they end with the session."""
 
-    def __init__(self, members: Coordinator) -> None:
+    def __init__(self, members: Members) -> None:
         self._members = members
         self._held: dict[int, tuple[MemberHold, CommitRight | None]] = {}
 

@@ -6,17 +6,15 @@ reads is its own. Source: docs/design/cluster.md, "Forwarding".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...engine.errors import ConnectionRefused, DucktailError, SerializationFailure
 from ...engine.placement.membership import Membership
 from ...engine.placement.placement import Node
-from ...engine.waiting import Waiting
 from ..results.notices import Notice
-from ..results.results import ResultBatch, ResultColumn
 
 # (schema, name) of a stream or topic, in small letters.
 Key = tuple[str, ...]
@@ -102,44 +100,6 @@ class Remote(Protocol):
         """Forget the directory's entry for a stream."""
 
 
-class Peers(Protocol):
-    """The sessions that one session has on other nodes, one on each; they are made when first asked."""
-
-    def ask(
-        self,
-        node: str,
-        text: str,
-        parameters: Sequence[object] = (),
-        take: Callable[[ResultBatch], None] | None = None,
-        *,
-        again: bool = False,
-        changes: bool = False,
-    ) -> Waiting[tuple[ResultColumn, ...]]:
-        """Run a statement there.
-
-        Args:
-            take: is given the rows, batch by batch.
-            again: it may be sent once more where a connection is found broken: it changes nothing, or
-                the same twice.
-            changes: it changes something: refused at the second time, it may be done.
-
-        Returns:
-            The columns of its rows; none where it has no rows.
-
-        Raises:
-            CannotConnect: the node cannot be reached. ConnectionLost: it was lost on the way:
-                the outcome is unknown. ConnectionRefused: it is another cluster's.
-            DucktailError: the node's own error.
-        """
-
-    def later(self, node: str, text: str) -> Future[Any] | None:
-        """Have a statement run there without waiting for its answer, after earlier requests.
-
-        Returns:
-            What is done once it has been answered, or has failed; None where there is no session.
-        """
-
-
 # (schema, topic) and, of a group, its name.
 Path = tuple[str, ...]
 
@@ -164,13 +124,6 @@ class Learned:
             yield f'Node "{node}" has not told what it has: {error.message}.'
         for path, error in sorted(self.failed.items()):
             yield f'"{path[-1]}" is not made here: {error.message}.'
-
-
-class Learner(Protocol):
-    """The learner of a node, for all its sessions; may be called from any thread."""
-
-    def learn(self) -> Future[Learned]:
-        """Learn now; whoever asks meanwhile is answered as well."""
 
 
 def still_missing(cluster: Membership, error: DucktailError) -> DucktailError:

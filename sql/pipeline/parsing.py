@@ -19,7 +19,7 @@ from ..peers.requests import Part, split
 from ..rights.hidden_names import without_password
 from ..rights.plan import refuse_passwords
 from ..session_state.context import Context
-from ..session_state.statement import NUMERIC, ParsedStatement
+from ..session_state.statement import NUMERIC, ParsedStatement, RemoteTarget
 from ..statements import session_calls
 from ..text.classified import Classified, Kind
 
@@ -69,9 +69,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     return statement
 
 
-def _placed(
-    session: Context, classified: Classified, node: object
-) -> tuple[relay.RemoteTarget | None, object]:
+def _placed(session: Context, classified: Classified, node: object) -> tuple[RemoteTarget | None, object]:
     """The node that runs a statement, if it is another one; and the statement, with remote scans marked."""
     if session.links is None:
         return None, node

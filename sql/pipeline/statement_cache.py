@@ -129,14 +129,14 @@ class ParsedStatements:
         try:
             learned = False
             for _ in range(ASKED_MAX):
-                if session.learner is not None and cluster.lacks and not learned:
+                if session.learn is not None and cluster.lacks and not learned:
                     # It may be a topic, which stands on every node, but not here yet.
-                    yield Wait(learning := session.learner.learn())
+                    yield Wait(learning := session.learn())
                     learning.result()
                     learned = True
                 elif isinstance(missing, routing.Ask):
                     found = yield from links.look_up(missing.keys)
-                    if not found and session.learner is not None and cluster.lacks:
+                    if not found and session.learn is not None and cluster.lacks:
                         if not learned:
                             continue  # A node has told that it is one.
                         told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')

@@ -23,13 +23,13 @@ from ...engine.stream_reads import StreamRead
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
 from ..cluster.gathering import GatheredScan
-from ..cluster.membership import Home, MemberRead
+from ..cluster.membership import Home
 from ..cluster.shares import check_owned, own_share, remote_owners
 from ..language import statements as st
 from ..peers.owners import Owners
 from ..peers.requests import Part
 from ..session_state.context import Context
-from ..session_state.positions import Reader
+from ..session_state.positions import MemberRead, Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
 from .read_requests import Pruning, group_of, narrowed_here, parsed_after, partitions_of, request_of

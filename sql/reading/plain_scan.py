@@ -9,12 +9,13 @@ from ...engine.catalog.streams import Stream
 from ...engine.log.log import EVENT_TYPES
 from ...engine.waiting import Waiting
 from ..cluster.gathering import GatheredScan
-from ..cluster.membership import MemberRead, settled
+from ..cluster.membership import settled
 from ..language import statements as st
 from ..read_shape.columns import outputs_of_scan
 from ..read_shape.shape import ReadKind, Shape
 from ..results.results import EVENT_RESULT, EventBatch, Result, ResultBatch, ResultColumn, select_tag
 from ..session_state.context import Context
+from ..session_state.positions import MemberRead
 from ..session_state.run_text import Values, number
 from .envelope_changes import changes_of
 from .open_scan import open_scan

@@ -17,12 +17,12 @@ from ...engine.log.queries import Events
 from ...engine.quoting import ident
 from ..cluster.fetching import Fetched, FetchedTracker
 from ..cluster.gathering import GatheredScan
-from ..cluster.membership import MemberRead
 from ..language.parse import Query
 from ..read_shape.shape import Edit, ReadKind, RowCut, Shape, Unit
 from ..read_shape.walk import UNNESTED
 from ..results.results import ResultBatch, Source
 from ..session_state.context import Context
+from ..session_state.positions import MemberRead
 from ..session_state.run_text import Values, with_casts
 from ..session_state.statement import Casts
 from ..text.spans import Replacement, cut, numbered, user_position

@@ -18,10 +18,9 @@ from ...engine.catalog.streams import Stream
 from ...engine.groups.member import MemberHold
 from ...engine.values.copy_rows import CopyForm
 from ..cluster.gathering import Gathered, GatheredScan
-from ..cluster.membership import MemberRead
 from ..results.results import ArrowBatch, ResultBatch, turned_rows
 from ..session_state.context import Context
-from ..session_state.positions import Reader
+from ..session_state.positions import MemberRead, Reader
 
 _NONE: Mapping[int, frozenset[int]] = {}
 

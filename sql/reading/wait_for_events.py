@@ -216,15 +216,9 @@ def _wait_everywhere(
         return _wait_here(session, waiter, share, ms, events)
 
     awaited = OwnersWait(session, stream, owners, whole, after, waiter.poll.events, here)
+    others = [one for poll, one in heartbeats.items() if poll is not waiter.poll]
     ends_s = began_s + waiter.wait.ms / 1000
-    heartbeat, others = (
-        heartbeats.get(waiter.poll),
-        [one for poll, one in heartbeats.items() if poll is not waiter.poll],
-    )
-    if heartbeat is None:
-        yield from awaited.wait_beside(partitions, ends_s, others)
-    else:
-        yield from awaited.wait_as(heartbeat, ends_s, others)
+    yield from awaited.wait_among(partitions, ends_s, heartbeats.get(waiter.poll), others)
 
 
 def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events: int) -> Waiting[int]:

@@ -22,7 +22,7 @@ from ...engine.waiting import Waiting
 from ..language.statements import CreateStream, Statement
 from ..peers.links import Links
 from ..peers.owners import Holds, OwnerCache
-from ..peers.remote import Learner, Peers
+from ..peers.remote import Learned
 from ..peers.requests import Part
 from ..results.cursors import Cursors
 from ..results.notices import Notices
@@ -80,14 +80,13 @@ class Context(ABC):
     listening: Listening
     # To the other nodes of a cluster; None where there are none, or none may be asked.
     links: Links | None
-    # Has the node learn what others have; None where it is of no cluster.
-    learner: Learner | None
+    # Has the node learn what others have: whoever asks meanwhile is answered as well; may be called from any
+    # thread. None where it is of no cluster.
+    learn: Callable[[], Future[Learned]] | None
     # How many rows the client of the present statement takes at first; None for all of them.
     first_rows: int | None
     # The node that the client is; None where it is none.
     peer: Peer | None
-    # Its sessions on the cluster's other nodes; None where it can reach none.
-    peers: Peers | None
     # How the events of topics with several owners were shared among them.
     owner_cache: OwnerCache
     # The facts of the share that the present statement is; None where it is no share.

@@ -7,10 +7,10 @@ What a session's transaction has read is void where it is rolled back. Source: d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ...engine.buffers.buffer import StreamBuffer
 from ...engine.groups.member import MemberHold
@@ -26,31 +26,49 @@ LATEST_MAX = 64
 
 
 ROLLED_BACK = "the transaction that read was rolled back"
-H = TypeVar("H", "MemberHold", "RemoteHold")
+H = TypeVar("H", "MemberHold", "MemberRead")
 
 
-class RemoteHold(Protocol):
-    """A member's hold at another node while it reads; that node has its read position."""
+@dataclass(slots=True, eq=False)
+class MemberRead:
+    """A member's read of partitions of several nodes, under way; the topic's home has its read position.
 
-    @property
-    def name(self) -> str:
-        """The member's."""
+    Args:
+        name: the member's.
+        number: of what it holds at the home.
+        epochs: partition -> the epoch under which it is the member's.
+        read: its number among the member's reads, which rise.
+        tell: reports something to the home.
+    """
 
-    @property
-    def read(self) -> int:
-        """Its number among the member's reads, which rise."""
+    name: str
+    number: int
+    epochs: Mapping[int, int]
+    read: int
+    tell: Callable[..., None]
+    over: bool = False
 
     def set(self, lsns: Mapping[int, int]) -> None:
-        """The read has given everything up to these."""
+        """It has given everything up to these: the member's read position."""
+        self._tell(lsns=lsns, position=True)
 
     def gave(self, lsns: Mapping[int, int]) -> None:
         """It has given events up to these, or fewer, and leaves no position."""
+        self._tell(lsns=lsns)
 
     def void(self, reason: str) -> None:
-        """It leaves none, because of `reason`."""
+        """It leaves no position, because of `reason`."""
+        self._tell(void=reason)
 
     def end(self) -> None:
         """It is over; a second time does nothing."""
+        if not self.over:
+            self._tell(over=True)
+            self.over = True
+
+    def _tell(self, **arguments: object) -> None:
+        if not self.over:
+            self.tell("told", hold=self.number, **arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +84,7 @@ class Reader:
 
     key: Key
     read: int
-    hold: MemberHold | RemoteHold | None
+    hold: MemberHold | MemberRead | None
     committed: Mapping[int, int]
     seeks: int
 
@@ -105,11 +123,11 @@ class Positions:
         self._own = ReadPositions()
         # By group and member. A transaction's reads count as one: they stand, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
-        self._holds: set[MemberHold | RemoteHold] = set()
+        self._holds: set[MemberHold | MemberRead] = set()
         # The latest reads whose read position is at another node.
-        self._latest: dict[tuple[Key, str], RemoteHold] = {}
+        self._latest: dict[tuple[Key, str], MemberRead] = {}
         # Reads whose members hold at other nodes what the open transaction has read.
-        self._kept: list[RemoteHold] = []
+        self._kept: list[MemberRead] = []
         # What the open transaction moves by SEEK.
         self._moved: set[Key] = set()
         # By the number of an answer, what its reads have given; and the answer that is taken now.
@@ -156,14 +174,14 @@ class Positions:
         self._holds.add(hold)
         return hold
 
-    def keep(self, hold: RemoteHold) -> None:
+    def keep(self, hold: MemberRead) -> None:
         """Keep what the open transaction reads with the member until the transaction ends."""
         self._kept.append(hold)
 
     def reader(
         self,
         key: Key,
-        hold: MemberHold | RemoteHold | None,
+        hold: MemberHold | MemberRead | None,
         committed: Mapping[int, int],
         seeks: int,
         *,
@@ -211,10 +229,9 @@ class Positions:
 
     def has(self, reader: Reader) -> bool:
         """True if the reader's group already has a position, as far as this node knows."""
-        member = name_of(reader.hold)
-        if member is None:
+        if reader.hold is None:
             return bool(self._own.lsns(reader.key, reader.seeks))
-        return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.key[1], member))
+        return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.hold))
 
     def void(self, reader: Reader, reason: str) -> None:
         """A read leaves none, because of `reason`."""
@@ -236,7 +253,7 @@ class Positions:
         elif reader.hold is not None:
             reader.hold.gave(lsns)
 
-    def ended(self, hold: MemberHold | RemoteHold | None) -> None:
+    def ended(self, hold: MemberHold | MemberRead | None) -> None:
         """A member's read is over."""
         if isinstance(hold, MemberHold):
             self._holds.discard(hold)
@@ -255,7 +272,7 @@ class Positions:
         """
         return self._own.get(key, group_name, seeks)
 
-    def latest(self, key: Key, member: str) -> RemoteHold | None:
+    def latest(self, key: Key, member: str) -> MemberRead | None:
         """The session's latest read as a member whose position is at another node, where that is known."""
         return self._latest.get((key, member))
 
@@ -346,6 +363,6 @@ class Positions:
             self.ended(hold)
 
 
-def name_of(hold: MemberHold | RemoteHold | None) -> str | None:
+def name_of(hold: MemberHold | MemberRead | None) -> str | None:
     """The member whose read it is; None where it is nobody's."""
     return hold.member.name if isinstance(hold, MemberHold) else None if hold is None else hold.name

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.errors import CachedPlanChanged, InvalidStatementName, UndefinedParameter
+from ...engine.placement.placement import Node
 from ...engine.quoting import fold
 from ...engine.values.value_types import pg_type
 from ..language.parse import Query
@@ -14,6 +15,21 @@ from ..peers.requests import Part
 from ..results.results import Result, ResultColumn
 from ..text.classified import Classified, ExecuteFacts
 from ..text.spans import Replacement
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTarget:
+    """The other node on which a statement runs.
+
+    Args:
+        streams: those that it names, as they are written.
+        catalog: the version of this node's catalog that does not have them.
+    """
+
+    node: Node
+    streams: tuple[str, ...]
+    catalog: int
+
 
 # Under which a statement keeps the columns that it has answered as it was described.
 CHECKED = "checked"
@@ -105,7 +121,7 @@ class ParsedStatement:
         # What was put into the text as it was given, to write its names in full (resolve.py).
         self.pieces: tuple[Replacement, ...] = ()
         # Where its streams are, if they are on another node (cluster/relay.py).
-        self.away: object | None = None
+        self.away: RemoteTarget | None = None
         # Whether a name in it was on no node: one may have it by the time that it runs.
         self.lacks = False
         # The epoch of the placement by which it is here, or there.

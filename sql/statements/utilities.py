@@ -38,8 +38,8 @@ def install_placement(session: Context, asked: st.InstallPlacement, parameters: 
     session.access.require_superuser("install a placement")
     session.block.refuse_within("INSTALL PLACEMENT")
     done = yield from install(session.database, text(asked.text, parameters))
-    if session.learner is not None and session.database.cluster.lacks:
-        yield Wait(learning := session.learner.learn())
+    if session.learn is not None and session.database.cluster.lacks:
+        yield Wait(learning := session.learn())
         for told in learning.result().told():
             session.notices.add(told, severity="WARNING", sqlstate="01000")
     node = session.database.placement.local.name

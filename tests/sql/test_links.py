@@ -76,6 +76,13 @@ class OneNode:
         return future
 
 
+def linked(session: Session, remote: OneNode) -> Links:
+    """The session's links to the one node."""
+    session.reach(cast(Any, remote), "trace")
+    assert session.links is not None
+    return session.links
+
+
 DONE, LOST = Reply((b"",)), ConnectionLost("lost")
 REFUSED = InvalidParameterValue("offset going back")
 
@@ -95,12 +102,12 @@ def test_what_a_second_answer_means(second: Answer, changes: bool, told: str | N
     database = Database.open(":memory:")
     session = Session(database)
     try:
-        remote = cast(Any, OneNode(database, [DONE, LOST, second]))
-        links = Links(remote, None, "trace")
+        remote = OneNode(database, [DONE, LOST, second])
+        links = linked(session, remote)
 
         def ask() -> str | None:
             try:
-                drive(links.ask(session, THERE, Request("execute"), again=True, changes=changes))
+                drive(links.ask(THERE, Request("execute"), again=True, changes=changes))
             except DucktailError as error:
                 return error.sqlstate
             return None
@@ -118,7 +125,7 @@ def test_a_cancelled_request_is_told_to_count_for_nothing() -> None:
     session = Session(database)
     try:
         remote = OneNode(database, [DONE, DONE])
-        asking = Links(cast(Any, remote), None, "trace").ask(session, THERE, Request("execute", portal=3))
+        asking = linked(session, remote).ask(THERE, Request("execute", portal=3))
         next(asking)  # The link.
         asking.send(None)
         with pytest.raises(QueryCanceled):

@@ -286,7 +286,7 @@ def test_a_home_that_knows_no_epochs_any_more(
     cluster: Cluster, clients: dict[str, Client], topic: str
 ) -> None:
     assert len(clients["n2"](read(topic, "a"))) == EVENTS
-    known = cluster.databases["n1"].members.coordinator
+    known = cluster.databases["n1"].members
     # It has started again, and its clock was set back.
     group = list(known._groups.values())[-1]
     group.members.clear()
@@ -328,11 +328,11 @@ def test_epochs_that_are_given_out_anew_while_a_member_reads(
         if stream.name == topic
         for group in home.catalog.groups_of(stream.stream_id)
     ]
-    known = home.members.coordinator
+    known = home.members
     known.passed(group, PARTITIONS, known._groups[group.group_id].epoch)
     with pytest.raises(WrongState, match="given out anew"):
         clients["n1"](commit(topic, "a"))
-    hold = known.begin_read(group, PARTITIONS, "a", "", range(PARTITIONS), gives=True)
+    hold = known.begin_read(group, PARTITIONS, "a", "", range(PARTITIONS), gives=True, home=True)
     known.passed(group, PARTITIONS, known._groups[group.group_id].epoch)
     known.set_position(hold, dict.fromkeys(range(PARTITIONS), 7), dict.fromkeys(range(PARTITIONS), 0), 0, {})
     known.end(hold)
@@ -343,7 +343,7 @@ def test_epochs_that_are_given_out_anew_while_a_member_reads(
 
 def test_a_read_that_comes_late_to_an_owner(cluster: Cluster, clients: dict[str, Client], topic: str) -> None:
     assert len(clients["n2"](read(topic, "a"))) == EVENTS
-    known = cluster.databases["n1"].members.coordinator
+    known = cluster.databases["n1"].members
     epochs = {p: epoch for p, epoch in enumerate(list(known._groups.values())[-1].epochs) if p % 3 == 2}
     ours = cluster.databases["n2"].placement
     link = Session(cluster.databases["n3"], peer=Peer("n2", ours.cluster, ours.epoch), wire=True)
@@ -378,7 +378,7 @@ def test_an_owner_lets_nobody_in_with_an_older_epoch(
     cluster: Cluster, clients: dict[str, Client], topic: str
 ) -> None:
     clients["n2"](read(topic, "a"))
-    known = cluster.databases["n1"].members.coordinator
+    known = cluster.databases["n1"].members
     shared = list(known._groups.values())[-1]
     stale = list(shared.epochs)
     position = clients["n2"](f"SHOW READ POSITION ON {topic} CONSUMER GROUP g MEMBER 'a'")[0][0]
@@ -407,7 +407,7 @@ def test_a_commit_without_members_after_a_home_whose_clock_was_ahead(
     clients["n2"](read(topic, "a"))
     clients["n2"](f"LEAVE CONSUMER GROUP g ON {topic} MEMBER 'a'")
     # It has started again, and its clock was set back.
-    group = list(cluster.databases["n1"].members.coordinator._groups.values())[-1]
+    group = list(cluster.databases["n1"].members._groups.values())[-1]
     group.epoch = 5
     client = clients["n3"]
     assert len(client(f"SELECT lsn FROM TOPIC {topic} CONSUMER GROUP g")) == EVENTS

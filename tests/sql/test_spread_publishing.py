@@ -166,6 +166,7 @@ def test_what_was_sent_and_then_refused_may_be_stored(cluster: Cluster, clients:
 def test_a_share_of_ones_own_by_a_placement_that_is_over_is_not_stored(
     cluster: Cluster, clients: dict[str, Client]
 ) -> None:
+    assert clients["n3"]("SELECT count(*) FROM TOPIC t") == [(0,)]
     cluster.deaf["n1"] = 1
     # While the first owner is asked, before this node's own share is stored.
     cluster.on_loss = lambda: cluster.place(2)

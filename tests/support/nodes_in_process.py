@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from ducktail.engine.clock import Clock
 from ducktail.engine.database import Database
@@ -13,11 +14,12 @@ from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ducktail.engine.placement.peer import Peer
 from ducktail.engine.placement.placement import Node, Placement
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Waiting, drive
-from ducktail.sql.results.notices import Notice
-from ducktail.sql.results.results import ResultBatch, ResultColumn
+from ducktail.engine.waiting import drive
+from ducktail.sql.peers.remote import Key, Reply
+from ducktail.sql.peers.requests import Request
 from ducktail.sql.session import Session
 
+BYTEA_OID = 17
 NODES = tuple(Node(name, "127.0.0.1", place) for place, name in enumerate(("n1", "n2", "n3"), 1))
 
 
@@ -77,59 +79,97 @@ class Cluster:
         for name, database in self.databases.items():
             local = next(node for node in NODES if node.name == name)
             database.install_placement(RoundRobin(local, epoch))
+            database.cluster.learnt(epoch)
 
 
-class OthersInProcess:
-    """The sessions that one session has on other nodes."""
+class LinkInProcess:
+    """A session on another node; see Link. A request that waits is answered on a thread, others at once."""
 
-    def __init__(self, cluster: Cluster, entry: str, notices: Callable[[Notice], None]) -> None:
+    def __init__(self, cluster: Cluster, entry: str, node: Node) -> None:
+        ours = cluster.databases[entry].placement
+        self.node, self.epoch = node, ours.epoch
         self._cluster = cluster
-        self._entry = entry
-        self._notices = notices
-        self._sessions: dict[str, Session] = {}
+        peer = Peer(entry, ours.cluster, ours.epoch)
+        self._session = Session(cluster.databases[node.name], peer=peer, wire=True)
+        self._thread: ThreadPoolExecutor | None = None
+        self._broken = False
 
-    def ask(
-        self,
-        node: str,
-        text: str,
-        parameters: Sequence[object] = (),
-        take: Callable[[ResultBatch], None] | None = None,
-        *,
-        again: bool = False,
-        changes: bool = False,
-    ) -> Waiting[tuple[ResultColumn, ...]]:
-        """See Peers."""
-        if node in self._cluster.away:
-            raise CannotConnect(f'node "{node}" cannot be reached')
-        if node not in self._sessions:
-            ours = self._cluster.databases[self._entry].placement
-            peer = Peer(self._entry, ours.cluster, ours.epoch)
-            self._sessions[node] = Session(self._cluster.databases[node], peer=peer, wire=True)
-        session = self._sessions[node]
-        statement = yield from session.parse(text)
-        result = yield from session.execute(statement, parameters)
+    @property
+    def lost(self) -> bool:
+        """See Link."""
+        return self._broken or self.node.name in self._cluster.away
+
+    def ask(self, request: bytes) -> Future[Reply]:
+        """See Link."""
+        if self._thread is None and b" WAIT " in request:
+            self._thread = ThreadPoolExecutor(1)
+        if self._thread is not None:
+            return self._thread.submit(self._answer, request)
+        future: Future[Reply] = Future()
+        try:
+            told = self.node.name in self._cluster.untold and Request.decode(request).portal
+            future.set_result(Reply(()) if told else self._answer(request))
+        except DucktailError as error:
+            future.set_exception(error)
+        return future
+
+    def _answer(self, request: bytes) -> Reply:
+        statement = drive(self._session.parse("FORWARD $1", (BYTEA_OID,)))
+        result = drive(self._session.execute(statement, (request,)))
+        frames: list[bytes] = []
         while (batch := result.fetch(None)) is not None:
-            if take is not None:
-                take(batch)
-        for notice in session.take_notices():
-            self._notices(notice)
-        if self._cluster.deaf.get(node, 0):
-            self._cluster.deaf[node] -= 1
+            frames += batch.record_batch().column(0).to_pylist()
+        name = self.node.name
+        if self._cluster.deaf.get(name, 0):
+            self._cluster.deaf[name] -= 1
+            self._broken = True
             self._cluster.on_loss()
-            raise ConnectionLost(f'node "{node}" was lost on the way')
-        return result.columns or ()
+            raise ConnectionLost(f'node "{name}" was lost on the way')
+        return Reply(tuple(frames), tuple(self._session.take_notices()))
 
-    def later(self, node: str, text: str) -> Future[object] | None:
-        """See Peers."""
-        with suppress(DucktailError):
-            if node not in self._cluster.untold:
-                drive(self.ask(node, text))
+    def cancel(self, reply: Future[Reply]) -> None:
+        """See Link."""
+        self._session.cancel()
+
+    def release(self) -> None:
+        """See Link."""
+        self._broken = True
+        if self._thread is not None:
+            self._thread.shutdown()
+        drive(self._session.close())
+
+
+class NodesInProcess:
+    """The other nodes, for the sessions of one; see Remote. Streams on tables are not looked for."""
+
+    version = 0
+
+    def __init__(self, cluster: Cluster, entry: str) -> None:
+        self.cluster = cluster.databases[entry].cluster
+        self._nodes = cluster
+        self._entry = entry
+
+    def link(self, node: Node, user: str | None) -> Future[Any]:
+        """See Remote."""
+        future: Future[Any] = Future()
+        if node.name in self._nodes.away:
+            future.set_exception(CannotConnect(f'node "{node.name}" cannot be reached'))
+        else:
+            future.set_result(LinkInProcess(self._nodes, self._entry, node))
+        return future
+
+    def known(self, key: Key) -> Node | None:
+        """See Remote."""
         return None
 
-    def close(self) -> None:
-        """End them all."""
-        for session in self._sessions.values():
-            drive(session.close())
+    def look(self, keys: Iterable[Key]) -> Future[Mapping[Key, Node]]:
+        """See Remote."""
+        future: Future[Mapping[Key, Node]] = Future()
+        future.set_result({})
+        return future
+
+    def forget(self, key: Key) -> None:
+        """See Remote."""
 
 
 class Client:
@@ -137,8 +177,8 @@ class Client:
 
     def __init__(self, cluster: Cluster, node: str) -> None:
         self.notices: list[str] = []
-        self._others = OthersInProcess(cluster, node, lambda notice: self.notices.append(notice.message))
-        self.session = Session(cluster.databases[node], wire=True, peers=self._others)
+        self.session = Session(cluster.databases[node], wire=True)
+        self.session.reach(NodesInProcess(cluster, node), "trace")
 
     def __call__(self, text: str, *parameters: object) -> list[tuple[object, ...]]:
         """The rows of a statement."""
@@ -154,7 +194,6 @@ class Client:
     def close(self) -> None:
         """End it."""
         drive(self.session.close())
-        self._others.close()
 
 
 @contextmanager
