@@ -158,7 +158,7 @@ def serve(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[.
     """`serve("name.duckdb")` starts a real server on a file in tmp_path; all are stopped at the end."""
     started: list[ServerProcess] = []
     # Tests of the command itself start it as a user does.
-    preloaded = request.path.stem not in ("test_command", "test_ends", "test_configuration", "test_entry")
+    preloaded = request.path.stem not in ("test_command", "test_configuration", "test_entry")
 
     def start(name: str = "ducktail.duckdb", **arguments: Any) -> ServerProcess:
         started.append(ServerProcess(tmp_path / name, **{"preloaded": preloaded, **arguments}))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from checkpoint_jobs import JOBS, KEEP, Job, Newest, Steps, state
+from preloaded import ran
 
 from ducktail.engine.checkpoints.file_backend import TEMPORARY, Disk, FileBackend
 
@@ -36,15 +35,9 @@ def newest_of(backend: FileBackend) -> Newest:
 def test_killed_at_every_step(
     tmp_path: Path, present: tuple[int, ...], job: Job, may: set[Newest], done: Newest, when: str
 ) -> None:
-    ran = subprocess.run(
-        [sys.executable, str(HERE / "checkpoint_child.py"), job.__name__, when, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
-    )
-    assert ran.returncode == 0, ran.stderr
-    killed = int(ran.stdout)
+    ended = ran([job.__name__, when, str(tmp_path)], program=HERE / "checkpoint_child.py")
+    assert ended.returncode == 0, ended.stderr
+    killed = int(ended.stdout)
     assert killed >= 2
     for step in range(killed):
         root = tmp_path / str(step)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from amounts import amount
+from preloaded import Forked
 
 import ducktail
 
@@ -28,11 +27,7 @@ EVENTS_MIN, EVENTS_MAX = 30, 600
 
 def run_until_killed(path: Path, notes: Path, group: str, events: int) -> None:
     """One life of the program."""
-    child = subprocess.Popen(
-        [sys.executable, str(HERE / "following_child.py"), str(path), str(notes), group, str(INTERVAL)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    child = Forked([str(path), str(notes), group, str(INTERVAL)], program=HERE / "following_child.py")
     assert child.stdout is not None
     seen = 0
     while seen < events:

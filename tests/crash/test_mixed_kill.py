@@ -13,12 +13,11 @@ DUCKTAIL_MIXED_KILLS is how often it is killed, DUCKTAIL_MIXED_SEED chooses what
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from amounts import amount, seed_of
+from preloaded import ran
 
 HERE = Path(__file__).resolve().parent
 KILLS = amount("DUCKTAIL_MIXED_KILLS", 3, 50)
@@ -29,11 +28,6 @@ SEED = str(seed_of("DUCKTAIL_MIXED_SEED"))
 @pytest.mark.timeout(100 * KILLS)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_mixed_load_is_killed(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, str(HERE / "mixed_child.py"), str(tmp_path), str(KILLS), SEED],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
-    )
-    print(ran.stdout)
-    assert ran.returncode == 0, ran.stderr
+    done = ran([str(tmp_path), str(KILLS), SEED], program=HERE / "mixed_child.py", timeout=100 * KILLS)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr

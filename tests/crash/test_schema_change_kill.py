@@ -6,14 +6,13 @@ DUCKTAIL_SCHEMA_KILLS (default 2) is at how many of them, `all` at each.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from amounts import SOAK
 from local_client import Client, raises
+from preloaded import ran
 from reopening import QUIET
 
 from ducktail.engine.database import Database
@@ -152,13 +151,9 @@ def test_a_change_killed_between_its_statements(
 ) -> None:
     made = tmp_path / "made.duckdb"
     maker(made)
-    ran = subprocess.run(
-        [sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path), script, KILLS],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
-    )
-    assert ran.returncode == 0, ran.stderr
+    program = HERE / "schema_change_child.py"
+    done = ran([str(made), str(tmp_path), script, KILLS], program=program, timeout=300)
+    assert done.returncode == 0, done.stderr
     looked(tmp_path / "0.duckdb", done=True)
-    for number in range(1, int(ran.stdout) + 1):
+    for number in range(1, int(done.stdout) + 1):
         looked(tmp_path / f"{number}.duckdb", done=False)

@@ -8,16 +8,16 @@ table is equal to the stream's.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from preloaded import Forked
 from server_process import ServerProcess
 
 PROGRAM = Path(__file__).resolve().parents[2] / "docs" / "examples" / "workers" / "whole_copy.py"
@@ -42,9 +42,11 @@ def write(server: ServerProcess, stopped: threading.Event) -> None:
             continue
 
 
-def started(server: ServerProcess, mirror: Path) -> subprocess.Popen[bytes]:
-    words = (server.conninfo, "s", "late", str(mirror))
-    return subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.DEVNULL)
+def started(server: ServerProcess, mirror: Path) -> Forked:
+    # What it prints grows no file.
+    with open(os.devnull, "wb") as nowhere:
+        words = [server.conninfo, "s", "late", str(mirror)]
+        return Forked(words, program=PROGRAM, stdout=nowhere.fileno())
 
 
 def mirrored(path: Path) -> list[tuple[int, int]]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -26,6 +24,7 @@ from typing import Any
 import psycopg
 import pytest
 from amounts import amount, seed_of
+from preloaded import Forked
 from server_process import ServerProcess
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "docs" / "examples" / "workers"
@@ -53,7 +52,7 @@ class Crew:
         self._directory = directory
         self._fixed = target
         self._next = 0
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, Forked] = {}
         self.paused: dict[str, float] = {}  # name -> when it is to go on
         self.done: Counter[str] = Counter()
 
@@ -64,10 +63,8 @@ class Crew:
         target = self._fixed.get("table") or str(self._directory / f"{name}.txt")
         words = (self._server.conninfo, "s", "g", name, target)
         with (self._directory / f"{name}.log").open("wb") as log:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, str(PROGRAMS / self._program), *words, "--work", str(WORK_S)],
-                stdout=log,
-                stderr=log,
+            self.running[name] = Forked(
+                [*words, "--work", str(WORK_S)], program=PROGRAMS / self._program, stdout=log.fileno()
             )
         self.done["added"] += 1
 

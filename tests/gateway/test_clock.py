@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from preloaded import ran
 from prometheus_client.parser import text_string_to_metric_families
-from server_process import COMMAND, STOP_TIMEOUT_S, ServerProcess
+from server_process import STOP_TIMEOUT_S, ServerProcess
 
 YEAR_S = 365 * 86_400
 # Read by each process that has this directory among its modules: what the system says, and so much more.
@@ -70,11 +70,11 @@ def test_a_jump_is_told_and_ends(tmp_path: Path, serve: Callable[..., ServerProc
     assert jumps == [1, -1]
     [told] = [e for e in events if e["message"] == "commit times are ahead of the machine's clock"]
     assert round(told["seconds"] / YEAR_S) == 1
-    reset = [str(COMMAND), "reset-commit-times", str(server.path)]
-    busy = subprocess.run(reset, capture_output=True, text=True, timeout=STOP_TIMEOUT_S)
+    reset = ["reset-commit-times", str(server.path)]
+    busy = ran(reset)
     assert (busy.returncode, busy.stdout) == (1, "")
     server.stop()
-    done = subprocess.run(reset, capture_output=True, text=True, timeout=STOP_TIMEOUT_S)
+    done = ran(reset)
     assert (done.returncode, done.stdout) == (0, DONE)
     server.start()
     assert metric(server, "ducktail_commit_time_ahead_seconds") == 0

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from database_files import Files
 from local_client import Client
-from server_process import COMMAND, ServerProcess
+from preloaded import ran
+from server_process import ServerProcess
 
 from ducktail.engine.database import Database
 
@@ -22,7 +23,7 @@ BASE = 1 << 40
 
 def ducktail(*words: object) -> tuple[int, str]:
     """Run the command; its exit code, and what it wrote."""
-    done = subprocess.run([str(COMMAND), *map(str, words)], capture_output=True, text=True, timeout=100)
+    done = ran([str(word) for word in words])
     return done.returncode, done.stdout + done.stderr
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import certificates
 import psycopg
 import pytest
-from server_process import COMMAND, ServerProcess
+from preloaded import ran
+from server_process import ServerProcess
 
 import ducktail
 
@@ -269,9 +270,8 @@ def test_listening_elsewhere(serve: Serve, tmp_path: Path, certificate: certific
 
 def test_a_backup_wants_the_password_too(guarded: ServerProcess, tmp_path: Path) -> None:
     def backup(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [str(COMMAND), "backup", str(guarded.path), "TO", str(tmp_path / name)]
         home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **environment}
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=home, check=False)
+        return ran(["backup", str(guarded.path), "TO", str(tmp_path / name)], environment=home)
 
     done = backup("a")
     assert done.returncode == 1 and "PGPASSWORD" in done.stderr

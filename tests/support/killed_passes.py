@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-CHILD = HERE.parent / "crash" / "retention_child.py"
+from preloaded import ran
+
+CHILD = Path(__file__).resolve().parents[1] / "crash" / "retention_child.py"
+# All kills of a soak.
+PASSES_TIMEOUT_S = 6000.0
 
 
 def killed_passes(made: Path, folder: Path, stride: int = 1) -> list[Path]:
@@ -17,11 +17,6 @@ def killed_passes(made: Path, folder: Path, stride: int = 1) -> list[Path]:
     Args:
         stride: of the statements of a pass it is killed before every so-manieth.
     """
-    ran = subprocess.run(
-        [sys.executable, str(CHILD), str(made), str(folder), str(stride)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
-    )
-    assert ran.returncode == 0, ran.stderr
-    return [folder / f"{step}.duckdb" for step in range(int(ran.stdout) + 1)]
+    done = ran([str(made), str(folder), str(stride)], program=CHILD, timeout=PASSES_TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return [folder / f"{step}.duckdb" for step in range(int(done.stdout) + 1)]

@@ -1,26 +1,33 @@
-"""Servers forked from a process that has loaded ducktail: loading takes a second of processor time.
+"""Commands and programs forked from a process that has loaded ducktail: loading takes a second of processor
+time, and the first catalog a fifth of one.
 
 Run as a program it is that process. It takes requests over a socket: a JSON object a line, with the words,
-the environment and the directory of a `ducktail` command, and a descriptor for what it writes. It answers
-with the new process's number. That is a child of nobody there: the test's process has declared itself
-its reaper, so that it can wait for it as for a child of its own.
+the environment and the directory of a `ducktail` command or of another program, and two descriptors for what
+it writes. It answers with the new process's number. That is a child of nobody there: the test's process has
+declared itself its reaper, so that it can wait for it as for a child of its own.
+
+Tests of the command itself (tests/gateway/test_command.py and those beside it) start it as a user does.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 # Of <sys/prctl.h>.
 PR_SET_CHILD_SUBREAPER = 36
@@ -28,16 +35,37 @@ REQUEST_BYTES = 1 << 20
 
 
 class Forked:
-    """A process that was forked so, with what tests use of subprocess.Popen."""
+    """A process that was forked so, with what tests use of subprocess.Popen.
 
-    def __init__(self, words: list[str]) -> None:
-        reading, writing = os.pipe()
+    Args:
+        words: of the command `ducktail`, or of `program`, a Python file that is run instead.
+        stdout, stderr: descriptors; without them a pipe, and the same place as stdout.
+        environment: that of the test's process where it is not given.
+    """
+
+    def __init__(
+        self,
+        words: list[str],
+        *,
+        program: Path | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        reading, writing = os.pipe() if stdout is None else (None, stdout)
+        request = {
+            "words": words,
+            "program": None if program is None else str(program),
+            "environment": dict(os.environ if environment is None else environment),
+            "directory": os.getcwd(),
+        }
         try:
-            self.pid = _preloader().fork(words, writing)
+            self.pid = _preloader().fork(request, [writing, writing if stderr is None else stderr])
         finally:
-            os.close(writing)
-        self.args = ["ducktail", *words]
-        self.stdout: IO[str] = os.fdopen(reading)
+            if stdout is None:
+                os.close(writing)
+        self.args = ["ducktail" if program is None else str(program), *words]
+        self.stdout: IO[str] | None = None if reading is None else os.fdopen(reading)
         self.returncode: int | None = None
         self._ended = os.pidfd_open(self.pid)
         self._waiting = threading.Lock()
@@ -93,10 +121,9 @@ class _Preloader:
         theirs.close()
         self._mutex = threading.Lock()
 
-    def fork(self, words: list[str], output: int) -> int:
-        request = {"words": words, "environment": dict(os.environ), "directory": os.getcwd()}
+    def fork(self, request: Mapping[str, Any], outputs: list[int]) -> int:
         with self._mutex:
-            socket.send_fds(self._socket, [json.dumps(request).encode() + b"\n"], [output])
+            socket.send_fds(self._socket, [json.dumps(request).encode() + b"\n"], outputs)
             answer = self._socket.recv(32)
         assert answer, "the process that forks servers has ended"
         return int(answer)
@@ -107,18 +134,41 @@ def _preloader() -> _Preloader:
     return _Preloader()
 
 
+def ran(
+    words: list[str],
+    *,
+    program: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 100.0,
+) -> subprocess.CompletedProcess[str]:
+    """A process that was forked so, and has ended, as subprocess.run gives it."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+        process = Forked(
+            words, program=program, stdout=out.fileno(), stderr=error.fileno(), environment=environment
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        out.seek(0)
+        error.seek(0)
+        return subprocess.CompletedProcess(process.args, code, out.read(), error.read())
+
+
 def serve_forks(control: socket.socket) -> None:
-    """Fork a server for each request, until nobody can ask any more."""
+    """Fork a process for each request, until nobody can ask any more."""
     buffer, descriptors = b"", list[int]()
     while True:
-        part, came, _, _ = socket.recv_fds(control, REQUEST_BYTES, 1)
+        part, came, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
         if not part:
             return
         buffer, descriptors = buffer + part, descriptors + list(came)
         if not buffer.endswith(b"\n"):
             continue
-        request, output = json.loads(buffer), descriptors.pop()
-        buffer = b""
+        request, outputs = json.loads(buffer), descriptors
+        buffer, descriptors = b"", []
         reading, writing = os.pipe()
         first = os.fork()
         if not first:
@@ -128,30 +178,55 @@ def serve_forks(control: socket.socket) -> None:
                 os._exit(0)
             for descriptor in (reading, writing, control.detach()):
                 os.close(descriptor)
-            become(request, output)
-        os.close(output)
+            become(request, outputs)
+        for output in outputs:
+            os.close(output)
         os.waitpid(first, 0)
         control.sendall(os.read(reading, 32))
         os.close(reading)
         os.close(writing)
 
 
-def become(request: dict[str, object], output: int) -> None:
-    """Be the command; it ends this process."""
-    words, environment = request["words"], request["environment"]
-    assert isinstance(words, list) and isinstance(environment, dict)
+def become(request: dict[str, Any], outputs: list[int]) -> None:
+    """Be the command or the program; it ends this process."""
+    words, program = request["words"], request["program"]
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(str(request["directory"]))
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for taken, place in ((nothing, 0), (output, 1), (output, 2)):
+    for taken, place in zip((nothing, *outputs), range(3), strict=True):
         os.dup2(taken, place)
-    os.close(nothing)
-    os.close(output)
-    sys.argv = ["ducktail", *words]
-    from ducktail.__main__ import main
+    for taken in (nothing, *outputs):
+        os.close(taken)
+    sys.argv = [program or "ducktail", *words]
+    if program is None:
+        from ducktail.__main__ import main
 
-    sys.exit(main())
+        leave(main())
+    sys.path.insert(0, str(Path(program).parent))
+    runpy.run_path(program, run_name="__main__")
+    leave(0)
+
+
+def leave(code: int) -> None:
+    """End this process as Python does, but for its modules: they are not taken apart one by one."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def warm_up() -> None:
+    """Make once what each process makes: the rows of DuckDB's functions, and modules that are loaded late."""
+    from ducktail.engine.database import Database
+    from ducktail.pgwire_gateway.catalog.installation import install
+    from ducktail.pgwire_gateway.command.serve import leave_pandas_out
+
+    leave_pandas_out()
+    database = Database.open(":memory:")
+    install(database)
+    database.close()
 
 
 if __name__ == "__main__":
@@ -160,6 +235,7 @@ if __name__ == "__main__":
     import ducktail.__main__
 
     assert ducktail.__main__
+    warm_up()
     assert threading.active_count() == 1
     # A server that does not come up is asked by SIGABRT where its threads are.
     faulthandler.enable()
