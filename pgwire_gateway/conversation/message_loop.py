@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...engine.duck.duckdb_errors import recognized
-from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation
+from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation, QueryCanceled
 from ..codec import Limits
 from ..codec.backend import (
     ACCEPTED,
@@ -228,6 +228,9 @@ class Requests:
         except (Fatal, Gone):
             raise
         except Exception as error:
+            if isinstance(error, QueryCanceled):
+                # The cancel may be the end of the session, which is its only answer.
+                self._work.channel.check()
             yield from self._work.answer_error(error)
             yield from self._extended.drop_portals()
             self._skipping = kind not in ANSWERED_WITH_READY

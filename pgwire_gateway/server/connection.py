@@ -221,6 +221,10 @@ class Connection(asyncio.BufferedProtocol):
         self._news = True
         _settle(self._input, None)
 
+    def ending(self, error: DucktailError) -> None:
+        """Announce `end`; on any thread."""
+        self._channel.end(error)
+
     def end(self, error: DucktailError) -> None:
         """End the session with `error`: at once where it waits, else after the present request."""
         self._channel.end(error)

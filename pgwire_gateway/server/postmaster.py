@@ -377,7 +377,12 @@ class Server:
             self._loop.call_soon_threadsafe(guest.connection.cancel)
 
     def ended(self, guest: Guest, error: DucktailError) -> None:
-        """The engine has ended a session; called on any thread."""
+        """The engine has ended a session; called on any thread.
+
+        The conversation learns of it at once: a cancel that follows must not be answered as a user's.
+        """
+        if guest.connection is not None:
+            guest.connection.ending(error)
         if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(guest.connection.end, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,8 +11,9 @@ import psycopg
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import InvalidAuthorization, IoError
+from ducktail.engine.errors import AdminShutdown, InvalidAuthorization, IoError
 from ducktail.pgwire_gateway import serve_in_thread
+from ducktail.pgwire_gateway.catalog import installation
 
 
 @pytest.fixture
@@ -45,6 +47,34 @@ def test_a_port_that_is_taken(database: Database) -> None:
 def test_loopback_only(database: Database) -> None:
     with pytest.raises(InvalidAuthorization, match="loopback"):
         serve_in_thread(database, host="0.0.0.0")
+
+
+def test_a_session_that_is_terminated_is_told_of_no_cancel(database: Database) -> None:
+    """The event loop is busy, so that the cancelled call ends before the loop ends the session."""
+    server = serve_in_thread(database)
+    with psycopg.connect(host=server.host, port=server.port, dbname="shop", user="ann") as connection:
+        session = installation._sessions[connection.info.backend_pid]
+        failed: list[psycopg.Error] = []
+
+        def run() -> None:
+            with pytest.raises(psycopg.Error) as told:
+                connection.execute("SELECT count(*) FROM range(10000000000) a WHERE a.range % 7 = 8")
+            failed.append(told.value)
+
+        client, free = threading.Thread(target=run), threading.Event()
+        client.start()
+        while not session.guard.running:
+            pass
+        server._loop.call_soon_threadsafe(free.wait)
+        assert session.on_ended is not None
+        session.on_ended(AdminShutdown("terminating connection due to administrator command"))
+        # A cancel that comes before DuckDB has begun finds nothing: it is repeated.
+        while session.guard.running:
+            session.cancel()
+        free.set()
+        client.join()
+    assert [error.sqlstate for error in failed] == ["57P01"]
+    server.stop()
 
 
 def test_a_small_query_costs_one_change_of_threads(
