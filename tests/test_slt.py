@@ -1,6 +1,7 @@
 """Every file of tests/slt in process and over the wire, and the bytes that the server sends for it.
 
-The gate speaks one of the two protocols, by the file's name; a soak, and a rewrite of the transcripts, both.
+The gate runs all files in process, and half of them, others with each commit, over the wire with one of the
+two protocols, by the file's name; a soak, and a rewrite of the transcripts, all of them with both.
 `pytest tests/test_slt.py --slt-rewrite` writes the answers, `--transcripts-rewrite` tests/transcripts.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from amounts import by_name
+from amounts import by_name, chosen
 from slt_file import WAYS
 from slt_run import run_file, transcript_of
 from slt_ways import Host, InProcess, Wire
@@ -42,11 +43,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The protocols of each file."""
     if "way" in metafunc.fixturenames:
         written = any(metafunc.config.getoption(f"--transcripts{name}") for name in ("", "-rewrite"))
-        ways = [
-            (file, way)
-            for file in FILES
-            for way in (WIRE_WAYS if written or ONE_WAY.search(text(file)) else by_name(file, WIRE_WAYS))
-        ]
+        both = [file for file in FILES if written or ONE_WAY.search(text(file))]
+        others = [file for file in FILES if file not in both]
+        ways = [(file, way) for file in both for way in WIRE_WAYS]
+        for file in chosen(others, len(others) // 2, "over the wire"):
+            ways += [(file, way) for way in by_name(file, WIRE_WAYS)]
         metafunc.parametrize(("file", "way"), ways)
 
 

@@ -48,7 +48,7 @@ from table_statements import (
 
 from ducktail.sql.copy import stdin
 
-EXAMPLES = amount("DUCKTAIL_STATEFUL_EXAMPLES", 5, 100)
+EXAMPLES = amount("DUCKTAIL_STATEFUL_EXAMPLES", 3, 100)
 # Shrinking a failure takes minutes; CI prints the steps as they were.
 SHRINKS = bool(os.environ.get("DUCKTAIL_STATEFUL_SHRINK"))
 STEPS = 50

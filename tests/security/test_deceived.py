@@ -8,21 +8,22 @@ whose session it is. `test_deceived_in_time.py` has those that want another sess
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
-import heard
 import pytest
+from amounts import chosen
 from heard import INTERNAL, OK, Answer, Heard, Shared, World
 from local_client import check_stream
+from preloaded import ran
 
 from ducktail.engine.settings import Settings
 
 CANARY = "canary-d1ve"
+# Of the statements and of the combinations of a deception so many are in the gate.
+STATEMENTS, COMBINATIONS = 9, 9
 # To Python its small letter is k, to DuckDB it is a letter of its own.
 KELVIN = "\u212a"
 # What is told of a relation that is not there, and so of one that is hidden.
@@ -137,7 +138,7 @@ def eve_of(world: World) -> Heard:
 # Letters.
 
 
-@pytest.mark.parametrize("statement", AT_A_TABLE)
+@pytest.mark.parametrize("statement", chosen(AT_A_TABLE, STATEMENTS, "other letters"))
 def test_a_temporary_table_in_other_letters(stocked: World, statement: str) -> None:
     eve = eve_of(stocked)
     with untouched(stocked, "main.stock"):
@@ -308,6 +309,11 @@ CATALOG = [
 ]
 
 
+def share(names: list[str], kinds: list[str], what: str) -> list[tuple[str, str]]:
+    """Combinations of the two, of which the gate has some."""
+    return chosen([*product(names, kinds)], COMBINATIONS, what)
+
+
 def forged(world: World, name: str, **values: str) -> str:
     """A query with the columns of one of DuckDB's lists, and one row that says what is given."""
     columns = world.root(f"SELECT column_name, column_type FROM (DESCRIBE FROM {name}())")
@@ -316,7 +322,7 @@ def forged(world: World, name: str, **values: str) -> str:
     )
 
 
-@pytest.mark.parametrize("statement", AT_A_TABLE)
+@pytest.mark.parametrize("statement", chosen(AT_A_TABLE, STATEMENTS, "forged"))
 def test_a_forged_list_of_views(stocked: World, statement: str) -> None:
     """It says of another's table that it is a temporary one of this session."""
     eve = eve_of(stocked)
@@ -336,8 +342,7 @@ def test_a_forged_list_of_views(stocked: World, statement: str) -> None:
     assert CANARY not in stocked.root.ask("SELECT * FROM TOPIC open_topic")
 
 
-@pytest.mark.parametrize("kind", ["TEMP TABLE", "TEMP VIEW"])
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize(("name", "kind"), share(CATALOG, ["TEMP TABLE", "TEMP VIEW"], "temporary list"))
 def test_a_temporary_object_in_the_place_of_a_list(stocked: World, name: str, kind: str) -> None:
     """It may be refused, or it is the session's own affair: nothing else goes by it."""
     eve = eve_of(stocked)
@@ -353,8 +358,7 @@ def test_a_temporary_object_in_the_place_of_a_list(stocked: World, name: str, ki
         assert answer.sqlstate == OK or made.sqlstate != OK, f"{statement}: {answer}"
 
 
-@pytest.mark.parametrize("kind", ["TABLE", "VIEW"])
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize(("name", "kind"), share(CATALOG, ["TABLE", "VIEW"], "list in main"))
 def test_an_object_of_main_in_the_place_of_a_list(stocked: World, name: str, kind: str) -> None:
     """By one who may make things in `main`; others, and the owner of the database, go on as before."""
     stocked.run("GRANT CREATE ON SCHEMA main TO eve")
@@ -440,9 +444,10 @@ def shared_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sha
     shared.close()
 
 
-@pytest.mark.parametrize("padding", PADDING)
-@pytest.mark.parametrize("tables", LITERALS)
-@pytest.mark.parametrize("kind", ["table", "file"])
+@pytest.mark.parametrize(
+    ("tables", "padding", "kind"),
+    chosen([*product(LITERALS, PADDING, ["table", "file"])], COMBINATIONS, "literals"),
+)
 def test_a_table_among_literals(
     shared_files: tuple[Shared, Path], tables: str, padding: str, kind: str
 ) -> None:
@@ -518,22 +523,30 @@ print("alive")
 
 @pytest.mark.parametrize("how", ["DROP SEQUENCE eves.a", "DROP SEQUENCE eves.a CASCADE"])
 @pytest.mark.parametrize("round_", ["a", "ab"])
-def test_sequences_that_own_each_other_in_a_circle(round_: str, how: str) -> None:
+def test_sequences_that_own_each_other_in_a_circle(tmp_path: Path, round_: str, how: str) -> None:
     """Of her own alone: to drop one of them must not take the database, or the process, down."""
     statements = [f"CREATE SEQUENCE eves.{name}" for name in round_]
     for name, owner in zip(round_, round_[1:] + round_[0], strict=True):
         statements.append(f"ALTER SEQUENCE eves.{name} OWNED BY eves.{owner}")
-    command = [sys.executable, "-c", CHILD, *statements, how]
-    paths = {"PYTHONPATH": str(Path(heard.__file__).parent)}
-    child = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | paths
-    )
+    program = tmp_path / "child.py"
+    program.write_text(CHILD)
+    child = ran([*statements, how], program=program)
     assert child.stdout.strip() == "alive", (child.returncode, child.stderr[-1000:])
 
 
-@pytest.mark.parametrize(("kind", "definition"), [("SEQUENCE", ""), ("TYPE", "AS ENUM ('mine')")])
-@pytest.mark.parametrize("how", ["CREATE OR REPLACE {0}", "CREATE {0} IF NOT EXISTS", "CREATE {0}"])
-@pytest.mark.parametrize("owner", ["bob", "nobody"])
+@pytest.mark.parametrize(
+    ("kind", "definition", "how", "owner"),
+    chosen(
+        [
+            (*made, how, owner)
+            for made in [("SEQUENCE", ""), ("TYPE", "AS ENUM ('mine')")]
+            for how in ["CREATE OR REPLACE {0}", "CREATE {0} IF NOT EXISTS", "CREATE {0}"]
+            for owner in ["bob", "nobody"]
+        ],
+        4,
+        "taken over",
+    ),
+)
 def test_what_is_there_is_not_taken_over(
     world: World, kind: str, definition: str, how: str, owner: str
 ) -> None:
@@ -785,17 +798,16 @@ def paying(shared_pay: Shared) -> Iterator[World]:
     shared_pay.give_back()
 
 
-@pytest.mark.parametrize(
-    "shadow",
-    [
-        "CREATE TEMP TABLE allowed AS SELECT 'ceo' AS who",
-        "CREATE TEMP VIEW allowed AS SELECT 'ceo' AS who",
-        "CREATE TABLE eves.allowed AS SELECT 'ceo' AS who; SET search_path = 'eves, main'",
-        "CREATE VIEW eves.allowed AS SELECT 'ceo' AS who; SET search_path = 'eves, views, main'",
-        "CREATE TABLE eves.allowed AS SELECT 'ceo' AS who; SET schema = 'eves'",
-    ],
-)
-@pytest.mark.parametrize("view", VIEWS)
+SHADOWS = [
+    "CREATE TEMP TABLE allowed AS SELECT 'ceo' AS who",
+    "CREATE TEMP VIEW allowed AS SELECT 'ceo' AS who",
+    "CREATE TABLE eves.allowed AS SELECT 'ceo' AS who; SET search_path = 'eves, main'",
+    "CREATE VIEW eves.allowed AS SELECT 'ceo' AS who; SET search_path = 'eves, views, main'",
+    "CREATE TABLE eves.allowed AS SELECT 'ceo' AS who; SET schema = 'eves'",
+]
+
+
+@pytest.mark.parametrize(("view", "shadow"), share([*VIEWS], SHADOWS, "views of others"))
 def test_a_view_reads_its_owners_tables(paying: World, view: str, shadow: str) -> None:
     """Names in it are looked up for whoever made it, not in the session of who reads."""
     eve = eve_of(paying)

@@ -59,6 +59,15 @@ def chosen(cases: Sequence[Case], count: int, what: str) -> list[Case]:
     return [cases[place] for place in sorted(drawn[:count])]
 
 
+def paired(cases: Sequence[Case], partners: int, what: str) -> list[tuple[Case, Case]]:
+    """Pairs of the cases: in the gate each stands first and second with so many partners, others with each
+    commit; in a soak with all.
+    """
+    places = range(len(cases))
+    steps = chosen(places, partners, what)
+    return [(cases[one], cases[(one + step) % len(cases)]) for one in places for step in steps]
+
+
 def by_name(name: str, ways: Sequence[Case]) -> Sequence[Case]:
     """One of the ways in the gate, always the same for a name; all of them in a soak."""
     if SOAK:
