@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ..errors import NotSupported
+
 # What the client calls a text that is run as several statements.
 SEVERAL = "multi"
 # Trees take up to 14 bytes a character.
@@ -47,11 +49,18 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
 
     Raises:
         duckdb.Error: the binder's or the parser's own, with the place in `text`.
+        NotSupported: a statement that is no query, whose PIVOT lists no values.
     """
     names, types, parameters, returns, _, kind, writes = cursor._bind(text, with_type=True, with_writes=True)
     if kind == SEVERAL:
-        # A PIVOT asks the rows first which columns it has.
-        relation = cursor.sql(text)
+        # A PIVOT asks the rows first which columns it has. DuckDB runs a statement that is no query to tell.
+        try:
+            relation = cursor.sql(f"FROM (\n{text.rstrip().rstrip(';')}\n)")
+        except duckdb.ParserException as error:
+            raise NotSupported(
+                "a PIVOT without a list of its values is supported in queries only",
+                hint="List the values: PIVOT ... ON column IN (...).",
+            ) from error
         names, types = relation.columns, relation.types
     return Bound(
         tuple(names),
