@@ -68,16 +68,16 @@ class Verifier:
         return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
 
 
-def make_verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
+def make_verifier(password: str, salt: bytes) -> Verifier:
     """The verifier of a password.
 
     Args:
         salt: random bytes.
     """
-    salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), salt, iterations)
+    salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), salt, ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     server_key = hmac.digest(salted, b"Server Key", "sha256")
-    return Verifier(iterations, salt, hashlib.sha256(client_key).digest(), server_key)
+    return Verifier(ITERATIONS, salt, hashlib.sha256(client_key).digest(), server_key)
 
 
 def read_verifier(text: str) -> Verifier | None:

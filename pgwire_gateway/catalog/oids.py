@@ -82,9 +82,9 @@ def numbered(source: str, kind: str = str(OTHER), order: str = "path") -> str:
     )
 
 
-def namespace_sql(schema: str, temporary: str) -> str:
-    """SQL of a schema's oid; with so few schemas in a database no rule for collisions is needed."""
+def namespace_sql(temporary: str) -> str:
+    """SQL of the oid of the schema in `schema_name`; of so few schemas no rule for collisions is needed."""
     return (
-        f"CASE WHEN {temporary} THEN {TEMPORARY_OID} WHEN {schema} = 'main' THEN {MAIN_OID} "
-        f"ELSE {place_sql(OTHER, schema)} END"
+        f"CASE WHEN {temporary} THEN {TEMPORARY_OID} WHEN schema_name = 'main' THEN {MAIN_OID} "
+        f"ELSE {place_sql(OTHER, 'schema_name')} END"
     )

@@ -61,7 +61,7 @@ def base_views() -> dict[str, str]:
     keys = [_indexes(shown), _unique_constraints(shown)]
     return {
         "duck_schemas": f"""
-            SELECT schema_name, comment, {namespace_sql("schema_name", "false")} AS oid
+            SELECT schema_name, comment, {namespace_sql("false")} AS oid
             FROM {HOME}.schemas()
             WHERE database_name = {SERVED} AND parent_schema IS NULL
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
@@ -117,7 +117,7 @@ def _objects(branches: Sequence[str]) -> str:
     """The rows of pg_class: tables, views, indexes, sequences."""
     return f"""
         SELECT *, {path_sql(SPACE, "schema_name", "table_name", "name")} AS path,
-               {TEMPORARY} AS temporary, {namespace_sql("schema_name", TEMPORARY)} AS namespace
+               {TEMPORARY} AS temporary, {namespace_sql(TEMPORARY)} AS namespace
         FROM ({" UNION ALL ".join(branches)})"""
 
 
@@ -177,7 +177,7 @@ def _checks(shown: str) -> str:
                constraint_type, expression, constraint_column_names AS names, referenced_table,
                referenced_column_names AS referenced_names,
                list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns, {path} AS path,
-               {namespace_sql("schema_name", TEMPORARY)} AS namespace
+               {namespace_sql(TEMPORARY)} AS namespace
         FROM {HOME}.constraints()
         WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
 
@@ -187,7 +187,7 @@ def _types() -> str:
     return f"""
         SELECT schema_name, type_name, logical_type, labels, comment,
                {path_sql("schema_name", "type_name")} AS path,
-               {namespace_sql("schema_name", "false")} AS namespace
+               {namespace_sql("false")} AS namespace
         FROM {HOME}.types() WHERE database_name = {SERVED} AND NOT internal"""
 
 
@@ -196,7 +196,7 @@ def _macros() -> str:
     return f"""
         SELECT schema_name, function_name, function_type, parameters, macro_definition, comment,
                {path_sql("schema_name", "function_name", "len(parameters)")} AS path,
-               {namespace_sql("schema_name", "false")} AS namespace
+               {namespace_sql("false")} AS namespace
         FROM {HOME}.functions() WHERE database_name = {SERVED} AND NOT internal"""
 
 

@@ -18,7 +18,7 @@ from ...engine.placement.placement import Node
 from ...engine.quoting import fold
 from ..language import statements as st
 from ..language.clauses import name_sql
-from ..language.nodes import scan_of
+from ..language.dialect import scan_of
 from ..language.parse import Query
 from ..peers.remote import Key
 from ..session_state.context import Context

@@ -96,12 +96,11 @@ _READ_PRAGMAS = frozenset(
 Rule = Callable[[TokenReader], Classified]
 
 
-def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
+def classify(text: str) -> Classified:
     """Say what one statement is.
 
     Args:
         text: one statement, with or without a semicolon at its end.
-        tokens: its tokens, where they have been cut already.
 
     Returns:
         Its class; a statement that must not run is of Kind.REFUSED, with the error to raise.
@@ -109,8 +108,7 @@ def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
     Raises:
         SyntaxError_: with the position, where the opening is malformed or unknown.
     """
-    if tokens is None:
-        tokens = tokenize(text)
+    tokens = tokenize(text)
     while tokens and tokens[-1].kind == ";":
         tokens = tokens[:-1]
     if not tokens:

@@ -1,15 +1,20 @@
 """The sqlglot dialect: ducktail's tokens are replaced by DuckDB's before the parser reads them.
 
 sqlglot's compiled build (`sqlglot[c]`) allows no subclass of its parser, generator or nodes in Python, so
-DuckDB's parser is used unchanged. It sees a stream scan as the name of a table and LIMIT n TRANSACTIONS as a
-limit with options that DuckDB does not have; it does not see ducktail's own statements at all. Their values
-are in the `meta` of the nodes (nodes.py). The keywords carry positions that trees lack, such as the end of a
+DuckDB's parser is used unchanged. It sees a stream scan as the name of a table and LIMIT n TRANSACTIONS as
+a limit with options that DuckDB does not have; it does not see ducktail's own statements at all. Their
+values are in the `meta` of the nodes. The keywords carry positions that trees lack, such as the end of a
 select list, through the parser as comments.
 
+The nodes that stand for what the language adds are sqlglot's own classes: a statement of ducktail's is a
+`Command`, a stream scan a `Table`, so that code which walks a tree for tables and scopes finds it as a
+source. Their `meta` holds ducktail's dataclass, which decides; their text is in ducktail's language, and
+DuckDB's generator writes it.
+
 The dialect is registered through the entry point `sqlglot.dialects`, so that `sqlglot.parse_one(text,
-dialect="ducktail")` reads the language and `.sql("ducktail")` writes it. The session calls `parse_tree`: the
-tree is only inspected, to find the shape of a query, and DuckDB runs the user's own text. If sqlglot does not
-understand a text there is no tree, and DuckDB decides.
+dialect="ducktail")` reads the language and `.sql("ducktail")` writes it. The session calls `parse_tree`:
+the tree is only inspected, to find the shape of a query, and DuckDB runs the user's own text. If sqlglot
+does not understand a text there is no tree, and DuckDB decides.
 """
 
 from __future__ import annotations
@@ -28,9 +33,51 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ...engine.errors import SyntaxError_
 from ..text.tokens import tokenize
 from .grammar import Grammar
-from .nodes import LIST_END, become_scan, become_transactions, statement_node
-from .scan import Scan, find_scans
-from .statements.table import find_opening
+from .scan import Scan, find_scans, render_scan
+from .statements.row import Statement
+from .statements.table import find_opening, render_statement
+
+# Where in the text the select list of a Select ends, from 0: edits of the user's text go there.
+LIST_END = "ducktail_list_end"
+_STATEMENT, _SCAN, _TRANSACTIONS = "ducktail_statement", "ducktail_scan", " TRANSACTIONS"
+
+
+def statement_node(statement: Statement) -> exp.Command:
+    """The node of a statement of ours."""
+    verb, _, rest = render_statement(statement).partition(" ")
+    node = exp.Command(this=verb, expression=f" {rest}" if rest else None)
+    node.meta[_STATEMENT] = statement
+    return node
+
+
+def statement_of(node: exp.Expr) -> Statement | None:
+    """The statement of ours that a node is."""
+    statement: Statement | None = node.meta.get(_STATEMENT)
+    return statement
+
+
+def become_scan(table: exp.Expr, scan: Scan) -> None:
+    """Make a table a stream scan; what stands behind it in the tree stays."""
+    table.set("this", exp.Var(this=render_scan(scan)))
+    table.meta[_SCAN] = scan
+
+
+def scan_of(node: exp.Expr) -> Scan | None:
+    """The stream scan that a node is: its clauses and its place in the text."""
+    scan: Scan | None = node.meta.get(_SCAN)
+    return scan
+
+
+def become_transactions(limit: exp.Expr) -> None:
+    """Make a limit one of transactions."""
+    limit.set("limit_options", exp.Var(this=_TRANSACTIONS))
+
+
+def counts_transactions(limit: exp.Expr) -> bool:
+    """True if a limit counts transactions."""
+    options = limit.args.get("limit_options")
+    return isinstance(options, exp.Var) and options.name == _TRANSACTIONS
+
 
 # Before what a token carries through the parser; a text has no such character.
 _MARK = "\0"

@@ -30,9 +30,8 @@ from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.hints import foreign_clause, foreign_opening
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, occurs, tokenize
 from .clauses import Number, Parameter
-from .dialect import parse_tree
+from .dialect import counts_transactions, parse_tree
 from .grammar import Grammar
-from .nodes import counts_transactions
 from .scan import IsTable, Scan, find_scans, may_open
 from .statements.row import Row, Statement
 from .statements.table import find_opening

@@ -44,7 +44,7 @@ from ..statements import (
 )
 from ..text.classified import Kind
 from ..text.spans import original_positions
-from . import plain_views, prepared, read_only
+from . import checks, prepared
 from .resolve import in_full
 
 # How often a query is begun again, before it gets a transaction of its own, or is given up.
@@ -79,7 +79,7 @@ def execute(
         full = in_full(session, statement)
         with original_positions(full.pieces):
             permission.check(session, full, parameters, permission.CheckMode(runs=not full.waits))
-            read_only.check(session, full)
+            checks.check_read_only(session, full)
             result = yield from with_groups(session, lambda: _run_authorized(session, full, parameters, run))
         if isinstance(result.source, ArrowSource):
             result.source.pieces = full.pieces
@@ -106,7 +106,7 @@ def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
     if row.names_files and parameters:
         files.check_given(session, statement.classified, parameters)
     if row.reads_views:
-        plain_views.refuse(session, statement)
+        checks.check_views(session, statement)
     scanning = row.scanning if isinstance(statement.node, Query) else None
     copy = statement.classified.copy
     if scanning is None or (copy is not None and copy.client and not copy.reads):

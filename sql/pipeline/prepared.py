@@ -33,7 +33,7 @@ from ..session_state.statement import ParsedStatement, PreparedStatement, check_
 from ..text.classified import Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import PARAMETER, number_question_marks, tokenize
-from . import read_only
+from . import checks
 from .description import check_bound
 from .resolve import in_full
 
@@ -202,7 +202,7 @@ def explain(session: Context, statement: ParsedStatement, parameters: tuple[obje
     words = ["ANALYZE"] * facts.analyze + options
     word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
     if facts.analyze:
-        read_only.check(session, inner)
+        checks.check_read_only(session, inner)
     if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
         return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
     if facts.analyze and isinstance(inner.node, Query) and any(scan.away for scan in inner.node.scans):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from ..language.nodes import LIST_END
+from ..language.dialect import LIST_END
 from ..language.statements import Number, Scan
 from .columns import ColumnSource, Output
 from .pruning import Fact

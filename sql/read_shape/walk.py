@@ -15,7 +15,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from ...engine.quoting import fold
-from ..language.nodes import counts_transactions, scan_of
+from ..language.dialect import counts_transactions, scan_of
 from ..language.parse import Query
 from ..language.statements import Number, Scan
 from ..text.spans import limit_span, order_place, query_span

@@ -26,6 +26,7 @@ from ...engine.quoting import fold, folded_sql
 from ...engine.schema import LIVE_VIEWS
 from ..session_state.access import OURS, TEMPORARY, Key
 from ..session_state.context import Context
+from ..text.spans import query_of_view
 from ..text.tokens import tokenize
 from .analysis import Named, NotAnalysed, Part, Path, Table, named_in_query
 from .functions import no_function, refuse, refuse_in_from
@@ -152,7 +153,7 @@ class Reach:
         if (key, owner) in self._seen:
             return
         self._seen.add((key, owner))
-        named = self._named(sql[_query_of_view(sql) :])
+        named = self._named(sql[query_of_view(tokenize(sql)) :])
         for table in named.tables:
             under = self._under(table.path, schema, None if own else key)
             if under is None:
@@ -403,10 +404,3 @@ def _refuse_special(name: str) -> None:
         f"permission denied for SHOW {name.strip(chr(34)).upper()}",
         hint="SELECT * FROM information_schema.tables shows what you may see.",
     )
-
-
-def _query_of_view(sql: str) -> int:
-    """The beginning of the query in CREATE VIEW name [(columns)] AS query."""
-    tokens = tokenize(sql)
-    at = next(at for at, token in enumerate(tokens) if token.kind == "AS" and not token.depth)
-    return tokens[at + 1].start

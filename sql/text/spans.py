@@ -177,14 +177,15 @@ def defining_query_span(classified: Classified) -> tuple[int, int] | None:
     if facts.verb != "CREATE":
         return None
     if facts.object_type == "VIEW":
-        start = _query_of_view(tokens)
+        start = query_of_view(tokens)
         return None if start is None else (start, len(classified.text))
     if facts.object_type == "TYPE":
         return _query_of_enum(tokens)
     return None if facts.query_offset is None else (facts.query_offset, len(classified.text))
 
 
-def _query_of_view(tokens: Sequence[Token]) -> int | None:
+def query_of_view(tokens: Sequence[Token]) -> int | None:
+    """The beginning of the query in CREATE VIEW name [(columns)] AS query."""
     found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
     at = next(found, None)
     return None if at is None else tokens[at + 1].start

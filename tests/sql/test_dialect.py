@@ -10,8 +10,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from ducktail.sql.language.dialect import Ducktail
-from ducktail.sql.language.nodes import scan_of, statement_of
+from ducktail.sql.language.dialect import Ducktail, scan_of, statement_of
 from ducktail.sql.language.parse import has_scan
 from ducktail.sql.language.statements import CreateStream
 from ducktail.sql.read_shape.columns import AGGREGATES

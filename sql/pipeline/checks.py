@@ -1,0 +1,163 @@
+"""The checks of a statement beside rights: READ ONLY transactions, and views that lack a part of a topic.
+
+READ ONLY transactions permit the same statements as PostgreSQL. For ducktail's statements the row states
+what they change. DuckDB's statements are checked by its binder, which detects a write in a view, a macro or
+a common table expression, and nextval; DuckDB's own transaction is read-only as well, if the block began
+so. A temporary table may be written, not created. A read of a group moves the session's read position,
+which is in its memory alone; committing it is a write.
+
+The view of a topic, `SELECT * FROM t` without TOPIC, has what this node's log has: it may be a part. A
+query that names it is therefore refused, also where partitions have come from other nodes with their
+events. A text is looked through by DuckDB's parser only where such a topic's name stands in it once more
+than its own clauses and its target say.
+
+Source: docs/sql.md, "Transactions"; PostgreSQL documentation, "SET TRANSACTION"; docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ...engine.catalog.streams import Stream
+from ...engine.duck.objects import TEMPORARY
+from ...engine.errors import DucktailError, NotSupported, ReadOnlyTransaction, WrongState
+from ...engine.quoting import fold
+from ..cluster.shares import owners_of
+from ..language import statements as st
+from ..language.parse import Query
+from ..reading.scan_relation import bindable
+from ..rights.analysis import NotAnalysed, Table, parts_of
+from ..session_state.context import Context
+from ..session_state.queries import cte_targets
+from ..session_state.run_text import begun_read_only, bound
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Classified, CopyFacts, Kind
+from ..text.tokens import Token
+
+_SEQUENCE_CALLS = frozenset({"nextval", "setval"})
+
+
+def check_read_only(session: Context, statement: ParsedStatement) -> None:
+    """Refuse writes in a read-only transaction.
+
+    Raises:
+        ReadOnlyTransaction.
+    """
+    if not begun_read_only(session):
+        return
+    classified = statement.classified
+    kind = classified.kind
+    if kind is Kind.OURS:
+        row = st.row_of(statement.node)
+        if row is None or row.effect is st.Effect.WRITES:
+            raise _cannot(classified.verb)
+    if kind is Kind.DDL:
+        raise _cannot(classified.verb)
+    if kind is Kind.DML:
+        assert classified.dml is not None
+        if classified.verb == "TRUNCATE" or not _is_temporary(session, classified.dml.target):
+            raise _cannot(classified.verb)
+        if _calls_sequence(classified.tokens):
+            raise _cannot("nextval()")
+    if kind is Kind.COPY and classified.copy is not None and classified.copy.reads:
+        assert classified.copy.table is not None
+        if not _is_temporary(session, classified.copy.table):
+            raise _cannot("COPY FROM")
+    if kind is Kind.READ and not statement.inline:
+        _check_query(session, statement, classified)
+
+
+def _check_query(session: Context, statement: ParsedStatement, classified: Classified) -> None:
+    """A query that writes: by a common table expression, or by taking a sequence's next number."""
+    text = classified.text
+    try:
+        if isinstance(statement.node, Query):
+            text = bindable(session, statement.node)
+        if not bound(session, text).writes:
+            return
+    except DucktailError:
+        return  # It does not bind, or only with what its parameters are: DuckDB's own transaction tells.
+    if _calls_sequence(classified.tokens) or not classified.cte_writes:
+        raise _cannot("nextval()")
+    if not all(_is_temporary(session, target) for target in cte_targets(text)):
+        raise _cannot("a query that writes")
+
+
+def _calls_sequence(tokens: tuple[Token, ...]) -> bool:
+    return any(token.is_name and fold(token.name) in _SEQUENCE_CALLS for token in tokens)
+
+
+def _is_temporary(session: Context, name: tuple[str, ...]) -> bool:
+    return session.names.table_key(name)[0] == TEMPORARY
+
+
+def _cannot(what: str) -> ReadOnlyTransaction:
+    return ReadOnlyTransaction(f"cannot execute {what} in a read-only transaction")
+
+
+def check_views(session: Context, statement: ParsedStatement) -> None:
+    """Refuse a statement that reads the view of a topic with partitions on other nodes.
+
+    Raises:
+        NotSupported.
+    """
+    if not session.database.cluster.placement.epoch or session.part is not None or statement.inline:
+        return
+    classified, node = statement.classified, statement.node
+    if classified.copy is not None:
+        _refuse_copied(session, classified.copy)
+        return
+    named = Counter(fold(token.name) for token in classified.tokens)
+    if isinstance(node, Query):
+        named.subtract(fold(scan.stream.last) for scan in node.scans)
+    if classified.dml is not None:
+        named[fold(classified.dml.target[-1])] -= 1
+    streams = session.database.catalog.streams.values()
+    spread = [s for s in streams if s.topic and named[fold(s.name)] > 0 and _is_part(session, s)]
+    if not spread:
+        return
+    keys = {stream.key: stream for stream in spread}
+    for table in _read(session, statement):
+        found = session.names.find_stream(table.path)
+        if found is not None and found.key in keys:
+            raise _refused(found)
+
+
+def _refuse_copied(session: Context, facts: CopyFacts) -> None:
+    """The same of COPY t TO STDOUT; a query that is copied is a statement of its own."""
+    if facts.table is None or facts.reads:
+        return
+    stream = session.names.find_stream(facts.table)
+    if stream is not None and stream.topic and _is_part(session, stream):
+        raise _refused(stream)
+
+
+def _is_part(session: Context, stream: Stream) -> bool:
+    """True if the view of a topic lacks events, for example those that arrived with a partition."""
+    if any(segment.base_lsn for segment in session.database.catalog.segments.of(stream.stream_id).values()):
+        return True
+    try:
+        return bool(owners_of(session, stream.schema, stream.name, stream.partitions).remote)
+    except WrongState:
+        return True  # Some of its partitions are on no node.
+
+
+def _read(session: Context, statement: ParsedStatement) -> Iterator[Table]:
+    """The relations that a statement reads."""
+    if statement.classified.verb == "MERGE":
+        return
+    for part in parts_of(session, statement):
+        try:
+            named = part.named(session.names.cursor())
+        except NotAnalysed:
+            continue  # It is no query: DuckDB says what is wrong with it.
+        yield from (table for table in named.tables if "select" in table.privileges)
+
+
+def _refused(stream: Stream) -> NotSupported:
+    return NotSupported(
+        f'the view of topic "{stream.name}" has only what this node has stored itself: its partitions are on '
+        "several nodes, or have moved",
+        hint=f"SELECT ... FROM TOPIC {stream.name} reads all of it.",
+    )
