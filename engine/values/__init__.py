@@ -1,1 +1,1 @@
-"""Values in other forms: what PostgreSQL's types are to DuckDB's, in text, binary, JSON and Arrow."""
+"""Conversions between DuckDB's values and PostgreSQL's types, in text, binary, JSON and Arrow."""

@@ -21,11 +21,11 @@ DIMENSIONS_MAX = 6
 BOUNDS = re.compile(r"\s*(?:\[-?\d+(?::-?\d+)?\])+\s*=")
 QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 PLAIN = re.compile(r'[^{},"\\]*+(?:\\.[^{},"\\]*+)*+', re.DOTALL)
-# Characters of a long array that are cut at a time: no other thread goes on meanwhile.
+# Characters of a long array that are split at a time: no other thread runs meanwhile.
 FLAT_CHARS = 256 * 1024
 BLANKS = re.compile(r"\s*")
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-# What makes PostgreSQL put an array's element into quotes.
+# Elements that PostgreSQL puts into quotes.
 QUOTED_ELEMENT = r'^$|[{},"\\\s]|^(?i:null)$'
 QUOTED_ELEMENT_RE = re.compile(QUOTED_ELEMENT, re.ASCII)
 ARRAY_HEAD = struct.Struct("!iii")
@@ -41,11 +41,11 @@ def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
     """The elements of an array's text, nested lists for more than one dimension.
 
     Args:
-        text: as a client sends it; a prefix of bounds ([0:1]=) is read over.
-        element: makes a value of one element's text; NULL does not reach it.
+        text: the client's text; a prefix of bounds ([0:1]=) is ignored.
+        element: converts one element's text to a value; not called for NULL.
 
     Raises:
-        InvalidTextRepresentation: malformed.
+        InvalidTextRepresentation: the text is malformed.
 
     >>> read_array('{1,NULL,"3"}', int)
     [1, None, 3]
@@ -61,7 +61,7 @@ def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
 
 
 def _is_flat(text: str) -> bool:
-    """True if all that stands in an array are commas, and elements without quotes and escapes."""
+    """True if an array's text has only commas and elements without quotes and escapes."""
     inside = text[:1] == "{" and text[-1:] == "}" and text.count("{") == 1 and text.count("}") == 1
     return inside and '"' not in text and "\\" not in text
 
@@ -97,9 +97,9 @@ class _ArrayReader:
         return _malformed(self._text)
 
     def blanks(self) -> int:
-        """Go over blanks; the place behind them."""
+        """Skip blanks; returns the position behind them."""
         match = BLANKS.match(self._text, self._place)
-        assert match is not None  # the pattern matches nothing, too
+        assert match is not None  # the pattern also matches the empty string
         self._place = match.end()
         return self._place
 
@@ -110,7 +110,7 @@ class _ArrayReader:
         return self._text[place]
 
     def array(self, depth: int) -> list[Any]:
-        """One pair of braces."""
+        """Read one pair of braces."""
         if depth > DIMENSIONS_MAX or self._next() != "{":
             raise self.bad()
         self._place += 1
@@ -142,7 +142,7 @@ class _ArrayReader:
 
 
 def element_text(text: str) -> str:
-    """An element as it stands in an array's text."""
+    """The text of an element inside an array, quoted where it must be."""
     if not QUOTED_ELEMENT_RE.search(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -150,7 +150,7 @@ def element_text(text: str) -> str:
 
 
 def element_texts(texts: pa.Array) -> pa.Array:
-    """The elements of arrays, quoted where they must be."""
+    """The texts of elements inside arrays, quoted where they must be."""
     odd = pc.match_substring_regex(texts, QUOTED_ELEMENT)
     if not pc.any(odd).as_py():
         return texts
@@ -162,7 +162,7 @@ def element_texts(texts: pa.Array) -> pa.Array:
 
 
 def array_binary(row: list[bytes | None], oid: int) -> bytes:
-    """A one-dimensional array of the binary forms of its elements, None for NULL."""
+    """A one-dimensional array in binary form, from its elements' binary forms (None for NULL)."""
     parts = [array_head(len(row), None in row, oid)]
     for item in row:
         parts.append(NULL_LENGTH if item is None else struct.pack("!i", len(item)) + item)
@@ -170,7 +170,7 @@ def array_binary(row: list[bytes | None], oid: int) -> bytes:
 
 
 def array_head(length: int, nulls: bool, oid: int) -> bytes:
-    """The head of a binary array: dimensions, whether it has NULLs, element type, size and lower bound."""
+    """The head of a binary array: dimensions, a flag for NULLs, element type, size and lower bound."""
     if not length:
         return struct.pack("!iiI", 0, 0, oid)
     return struct.pack("!iiIii", 1, int(nulls), oid, length, 1)

@@ -1,13 +1,13 @@
-"""The record batches of an Arrow IPC stream whose bytes come in any pieces, from any client.
+"""The record batches of an Arrow IPC stream whose bytes arrive in pieces of any size, from any client.
 
     message   0xFFFFFFFF, Int32 length of the metadata, the metadata (a flatbuffer), the body
     stream    a message with the schema, messages with record batches, a message of length 0 or the end
 
-Nothing of a stream is trusted. Its lengths are read and bounded before bytes are waited for. Compressed
-bodies and dictionaries are refused, as their size is known only once they have been unpacked. The schema is
-read without its metadata (an extension type is its storage), and only with types that DuckDB reads. Every
-batch is validated in full, and its moments are checked: at a timestamp out of range DuckDB gives up
-the whole database.
+No part of a stream is trusted. Lengths are checked against a bound before their bytes are awaited. Compressed
+bodies and dictionaries are refused, because their size is known only after unpacking. The schema is read
+without its metadata (an extension type is its storage), and only with types that DuckDB reads. Every batch is
+validated in full, and its timestamps are checked: one out of range makes DuckDB invalidate the whole
+database.
 Source: Arrow columnar format, "IPC Streaming Format"; Message.fbs; docs/sql.md, "COPY".
 """
 
@@ -27,32 +27,32 @@ from ..errors import (
     ProgramLimitExceeded,
 )
 
-# A message's body: as the longest message of the protocol, and the longest row of the other formats.
+# Limit of a message's body: that of the longest protocol message and of the longest row in other formats.
 BODY_BYTES_MAX = 64 << 20
-# Its metadata: some ten thousand columns with names of a usual length.
+# Limit of its metadata: about ten thousand columns with names of a usual length.
 METADATA_BYTES_MAX = 1 << 20
-# A batch's rows: 64 MB of the smallest values that a row is likely to have. NULLs take no bytes at all.
+# Limit of a batch's rows: 64 MB of the smallest likely values. NULLs take no bytes at all.
 BATCH_ROWS_MAX = 16 << 20
-# Levels of lists, structs and maps.
+# Limit of nesting of lists, structs and maps.
 DEPTH_MAX = 32
-# DuckDB's, of an ARRAY.
+# DuckDB's limit of the length of an ARRAY.
 ARRAY_LENGTH_MAX = 100_000
 
 _PREFIX = struct.Struct("<Ii")
 _CONTINUED = 0xFFFFFFFF
 _SCHEMA, _DICTIONARY, _RECORD_BATCH = 1, 2, 3
 _BUFFER = struct.Struct("<qq")
-# What an offset of a buffer must be a multiple of.
+# Alignment of a buffer's offset.
 _ALIGNED = 8
 
-# What DuckDB has as it is; other types are made of these, or refused.
+# Types that DuckDB reads unchanged; other types are composed of these, or refused.
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_float32, pa.types.is_float64,
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
     pa.types.is_date32, pa.types.is_time, pa.types.is_timestamp,
 )  # fmt: skip
-# DuckDB's first moment in microseconds, and what is a second in each unit.
+# DuckDB's earliest timestamp in microseconds, and one second in each unit.
 _FIRST_US = -9_223_372_022_400_000_000
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
 _LAST = 2**63 - 1
@@ -72,10 +72,10 @@ class _Head:
 
 
 class ArrowStreamReader:
-    """Cuts bytes into record batches.
+    """Splits a stream of bytes into record batches.
 
     Args:
-        context: for errors, such as 'COPY t'.
+        context: the operation named in errors, such as 'COPY t'.
     """
 
     def __init__(self, context: str) -> None:
@@ -87,10 +87,11 @@ class ArrowStreamReader:
         self._batches = 0
 
     def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        """The batches that these bytes complete; `schema` is there before the first.
+        """The batches that these bytes complete; `schema` is set before the first.
 
         Raises:
-            BadCopyFileFormat. NotSupported: a form of the stream that is not taken.
+            BadCopyFileFormat: the stream is malformed.
+            NotSupported: a feature of the format is not supported.
             ProgramLimitExceeded: a message that is too large.
         """
         self._tail += data
@@ -105,10 +106,10 @@ class ArrowStreamReader:
             raise self._bad("received copy data after EOF marker")
 
     def finish(self) -> None:
-        """The end of the data; the stream's own mark of its end may be missing.
+        """End the data; the stream's own end marker may be missing.
 
         Raises:
-            BadCopyFileFormat: a message is under way, or there was none.
+            BadCopyFileFormat: the last message is incomplete, or there was no message.
         """
         if self._tail:
             raise self._bad("unexpected EOF in COPY data")
@@ -116,14 +117,14 @@ class ArrowStreamReader:
             raise self._bad("the Arrow stream has no schema")
 
     def _whole(self) -> _Head | None:
-        """The message that the bytes begin with, once it is all there."""
+        """The first message of the buffer, or None until all of it has arrived."""
         if self._head is None:
             self._head = self._begun()
         head = self._head
         return head if head is not None and len(self._tail) >= head.size else None
 
     def _begun(self) -> _Head | None:
-        """The kind and size of the next message, once its metadata is there."""
+        """The kind and size of the next message, or None until its metadata has arrived."""
         tail = self._tail
         if len(tail) < _PREFIX.size:
             if not b"\xff\xff\xff\xff".startswith(tail[:4]):
@@ -148,7 +149,7 @@ class ArrowStreamReader:
         return _Head(kind, _PREFIX.size + size + body)
 
     def _described(self, metadata: bytes) -> tuple[int, int]:
-        """A message's kind, and the length of its body."""
+        """A message's kind and the length of its body."""
         message = _Table.root(metadata)
         kind = int(message.number(1, "<B"))
         body = int(message.number(3, "<q"))
@@ -179,7 +180,7 @@ class ArrowStreamReader:
                 raise self._bad("a batch of the Arrow stream is not aligned")
 
     def _read(self, kind: int, message: bytes) -> pa.RecordBatch | None:
-        """A message's batch; of the schema's, None."""
+        """The batch of a message; None for the schema's message."""
         if (kind == _SCHEMA) != (self.schema is None):
             fault = "begins without a schema" if self.schema is None else "has a second schema"
             raise self._bad(f"the Arrow stream {fault}")
@@ -201,7 +202,7 @@ class ArrowStreamReader:
         return batch
 
     def _plain_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The names, and the types without what is said of them."""
+        """The schema with its names and types, without metadata."""
         fields = []
         for field in schema:
             plain = _plain(field.type, 0)
@@ -235,7 +236,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _plain(type_: pa.DataType, depth: int) -> pa.DataType | None:
-    """A type of the same buffers without names of extensions; None where DuckDB does not read it."""
+    """A type of the same buffers without extension names; None where DuckDB does not read it."""
     if depth > DEPTH_MAX:
         return None
     if isinstance(type_, pa.BaseExtensionType):
@@ -243,7 +244,7 @@ def _plain(type_: pa.DataType, depth: int) -> pa.DataType | None:
     if any(is_one(type_) for is_one in _PLAIN):
         return type_
     if pa.types.is_decimal128(type_):
-        # Arrow has scales below 0, and takes others as they come.
+        # Arrow allows scales below 0, and does not check others.
         return type_ if 0 <= type_.scale <= type_.precision else None
     if pa.types.is_fixed_size_binary(type_):
         return type_ if type_.byte_width else None
@@ -275,7 +276,7 @@ _LISTS: tuple[
 
 
 def _are_moments(column: pa.Array) -> bool:
-    """True if its dates and timestamps, at any depth, are in DuckDB's range or infinite."""
+    """True if the column's dates and timestamps, at any depth, are in DuckDB's range or infinite."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return all(map(_are_moments, column.flatten()))
@@ -292,7 +293,7 @@ def _are_moments(column: pa.Array) -> bool:
 
 
 def _within(numbers: pa.Array, below: int, first: int, last: int, above: int | None = None) -> bool:
-    """True if all are from first to last, or one of the two that stand for infinity."""
+    """True if all are from first to last, or equal to `below` or `above`, which stand for the infinities."""
     found = pc.min_max(numbers)
     low, high = found["min"].as_py(), found["max"].as_py()
     if low is None or (low >= first and high <= last):
@@ -303,7 +304,7 @@ def _within(numbers: pa.Array, below: int, first: int, last: int, above: int | N
 
 
 class _Table:
-    """A table of a flatbuffer; every place is checked, a wrong one is a struct.error."""
+    """A table of a flatbuffer; every offset is checked, and a wrong one raises struct.error."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -313,7 +314,7 @@ class _Table:
 
     @classmethod
     def root(cls, data: bytes) -> _Table:
-        """The outermost one."""
+        """The root table of a flatbuffer."""
         return cls(data, _unpacked("<I", data, 0))
 
     def _place(self, field: int) -> int | None:
@@ -324,20 +325,20 @@ class _Table:
         return self._at + offset if offset else None
 
     def has(self, field: int) -> bool:
-        """True if a field is there."""
+        """True if the field is present."""
         return self._place(field) is not None
 
     def number(self, field: int, form: str) -> int:
-        """A number, 0 where it is not there."""
+        """The number in a field, 0 where it is absent."""
         place = self._place(field)
         return 0 if place is None else _unpacked(form, self._data, place)
 
     def table(self, field: int) -> _Table:
-        """A table that must be there."""
+        """The table in a field, which must be present."""
         return _Table(self._data, self._pointed(field))
 
     def structs(self, field: int, size: int) -> bytes:
-        """The bytes of a vector of structs, none where it is not there."""
+        """The bytes of a vector of structs, empty where it is absent."""
         if not self.has(field):
             return b""
         begin = self._pointed(field)
@@ -354,7 +355,7 @@ class _Table:
 
 
 def _unpacked(form: str, data: bytes, at: int) -> int:
-    # A place before the data would be taken from its end.
+    # A negative position would count from the end of the data.
     if at < 0:
         raise struct.error("a place is before the data")
     value: int = struct.unpack_from(form, data, at)[0]

@@ -1,21 +1,21 @@
-"""Types that Arrow does not carry whole, and the SQL casts that take their values through it.
+"""Types that Arrow does not carry without loss, and the SQL casts that take their values through it.
 
-Between two DuckDB cursors (`arrow_lossless_conversion`) most types come back as they went. An INTERVAL
-overflows, because Arrow counts nanoseconds; an ENUM comes back as text, and a list of it not at all; a
-TUPLE gets names. These go in a carrier type and are cast back. In Arrow a UNION's NULL and the NULL of one
-of its members are the same: it goes as a struct of its tag and its members. Measured with DuckDB 2.0;
+Between two DuckDB cursors (`arrow_lossless_conversion`) most types survive unchanged. An INTERVAL overflows,
+because Arrow counts nanoseconds; an ENUM comes back as text, and a list of it not at all; a TUPLE gets names.
+Such values are sent in a carrier type and cast back. Arrow does not distinguish a UNION's NULL from the NULL
+of one of its members: a UNION is sent as a struct of its tag and its members. Measured with DuckDB 2.0;
 tests/engine/test_changes.py holds every type against it.
 
-To a program in process rows go without that setting, as Arrow has them. A type that loses something then
-(TIME WITH TIME ZONE its zone, UHUGEINT its upper half) goes as text, and is cast back where a program takes
-Python values. tests/sql/test_dbapi_types.py holds every type against DuckDB's own client.
+A program in process gets rows without that setting, in plain Arrow types. A type that would lose something
+(TIME WITH TIME ZONE its zone, UHUGEINT its upper half) is sent as text, and is cast back where a program
+takes Python values. tests/sql/test_dbapi_types.py holds every type against DuckDB's own client.
 
-COPY (FORMAT arrow) sends DuckDB's own Arrow values, in the messages of an Arrow IPC stream: schema,
-batches, END. Types that Arrow's readers do not have, or that lose something, go as DuckDB's text, within
-lists, structs and maps too. On the way in a value arrives as it is, or the COPY fails: a cast that would
-round is refused by its types (a DOUBLE into a DECIMAL, nanoseconds into a TIMESTAMP), and a value that may
-be too large is checked by itself (a BIGINT into an INTEGER). Text goes into a column of any type, read as
-COPY's text format reads it. Source: docs/sql.md, "COPY"; Arrow columnar format, "IPC Streaming Format".
+COPY (FORMAT arrow) sends DuckDB's own Arrow values, in the messages of an Arrow IPC stream: schema, batches,
+END. Types that Arrow's readers do not have, or that would lose something, are sent as DuckDB's text, also
+within lists, structs and maps. An incoming value is stored unchanged, or the COPY fails: a cast that would
+round is refused by its types (a DOUBLE into a DECIMAL, nanoseconds into a TIMESTAMP), and a value that may be
+too large is checked by itself (a BIGINT into an INTEGER). Text is accepted for a column of any type, and read
+as in COPY's text format. Source: docs/sql.md, "COPY"; Arrow columnar format, "IPC Streaming Format".
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _AS_TEXT = frozenset({"INTERVAL", "ENUM"})
 _LOST = frozenset({"INTERVAL", "ENUM", "TIME WITH TIME ZONE", "UHUGEINT", "BIT", "TYPE"})
 _REFUSED = frozenset({"VARIANT", "TYPE"})
 _NO_TYPES: frozenset[str] = frozenset()
-# Whose values DuckDB gives to Arrow as they are; every other type goes as text.
+# Types whose values DuckDB passes to Arrow unchanged; every other type is sent as text.
 COPIED_AS_IS = frozenset(
     {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
     | {"FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "BLOB", "DATE", "TIME"}
     | {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"}
 )
-# Made of other values, which are looked at one by one.
+# Nested types, whose members are examined one by one.
 COPIED_NESTED = frozenset({"LIST", "ARRAY", "STRUCT", "MAP"})
 # The mark of the stream's end: a message without metadata.
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -59,7 +59,7 @@ _NAMES: dict[pa.DataType, str] = {
     pa.timestamp("s"): "TIMESTAMP_S", pa.timestamp("ms"): "TIMESTAMP_MS",
     pa.timestamp("us"): "TIMESTAMP", pa.timestamp("ns"): "TIMESTAMP_NS",
 }  # fmt: skip
-# Bits of whole numbers that a floating point number holds.
+# Bits of an integer that a floating point number holds exactly.
 _EXACT_BITS = {"FLOAT": 24, "DOUBLE": 53}
 _BITS = {
     "TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64,
@@ -71,7 +71,7 @@ _FINER = frozenset(
     {(source, target) for at, source in enumerate(_TIMESTAMPS) for target in _TIMESTAMPS[at + 1 :]}
     | {("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), ("TIME", "TIME_NS"), ("FLOAT", "DOUBLE")}
 )
-# What DuckDB's own cast from text refuses as well as COPY's decoder does.
+# Types for which DuckDB's cast from text refuses the same texts as COPY's decoder.
 _CAST_FROM_TEXT = frozenset({"JSON", "UUID"})
 
 
@@ -79,16 +79,16 @@ _CAST_FROM_TEXT = frozenset({"JSON", "UUID"})
 
 
 def carrier_sql(value: str, type_: str) -> str:
-    """SQL of a value in the type that carries it.
+    """SQL that casts a value to the type that carries it.
 
     Args:
-        value: SQL of a value of the type; it may stand in the answer several times.
+        value: SQL of a value of the type; it may occur in the result several times.
     """
     return _carried(value, _read(type_), 1)
 
 
 def restored_sql(value: str, type_: str) -> str:
-    """SQL of a value of the type, from the value that `carrier_sql` gives."""
+    """SQL of a value of the type, from the carried value that `carrier_sql` produces."""
     return _restored(value, _read(type_), 1)
 
 
@@ -99,7 +99,7 @@ def _read(type_: str) -> DuckType:
 
 @lru_cache(TYPES_CACHED)
 def _carrier(type_: DuckType) -> str | None:
-    """The type that a value is cast to, of a type without a UNION; None where Arrow carries it as it is."""
+    """The type that a value is cast to, for a type without a UNION; None where Arrow carries it unchanged."""
     if type_.name in _AS_TEXT:
         return "VARCHAR"
     if not type_.children:
@@ -119,7 +119,7 @@ def _carried(value: str, type_: DuckType, depth: int) -> str:
     if not _has_union(type_):
         carrier = _carrier(type_)
         return value if carrier is None else f"{value}::{carrier}"
-    each = f"{HIDDEN}{depth}"  # What a lambda calls its argument: those around it have other names.
+    each = f"{HIDDEN}{depth}"  # A lambda's argument: enclosing lambdas use other names.
     if type_.name == "UNION":
         members = [
             f"CASE WHEN union_tag({value})={literal(name)} "
@@ -186,10 +186,10 @@ def _parts(value: str, type_: DuckType) -> list[tuple[str, DuckType]]:
 
 
 def plain_query(query: str, types: Sequence[str]) -> str | None:
-    """The query with its columns in their `plain_type`; None where it can run as it is.
+    """The query with its columns cast to their `plain_type`; None where no cast is needed.
 
     Args:
-        query: one SELECT (or what may stand in FROM's parentheses), without a semicolon.
+        query: one SELECT (or anything else allowed in FROM's parentheses), without a semicolon.
         types: the DuckDB types of its columns.
     """
     projection = select_plain(types)
@@ -197,19 +197,19 @@ def plain_query(query: str, types: Sequence[str]) -> str | None:
 
 
 def select_plain(types: Sequence[str]) -> str | None:
-    """The select list over columns c0, c1, ... that gives them their `plain_type`; None where all have it."""
+    """The select list that casts columns c0, c1, ... to their `plain_type`; None without a cast."""
     return _casts(map(plain_type, types))
 
 
 def _casts(types: Iterable[str | None]) -> str | None:
-    """The select list that casts columns c0, c1, ... to types, None for none; None without a cast."""
+    """The select list that casts columns c0, c1, ... to types (None: no cast); None if all are None."""
     items = [f"c{at}" if new is None else f"c{at}::{new} AS c{at}" for at, new in enumerate(types)]
     return ", ".join(items) if any("::" in item for item in items) else None
 
 
 @lru_cache(TYPES_CACHED)
 def plain_type(type_: str) -> str | None:
-    """The type in which Arrow by itself carries values of a type; None where it is the type itself.
+    """The type in which plain Arrow carries a type's values; None where it is the type itself.
 
     >>> plain_type("TIME WITH TIME ZONE[]"), plain_type("TUPLE(BIT, DATE)"), plain_type("HUGEINT")
     ('VARCHAR[]', 'TUPLE(VARCHAR, DATE)', None)
@@ -220,10 +220,10 @@ def plain_type(type_: str) -> str | None:
 
 @lru_cache(TYPES_CACHED)
 def restored_type(type_: str, as_text: frozenset[str] = _NO_TYPES) -> str:
-    """The type to which a value that went in its `plain_type` is cast back; one of a TYPE stays text.
+    """The type to which a value in its `plain_type` is cast back; a value of type TYPE stays text.
 
     Args:
-        as_text: names of types that stay text, too.
+        as_text: names of further types that stay text.
     """
     return _as_text(read_type(type_), as_text | {"TYPE"}) or type_
 
@@ -240,13 +240,13 @@ def _as_text(type_: DuckType, names: Set[str]) -> str | None:
 
 @lru_cache(TYPES_CACHED)
 def may_be_refused(type_: str) -> bool:
-    """True if Arrow has no form of some values of a type: a VARIANT that holds an INTERVAL, any TYPE."""
+    """True if Arrow has no form for some values of a type: a VARIANT holding an INTERVAL, any TYPE."""
     read = read_type(type_)
     return read.name in _REFUSED or any(may_be_refused(child.text) for child in read.children)
 
 
 def readable(table: pa.Table) -> pa.Table:
-    """The rows for DuckDB to read: it takes the enums in an ARRAY for their numbers."""
+    """The rows in a form that DuckDB reads: it would take the enums in an ARRAY for their numbers."""
     fields = [field.with_type(_readable(field.type)) for field in table.schema]
     schema = pa.schema(fields)
     return table if schema.equals(table.schema) else table.cast(schema)
@@ -270,10 +270,10 @@ def _readable(type_: pa.DataType) -> pa.DataType:
 
 
 def copy_query(query: str, types: Sequence[str]) -> str | None:
-    """The query with its columns in their `copy_type`; None where it can run as it is.
+    """The query with its columns cast to their `copy_type`; None where no cast is needed.
 
     Args:
-        query: one SELECT (or what may stand in FROM's parentheses), without a semicolon.
+        query: one SELECT (or anything else allowed in FROM's parentheses), without a semicolon.
         types: the DuckDB types of its columns.
     """
     projection = _casts(map(copy_type, types))
@@ -305,14 +305,14 @@ def schema_bytes(schema: pa.Schema, names: Sequence[str]) -> bytes:
     """The stream's first message.
 
     Args:
-        names: of the columns, as the client knows them; two may be the same.
+        names: the column names shown to the client; they may repeat.
     """
     fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
     return bytes(pa.schema(fields).serialize())
 
 
 def rows_bytes(batch: pa.RecordBatch) -> memoryview:
-    """A batch's message; names are in the schema alone."""
+    """A batch's message; column names occur in the schema's message only."""
     return memoryview(batch.serialize())
 
 
@@ -320,12 +320,12 @@ def rows_bytes(batch: pa.RecordBatch) -> memoryview:
 
 
 def arrow_loader(source: pa.DataType, target: str | None, timezone: str | None) -> ColumnLoader | None:
-    """The loader of an Arrow column into one of a DuckDB type; None where that would lose something.
+    """The loader of an Arrow column into a column of a DuckDB type; None where values could be lost.
 
     Args:
-        source: of those that `arrow_stream` gives.
-        target: None for what takes every type as it is.
-        timezone: the session's, for texts without an offset.
+        source: a type that `arrow_stream` reads.
+        target: the DuckDB type; None for a target that takes every type unchanged.
+        timezone: the session's time zone, for texts without an offset.
     """
     if target is None:
         return ColumnLoader(source, str)
@@ -340,7 +340,7 @@ def arrow_loader(source: pa.DataType, target: str | None, timezone: str | None) 
 
 
 def duck_type(type_: pa.DataType) -> str:
-    """The DuckDB type as which DuckDB reads an Arrow type.
+    """The DuckDB type that DuckDB reads an Arrow type as.
 
     >>> duck_type(pa.list_(pa.struct({"a": pa.decimal128(5, 2)})))
     'STRUCT("a" DECIMAL(5,2))[]'
@@ -366,7 +366,7 @@ def duck_type(type_: pa.DataType) -> str:
 
 
 def _is_kept(source: DuckType, target: DuckType) -> bool:
-    """True if a cast gives each value as it was, or an error."""
+    """True if a cast keeps each value unchanged or fails."""
     if source.name == "NULL":
         return True
     if source.name in INTEGERS:
@@ -394,15 +394,15 @@ def _is_inner_kept(source: DuckType, target: DuckType) -> bool:
 
 
 def _is_inner_text(source: DuckType, target: DuckType) -> bool:
-    """True if the source is the text that COPY TO sends of a value of the target."""
+    """True if the source is the text in which COPY TO sends a value of the target."""
     return source.name == "VARCHAR" and copy_type(target.text) == "VARCHAR"
 
 
 def first_nul(column: pa.ChunkedArray) -> int | None:
-    """The place of the first value with a NUL character in a text, where PostgreSQL has none."""
+    """The position of the first value with a NUL character in a text, which PostgreSQL does not allow."""
     if not _has_text(column.type) or not _any_nul(column):
         return None
-    # The shortest beginning that has one.
+    # The shortest prefix that contains one.
     low, high = 0, len(column)
     while high - low > 1:
         middle = (low + high) // 2
@@ -411,7 +411,7 @@ def first_nul(column: pa.ChunkedArray) -> int | None:
 
 
 def _has_text(type_: pa.DataType) -> bool:
-    """True if values of a type are texts, or hold some."""
+    """True if values of a type are texts or contain texts."""
     if pa.types.is_nested(type_):
         return any(_has_text(type_.field(place).type) for place in range(type_.num_fields))
     return type_ in (pa.string(), pa.large_string(), pa.string_view())

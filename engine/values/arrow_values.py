@@ -1,10 +1,10 @@
-"""Raw values of Arrow columns, from which the text and the binary forms are made.
+"""Raw values of Arrow columns, from which the text and the binary forms are produced.
 
-A *raw* value is the argument of a form function: int, float, str, bytes, bool, Decimal as they are, a
-date as days from 1970, a time as microseconds from midnight, a timestamp as microseconds from 1970
-in UTC (DuckDB's largest and smallest int for the infinities), an interval as (months, days,
-microseconds). Python's own dates and times are not used: they end at year 9999 and know no
-infinity. A timestamp's nanoseconds are cut off: PostgreSQL's types have microseconds.
+A *raw* value is the argument of a form function: int, float, str, bytes, bool, Decimal unchanged, a date as
+days from 1970, a time as microseconds from midnight, a timestamp as microseconds from 1970 in UTC (DuckDB's
+largest and smallest int for the infinities), an interval as (months, days, microseconds). Python's own dates
+and times are not used: they end at year 9999 and know no infinity. A timestamp's nanoseconds are cut off:
+PostgreSQL's types have microseconds.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
 class AmbiguousValue(Exception):
-    """A value of DuckDB's Python client that may stand for another one."""
+    """The error for a value of DuckDB's Python client that may represent another value."""
 
 
 def ints(column: pa.Array) -> npt.NDArray[Any]:
-    """The integers of a column of fixed width (numbers, dates, times), NULLs as some number."""
+    """The integers of a column of fixed width (numbers, dates, times); the numbers of NULLs are undefined."""
     if pa.types.is_boolean(column.type):
         values: npt.NDArray[Any] = column.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
         return values
@@ -61,7 +61,7 @@ def microseconds(column: pa.Array) -> Ints:
 
 
 def valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """True for each value that is not NULL; None where none is."""
+    """True for each value that is not NULL; None if the column has no NULLs."""
     if not column.null_count:
         return None
     found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
@@ -82,17 +82,17 @@ def _with_nulls(column: pa.Array, values: list[Any]) -> list[Raw]:
 
 
 def raw_ints(column: pa.Array) -> list[Raw]:
-    """Dates and everything else that is an integer inside."""
+    """The raw values of dates and of all other types that Arrow stores as integers."""
     return _with_nulls(column, ints(column).tolist())
 
 
 def raw_microseconds(column: pa.Array) -> list[Raw]:
-    """Times and timestamps."""
+    """The raw values of times and timestamps."""
     return _with_nulls(column, microseconds(column).tolist())
 
 
 def raw_objects(column: pa.Array) -> list[Raw]:
-    """Numbers, texts, bytes and decimals: as Python has them."""
+    """The raw values of numbers, texts, bytes and decimals, as Python objects."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     values: list[Raw] = column.to_pylist()
@@ -100,7 +100,7 @@ def raw_objects(column: pa.Array) -> list[Raw]:
 
 
 def raw_list(column: pa.Array, element: Callable[[pa.Array], list[Raw]]) -> list[Raw]:
-    """Lists and arrays: a Python list of raw elements a row."""
+    """The raw values of lists and arrays: a Python list of raw elements for each row."""
     starts, child = list_parts(column)
     values = element(child)
     bounds = starts.tolist()
@@ -109,7 +109,7 @@ def raw_list(column: pa.Array, element: Callable[[pa.Array], list[Raw]]) -> list
 
 
 def list_parts(column: pa.Array) -> tuple[Ints, pa.Array]:
-    """A list column as the bounds of its rows (one more than rows) and its elements, from 0.
+    """A list column as the bounds of its rows (one more than there are rows) and its elements.
 
     A NULL row has no elements.
     """
@@ -120,5 +120,5 @@ def list_parts(column: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """True if a column's Arrow type is text, of whatever offset width."""
+    """True if an Arrow type is text, of any offset width."""
     return any(is_(type_) for is_ in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

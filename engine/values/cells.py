@@ -1,10 +1,10 @@
 """Rows joined from columns: fields of fixed width side by side, and Arrow columns of any width.
 
-Most of a row has a width that is known before its values are: length words, separators, numbers in binary,
-the parts of a date or of a time in text. These cells of all rows form one array of records, which numpy
-fills a field at a time for about a nanosecond a row. One filter then removes what a row does not have: the
-digits before a number, a fraction, a NULL value. Only texts of any length are columns of their own, and one
-Arrow join puts them between the records.
+Most parts of a row have a width that is known before their values: length words, separators, binary numbers,
+the parts of a date or time in text. These cells of all rows form one array of records, which numpy fills a
+field at a time for about a nanosecond a row. One filter then removes the bytes that a row does not have:
+leading digits, a fraction, a NULL value. Only texts of any length are columns of their own, and one Arrow
+join puts them between the records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Sizes = npt.NDArray[np.int64] | int
 # Layouts of records kept: one for each run of cells of a result's columns.
 LAYOUTS_CACHED = 1024
-# Not of pa.scalar, which imports pandas to see whether it is given something of that.
+# Not pa.scalar, which imports pandas to check for pandas objects.
 EMPTY = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
 
 
@@ -32,10 +32,10 @@ class Cell:
     """Bytes of one width in each row.
 
     Args:
-        kind: numpy's name of their type: the bytes in memory are the bytes that are sent.
-        value: one a row, or one for all.
-        kept: whether a row has it: None where all have, else a bool a row, or for each byte of it a 1 or
-            a 0 (an array of `V<width>`).
+        kind: numpy's name of the type: the bytes in memory are sent unchanged.
+        value: an array with one value for each row, or one value for all rows.
+        kept: the rows that have the cell: None for all, else a bool for each row, or a 1 or 0 for each of its
+            bytes (an array of `V<width>`).
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Some cells side by side, and how many bytes of them each row has."""
+    """Cells side by side, and the number of their bytes in each row."""
 
     cells: tuple[Cell, ...]
     sizes: Sizes
@@ -57,12 +57,12 @@ def constant(data: bytes) -> Cells:
 
 
 def length_word(sizes: Sizes, valid: Array | None = None) -> Cell:
-    """The length word of values; of NULL it is -1."""
+    """The length words of values; -1 for NULL."""
     return Cell(">i4", sizes if valid is None else np.where(valid, sizes, -1))
 
 
 def behind_length(cells: Cells, valid: Array | None) -> Cells:
-    """Cells of values behind their length word; where they are not valid the word alone."""
+    """Cells of values, each with its length word before it; a NULL has the length word alone."""
     width = 4
     if valid is None:
         return Cells((length_word(cells.sizes), *cells.cells), cells.sizes + width)
@@ -71,7 +71,7 @@ def behind_length(cells: Cells, valid: Array | None) -> Cells:
 
 
 def in_rows(cells: Cells, rows: Array) -> Cells:
-    """The cells in some rows (a bool each); the others have none of them."""
+    """Cells restricted to some rows (a bool for each); the other rows have no bytes of them."""
     found = tuple(Cell(cell.kind, cell.value, _both(cell, rows)) for cell in cells.cells)
     return Cells(found, np.where(rows, cells.sizes, 0))
 
@@ -88,7 +88,7 @@ def _both(cell: Cell, rows: Array) -> Array:
 
 @lru_cache(64)
 def kept_last_table(width: int) -> Array:
-    """The bytes of a cell that are kept, by the number of its last bytes that are: `V<width>` each."""
+    """For each number of trailing bytes that are kept, the mask of a cell's bytes: `V<width>` each."""
     places = np.arange(width)
     marks = places >= width - np.arange(width + 1)[:, None]
     return marks.astype(np.uint8).view(f"V{width}").ravel()
@@ -96,27 +96,27 @@ def kept_last_table(width: int) -> Array:
 
 @lru_cache(64)
 def kept_first_table(width: int) -> Array:
-    """The same by the number of its first bytes that are kept."""
+    """For each number of leading bytes that are kept, the mask of a cell's bytes."""
     marks = np.arange(width) < np.arange(width + 1)[:, None]
     return marks.astype(np.uint8).view(f"V{width}").ravel()
 
 
 def take(table: Array, places: Array) -> Array:
-    """The entries of a table at places that are all inside it."""
-    # Checking each place costs more than taking it.
+    """The entries of a table at positions that are all valid."""
+    # Checking each position costs more than reading it.
     return table.take(places, mode="clip")
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Rows in one buffer: `bounds` has one more number than there are rows."""
+    """Rows in one buffer; `bounds` has one more number than there are rows."""
 
     data: memoryview
     bounds: npt.NDArray[np.int32]
 
 
 def row_sizes(parts: Sequence[Cells | pa.Array], length: int) -> npt.NDArray[np.int64]:
-    """The bytes that each row has of these parts."""
+    """The number of bytes of each row in these parts."""
     total = np.zeros(length, np.int64)
     for part in parts:
         total += part.sizes if isinstance(part, Cells) else np.diff(bounds(part))
@@ -184,12 +184,12 @@ def _marks(layout: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def bounds(column: pa.Array) -> npt.NDArray[np.int32]:
-    """The places in its data where the values of a column of bytes begin, and where the last one ends."""
+    """The offsets at which the values of a column of bytes begin, and the end of the last one."""
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
 
 
 def fixed(data: Array, width: int) -> pa.Array:
-    """An Arrow column of values of one width."""
+    """An Arrow column of values of one fixed width."""
     ends = np.arange(0, data.size + 1, width, dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(data))]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)

@@ -1,7 +1,7 @@
 """Columns of COPY ... FROM STDIN: PostgreSQL's texts or binary values as Arrow, and the cast in DuckDB.
 
-A value is read by the reader of a parameter of Bind. Types without an exact Arrow form go on as texts,
-which DuckDB casts. Source: docs/design/values.md, "Parameters".
+A value is read like a parameter of Bind. Types without an exact Arrow form are passed on as texts, which
+DuckDB casts. Source: docs/design/values.md, "Parameters".
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .strings import utf8
 from .value_types import value_type
 
 _JSON_FIRST = frozenset({"STRUCT", "MAP", "UNION", "VARIANT"})
-# Binary values of one width that are Arrow's own, byte for byte turned round.
+# Binary values of one width that equal Arrow's with their bytes reversed.
 _FIXED = {"SMALLINT": ">i2", "INTEGER": ">i4", "BIGINT": ">i8", "DOUBLE": ">f8"}
 _DAY = r"\A(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _CLOCK = r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
 
 
 class BadValue(Exception):
-    """A value of a column that is no value of its type.
+    """The error for a value of a column that is invalid for its type.
 
     Args:
-        place: which one it is, from 0.
-        error: what is wrong with it.
+        place: the position of the value, from 0.
+        error: the error of its decoder.
     """
 
     def __init__(self, place: int, error: DucktailError) -> None:
@@ -47,17 +47,17 @@ class BadValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IsoMoment:
-    """A type whose texts Arrow reads by itself where they are ISO 8601's.
+    """A date or timestamp type whose ISO 8601 texts Arrow reads by itself.
 
     Args:
-        plain: the pattern of those; years from 0001.
+        plain: the pattern of these texts; years from 0001.
     """
 
     arrow: pa.DataType
     plain: str
 
     def load(self, texts: Sequence[Any]) -> pa.Array | None:
-        """The column where all its texts are such; else None, and a decoder reads them."""
+        """The column if all its texts match; else None, and a decoder reads them."""
         try:
             column = pa.array(texts, pa.string())
             if not pc.all(pc.match_substring_regex(column, self.plain)).as_py():
@@ -78,15 +78,15 @@ _MOMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnLoader:
-    """Turns texts, or binary values, of one column into an Arrow column.
+    """Converts texts, or binary values, of one column to an Arrow column.
 
     Args:
-        read: one value's decoder.
-        type: the type that DuckDB casts it to, None where Arrow carries the value itself.
-        through: a cast before that: `::JSON`, or ''.
-        is_number: an integer or a DECIMAL, whose plainest spelling needs no decoder.
+        read: the decoder of one value.
+        type: the type that DuckDB casts the value to, None where Arrow carries the value itself.
+        through: a cast before it: `::JSON`, or ''.
+        is_number: True for an integer or DECIMAL, whose plain spelling needs no decoder.
         fixed: the numpy type of binary values that need no decoder.
-        moment: of a date or timestamp, whose plainest spelling needs no decoder.
+        moment: for a date or timestamp: the type, whose ISO spelling needs no decoder.
     """
 
     arrow: pa.DataType
@@ -109,10 +109,10 @@ class ColumnLoader:
         return f"{name} IS NOT NULL AND TRY_CAST({through} AS {self.type}) IS NULL"
 
     def load(self, texts: Sequence[Any]) -> pa.Array:
-        """The column.
+        """The Arrow column of these values.
 
         Raises:
-            BadValue: a text, or a binary value, is none of the type.
+            BadValue: a text or binary value is invalid for the type.
         """
         if self.read is str:
             return pa.array(texts, self.arrow)
@@ -132,7 +132,7 @@ class ColumnLoader:
         return pa.array(values, self.arrow)
 
     def _whole(self, values: Sequence[bytes | None], fixed: str) -> pa.Array | None:
-        """The column where all its values have their width; else None."""
+        """The column if all its values have their fixed width; else None."""
         width = int(fixed[-1])
         empty = bytes(width)
         nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
@@ -143,9 +143,10 @@ class ColumnLoader:
         return pa.array(numbers, self.arrow, mask=nulls)
 
     def _quick(self, texts: Sequence[str | None]) -> pa.Array | None:
-        """The column where all its texts are of digits, signs and points; else None.
+        """The column if all its texts consist of digits, signs and points; else None.
 
-        It takes a tenth of the decoder's time. A text that is still no number (1-2) is left to the decoder.
+        It takes a tenth of the decoder's time. A text that is not a number all the same (1-2) is left to the
+        decoder.
         """
         marks = "".join(text for text in texts if text)
         plain = marks.replace("-", "")
@@ -162,10 +163,10 @@ class ColumnLoader:
 
 
 def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = False) -> ColumnLoader:
-    """The loader of a column of this DuckDB type.
+    """The loader of a column of a DuckDB type.
 
     Args:
-        timezone: the session's, for a timestamptz without an offset.
+        timezone: the session's time zone, for a timestamptz without an offset.
         binary: values come in their binary form, not as texts.
     """
     type_ = read_type(duckdb_type)
@@ -190,7 +191,7 @@ def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = Fals
 
 
 def _list_loader(type_: DuckType, read: Callable[[Any], object]) -> ColumnLoader:
-    """Lists go as JSON texts where they are of what is JSON to a client, else as lists of texts."""
+    """The loader of lists: as JSON texts where clients see the elements as json, else as lists of texts."""
     element, depth = type_, 0
     while element.name in ("LIST", "ARRAY"):
         element, depth = element.children[0], depth + 1

@@ -1,13 +1,13 @@
-"""CopyData messages of COPY ... TO STDOUT: Arrow batches, a message a row, as PostgreSQL writes them.
+"""CopyData messages of COPY ... TO STDOUT: one message for each row of an Arrow batch, as in PostgreSQL.
 
-    text:   fields parted by a delimiter, special characters behind backslashes, NULL as \\N
-    csv:    fields parted by commas, quoted where they must be
-    binary: a DataRow under another type byte, behind a header of the file and before a trailer
-    arrow:  ours: an Arrow IPC stream (arrow_types.py), cut into messages anywhere
+    text:   fields parted by a delimiter, special characters behind backslashes, NULL as \\N csv:    fields
+    parted by commas, quoted where they must be binary: a DataRow with another type byte, between a file
+    header and a trailer arrow:  an extension: an Arrow IPC stream (arrow_types.py), split into messages at
+    any byte
 
-Texts are those of a DataRow. A column is searched for special characters as one run of bytes, and its
-values are looked at one by one only where it has some. Source: PostgreSQL documentation, "COPY", "File
-Formats"; docs/design/values.md, "COPY rows".
+Texts are those of a DataRow. A column is searched for special characters as one run of bytes; its values are
+examined one by one only if it has some. Source: PostgreSQL documentation, "COPY", "File Formats";
+docs/design/values.md, "COPY rows".
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .encoding import BINARY, column_text, text_cells
 COPY_DATA = b"d"
 # The signature, no flags, no extension.
 BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-# Bytes of a message where the format does not say what one is.
+# Bytes of a message in a format that does not define message boundaries.
 PIECE_BYTES_MAX = 4 * 1024 * 1024
 BINARY_TRAILER = b"\xff\xff"
 _HEAD = struct.Struct("!ci")
-# Characters that the text format writes as a letter behind a backslash; other control characters stay.
+# Characters that the text format writes as a backslash and a letter; other control characters stay.
 _LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
 _CONTROL_END = 14
-# Everything that these texts are made of: what has another meaning among them is for others to print.
+# All characters of these texts: if the format gives one of them a meaning, the slow way writes them.
 CELL_CHARACTERS = frozenset(b"0123456789-:+. tf")
 
 
@@ -47,9 +47,9 @@ class CopyForm:
 
     Args:
         format: `text`, `csv`, `binary` or `arrow`; the last two have no options.
-        delimiter, quote, escape: one ASCII character each; the last two are csv's.
+        delimiter, quote, escape: one ASCII character each; quote and escape are used by csv only.
         null: the text of NULL.
-        force_quote: places of the columns whose values are always quoted.
+        force_quote: positions of the columns whose values are always quoted.
     """
 
     format: str
@@ -61,19 +61,19 @@ class CopyForm:
 
     @property
     def leaves_plain(self) -> bool:
-        """True if the characters of numbers and times need no escape in it."""
+        """True if the characters of numbers and times need no escape in this format."""
         special = {*self.delimiter.encode(), *self.quote.encode(), *self.escape.encode()}
         odd_null = self.null and CELL_CHARACTERS.issuperset(self.null.encode())
         return not (special & CELL_CHARACTERS or odd_null or self.force_quote)
 
     @property
     def binary(self) -> bool:
-        """True if it is the binary format."""
+        """True for the binary format."""
         return self.format == "binary"
 
     @property
     def arrow(self) -> bool:
-        """True if it is an Arrow IPC stream."""
+        """True for an Arrow IPC stream."""
         return self.format == "arrow"
 
 
@@ -83,7 +83,7 @@ def message(body: bytes) -> bytes:
 
 
 def messages(stream: bytes | memoryview) -> bytes:
-    """A run of bytes as CopyData messages of a size that a client takes in one piece."""
+    """A run of bytes as CopyData messages of a size that clients read in one piece."""
     view = memoryview(stream)
     return b"".join(
         part
@@ -94,7 +94,7 @@ def messages(stream: bytes | memoryview) -> bytes:
 
 
 def header_line(names: Sequence[str], form: CopyForm) -> bytes:
-    """The message of the column names, as the first line of text or csv."""
+    """The message with the column names, the first line of text or csv."""
     fields = [_field(name, form, alone=len(names) == 1) for name in names]
     return message(f"{form.delimiter.join(fields)}\n".encode())
 
@@ -130,13 +130,13 @@ def encode(
 
 
 def encode_texts(columns: Sequence[Sequence[bytes | None] | pa.Array], form: CopyForm) -> bytes | memoryview:
-    """Rows whose fields are texts already, column by column, in the text or the csv format."""
+    """Rows of the text or csv format from fields that are texts already, column by column."""
     texts = [column if isinstance(column, pa.Array) else pa.array(column, pa.binary()) for column in columns]
     return _joined(texts, form, len(texts[0])).data
 
 
 def _column(column: pa.Array, type_: DuckType, form: CopyForm, timezone: str) -> Sequence[Cells] | pa.Array:
-    """The fields of a column: as cells as they are to be written, or their texts."""
+    """The fields of a column: as cells in their final form, or as their texts."""
     found = text_cells(column, type_, timezone) if form.leaves_plain else None
     if found is None:
         return column_text(column, type_, timezone)
@@ -163,7 +163,7 @@ def _joined(columns: Sequence[Sequence[Cells] | pa.Array], form: CopyForm, lengt
 
 
 def _written(column: pa.Array, form: CopyForm, place: int, *, alone: bool) -> pa.Array:
-    """The fields of a column, as bytes; NULL too."""
+    """The fields of a column as bytes, NULL included."""
     if form.format == "text":
         found = _escaped(column, form)
     else:
@@ -181,7 +181,7 @@ def _bytes(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 def _escaped(column: pa.Array, form: CopyForm) -> pa.Array:
-    """The fields of the text format; backslashes first, for all others are written with them."""
+    """The fields of the text format. Backslashes are escaped first, because all other escapes add some."""
     data = _bytes(column)
     if not len(data):
         return column
@@ -200,7 +200,7 @@ def _behind_backslash(mark: str) -> str:
 
 
 def _quoted(column: pa.Array, form: CopyForm, force: bool, *, alone: bool) -> pa.Array:
-    """The fields of the csv format: quoted where a reader would take them for something else."""
+    """The fields of the csv format, quoted where a reader would misread them."""
     quote, escape = form.quote.encode(), form.escape.encode()
     data = _bytes(column)
     special = any((data == ord(mark)).any() for mark in (form.delimiter, form.quote, "\n", "\r"))
@@ -224,7 +224,7 @@ def _quoted(column: pa.Array, form: CopyForm, force: bool, *, alone: bool) -> pa
 
 
 def _field(text: str, form: CopyForm, *, alone: bool) -> str:
-    """One field by itself, for the header line: never forced to be quoted."""
+    """One field of the header line; FORCE_QUOTE does not apply to it."""
     plain = CopyForm(form.format, form.delimiter, form.null, form.quote, form.escape)
     written = _written(pa.array([text.encode()], pa.binary()), plain, 0, alone=alone)
     value: bytes = written[0].as_py()

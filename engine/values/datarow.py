@@ -1,17 +1,17 @@
-"""PostgreSQL DataRow messages of Arrow batches and of rows of Python values; formats are chosen by column.
+"""PostgreSQL DataRow messages of Arrow batches and of rows of Python values; each column has a format.
 
     DataRow: 'D', Int32 length (itself included), Int16 columns, then each value: Int32 length
     (-1 is NULL) and so many bytes.
 
 A batch is encoded a column at a time, as cells where values have few widths (cells.py), else as an Arrow
-column of bytes behind its length words. A short batch, as most results are, is cheaper value by value. For
-a row or ten an Arrow reader takes longer than the query: rows of DuckDB's Python client are encoded as they
-come, where their types keep the whole value in Python. All ways give the same bytes.
+column of bytes behind its length words. A short batch, as most results are, is cheaper value by value. For up
+to ten rows an Arrow reader takes longer than the query: rows of DuckDB's Python client are then encoded
+directly, if their types keep the whole value in Python. All ways produce the same bytes.
 
-Some types lose something in Arrow (INTERVAL overflows, TIME WITH TIME ZONE loses its zone, UHUGEINT its
-upper half) or are not PostgreSQL's (STRUCT, MAP, UNION, VARIANT, lists of lists). A query with such a
-column, and only such a query, is run as `wrapped(query, types)`, in which DuckDB turns those columns to
-text or JSON. A batch of an unwrapped query with such a column is refused.
+Some types lose something in Arrow (INTERVAL overflows, TIME WITH TIME ZONE loses its zone, UHUGEINT its upper
+half) or do not exist in PostgreSQL (STRUCT, MAP, UNION, VARIANT, lists of lists). A query with such a column,
+and only such a query, is run as `wrapped(query, types)`, in which DuckDB converts those columns to text or
+JSON. A batch of an unwrapped query with such a column is refused.
 
 Source: docs/design/values.md; PostgreSQL's protocol, section 55.7, DataRow.
 """
@@ -47,21 +47,21 @@ SMALL_ROWS_MAX = 80
 # boolean of one bit has five bytes on the wire, a BLOB twice its own): larger batches are halved.
 PIECE_VALUES_MAX = 2**24
 PIECE_BYTES_MAX = 2**28
-# PostgreSQL's own bound of a message is 1 GiB; a row beyond it is 54000.
+# PostgreSQL's limit of a message is 1 GiB; a larger row fails with 54000.
 ROW_BYTES_MAX = 2**30 - 1
 
 Row = tuple[object, ...]
 Encoder = Callable[[av.Raw], bytes]
 
 
-# Columns that a query turns to text.
+# Columns that a query casts to text.
 
 
 def wrapped(query: str, types: Sequence[str]) -> str | None:
-    """The query with the columns that Arrow does not carry turned to text; None where it can run as it is.
+    """The query with the columns that Arrow does not carry cast to text; None where no cast is needed.
 
     Args:
-        query: one SELECT (or what may stand in FROM's parentheses), without a semicolon.
+        query: one SELECT (or anything else allowed in FROM's parentheses), without a semicolon.
         types: the DuckDB types of its columns.
     """
     projection = select_text(types)
@@ -97,14 +97,14 @@ def encode(
     """The rows of a batch as DataRow messages, one after the other.
 
     Args:
-        batch: of a query, or of the wrapped query where `wrapped` gives one.
+        batch: a batch of the query, or of the wrapped query where `wrapped` returns one.
         types: the DuckDB types of the query's own columns.
-        formats: 0 text, 1 binary: one a column, one for all, or none for text, as in Bind.
-        timezone: the session's, for TIMESTAMP WITH TIME ZONE in text.
-        kind: the messages' type byte; a row of COPY in binary differs in nothing else.
+        formats: 0 text, 1 binary: one for each column, one for all, or none for text, as in Bind.
+        timezone: the session's time zone, for TIMESTAMP WITH TIME ZONE in text.
+        kind: the messages' type byte, the only difference of a row of binary COPY.
 
     Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol.
+        ProtocolViolation: the number of formats does not fit the columns, or a format is unknown.
         ProgramLimitExceeded: a row of 1 GiB or more.
     """
     plan = encoding_plan(tuple(types), tuple(formats))
@@ -120,7 +120,7 @@ def messages(
     formats: Sequence[int] = (),
     timezone: str = "UTC",
 ) -> list[bytes]:
-    """The same, one bytes object a row: what a buffer of events holds."""
+    """The DataRow messages of a batch, one bytes object for each row: the form that event buffers hold."""
     plan = encoding_plan(tuple(types), tuple(formats))
     if _is_small(batch):
         return _small(batch, plan, timezone)
@@ -145,10 +145,10 @@ class EncodingPlan:
 
 @lru_cache(TYPES_CACHED)
 def encoding_plan(types: tuple[str, ...], formats: tuple[int, ...]) -> EncodingPlan:
-    """The plan of a result, kept for each list of types and formats.
+    """The plan of a result, cached for each list of types and formats.
 
     Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol.
+        ProtocolViolation: the number of formats does not fit the columns, or a format is unknown.
     """
     each = formats or (TEXT,)
     if len(each) == 1:
@@ -166,7 +166,7 @@ def encoding_plan(types: tuple[str, ...], formats: tuple[int, ...]) -> EncodingP
 
 
 def checked(column: pa.Array, type_: DuckType) -> pa.Array:
-    """The column, where its Arrow form has the whole value."""
+    """The column, if its Arrow form holds the whole value."""
     if not pa.types.is_null(column.type) and not av.is_text(column.type):
         odd = type_.children[0] if value_types.is_array(type_) else type_
         holds = column.type.value_type if value_types.is_array(type_) else column.type
@@ -199,7 +199,7 @@ def _small(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: bytes
 
 
 def _values(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[bytes]:
-    """Each value with its length word before it."""
+    """Each value of a column behind its length word."""
     values: Sequence[bytes | None]
     if format_ == BINARY:
         values = values_binary(column, type_)
@@ -211,7 +211,7 @@ def _values(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> l
 
 
 def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """A batch in parts whose rows can be counted in 32 bits."""
+    """A batch split into parts whose bytes can be counted in 32 bits."""
     values = batch.num_rows * batch.num_columns
     if batch.num_rows < 2 or (values <= PIECE_VALUES_MAX and batch.nbytes <= PIECE_BYTES_MAX):
         return [batch]
@@ -228,7 +228,7 @@ def _joined(batch: pa.RecordBatch, plan: EncodingPlan, timezone: str, kind: byte
 
 
 def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[Cells | pa.Array]:
-    """The parts of a row that a column has."""
+    """The parts of a row that one column contributes."""
     if format_ == TEXT:
         found = text_cells(column, type_, timezone)
         if found is not None:
@@ -247,13 +247,13 @@ def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> li
 
 
 def encode_fields(fields_: Sequence[pa.Array], kind: bytes = DATA_ROW) -> memoryview:
-    """Rows of fields whose bytes are there, column by column."""
+    """Rows from fields that are encoded already, column by column."""
     parts = [part for column in fields_ for part in _behind_lengths(column)]
     return _rows(parts, len(fields_), len(fields_[0]), kind).data
 
 
 def _behind_lengths(column: pa.Array) -> list[Cells | pa.Array]:
-    """Values of any length: their length words, and the values."""
+    """Values of any length, preceded by their length words."""
     column, valid = column.cast(pa.binary()), av.valid(column)
     if valid is not None:
         column = column.fill_null(b"")
@@ -269,7 +269,7 @@ def _rows(parts: Sequence[Cells | pa.Array], count: int, length: int, kind: byte
 
 
 def too_long() -> ProgramLimitExceeded:
-    """The error for a row that no message holds."""
+    """The error for a row that exceeds the size of a message."""
     return ProgramLimitExceeded(
         "row is too long for the wire",
         detail=f"A row may have {ROW_BYTES_MAX} bytes.",
@@ -280,7 +280,7 @@ def too_long() -> ProgramLimitExceeded:
 
 
 def has_raw_values(types: Sequence[str]) -> bool:
-    """True if Python values of these DuckDB types can be read as raw values."""
+    """True if Python values of these DuckDB types can be converted to raw values."""
     return all(value_types.value_type(read_type(type_)).python is not None for type_ in types)
 
 
@@ -288,10 +288,10 @@ def raw_rows(rows: Sequence[Row], types: Sequence[str]) -> list[Row]:
     """The rows as raw values.
 
     Args:
-        types: the DuckDB types of their columns, all of which `has_raw_values`.
+        types: the DuckDB types of their columns; `has_raw_values` is true for them.
 
     Raises:
-        AmbiguousValue: a value whose Python form may stand for another one.
+        AmbiguousValue: a value's Python form may represent another value.
     """
     readers = _readers(tuple(types))
     if not readers:
@@ -301,7 +301,7 @@ def raw_rows(rows: Sequence[Row], types: Sequence[str]) -> list[Row]:
 
 @lru_cache(TYPES_CACHED)
 def _readers(types: tuple[str, ...]) -> tuple[tuple[int, value_types.PythonReader], ...]:
-    """The places whose values are not raw as they come, with their readers."""
+    """The positions of the values that Python does not hold raw, with their readers."""
     found = ((place, value_types.value_type(read_type(type_)).python) for place, type_ in enumerate(types))
     return tuple((place, reader) for place, reader in found if reader not in (None, value_types.as_it_is))
 
@@ -318,11 +318,11 @@ def encode_raw(rows: Sequence[Row], types: Sequence[str], formats: Sequence[int]
     """Raw rows as DataRow messages, one after the other; the same bytes as `datarow.encode` of them.
 
     Args:
-        formats: 0 text, 1 binary: one a column, one for all, or none for text, as in Bind.
-        timezone: the session's, for TIMESTAMP WITH TIME ZONE in text.
+        formats: 0 text, 1 binary: one for each column, one for all, or none for text, as in Bind.
+        timezone: the session's time zone, for TIMESTAMP WITH TIME ZONE in text.
 
     Raises:
-        ProtocolViolation: formats that fit neither the columns nor the protocol.
+        ProtocolViolation: the number of formats does not fit the columns, or a format is unknown.
         ProgramLimitExceeded: a row of 1 GiB or more.
     """
     return b"".join(raw_messages(rows, types, formats, timezone))
@@ -331,7 +331,7 @@ def encode_raw(rows: Sequence[Row], types: Sequence[str], formats: Sequence[int]
 def raw_messages(
     rows: Sequence[Row], types: Sequence[str], formats: Sequence[int] = (), timezone: str = "UTC"
 ) -> list[bytes]:
-    """The same, one bytes object a row."""
+    """Raw rows as DataRow messages, one bytes object for each row."""
     encoders = _encoders(tuple(types), tuple(formats), timezone)
     try:
         return [_raw_message(row, encoders) for row in rows]
@@ -374,7 +374,7 @@ def _encoder(type_: DuckType, format_: int, timezone: str) -> Encoder:
 
 
 def field(row: bytes, index: int) -> bytes | None:
-    """One value of a DataRow message of our own, NULL as None.
+    """One value of a DataRow message produced here, NULL as None.
 
     >>> field(b"D" + bytes([0, 0, 0, 15, 0, 2, 0, 0, 0, 1]) + b"5" + bytes([255] * 4), 0)
     b'5'
@@ -418,13 +418,13 @@ def fields(row: bytes | memoryview) -> list[bytes | None]:
 
 
 def columns(rows_: Sequence[bytes], count: int) -> list[Sequence[bytes | None] | pa.Array]:
-    """The values of whole DataRows of so many columns, column by column; as Arrow's where they are many."""
+    """The values of complete DataRows of `count` columns, by column; Arrow columns if the rows are many."""
     size = sum(map(len, rows_))
     if len(rows_) <= SMALL_ROWS_MAX or size > PIECE_BYTES_MAX:
         return list(zip(*map(fields, rows_), strict=True))
     data = b"".join(rows_)
     octets = np.frombuffer(data, np.uint8)
-    # A row is cut into its head, and a length word and a value a column: where each of these ends.
+    # A row is split into its head, and a length word and a value for each column: the end of each of these.
     ends = np.empty((len(rows_), 1 + 2 * count), np.int32)
     sizes = np.fromiter(map(len, rows_), np.int32, len(rows_))
     place = np.cumsum(sizes, dtype=np.int32) - sizes + HEAD.size
@@ -447,10 +447,10 @@ def columns(rows_: Sequence[bytes], count: int) -> list[Sequence[bytes | None] |
 
 
 def field_column(rows_: pa.Array, index: int) -> pa.Array:
-    """One column of whole DataRows, none of which has NULL there; nothing else of them is looked at.
+    """One column of complete DataRows, which must have no NULL there; other columns are not examined.
 
     Args:
-        rows_: of binary.
+        rows_: an Arrow column of type binary.
     """
     offsets = np.frombuffer(rows_.buffers()[1], np.int32)[rows_.offset : rows_.offset + len(rows_)]
     data = rows_.buffers()[2]

@@ -1,9 +1,9 @@
 """Dates, times, timestamps and intervals in PostgreSQL's text and binary forms, and time zones.
 
-Text is that of DateStyle ISO and IntervalStyle postgres. Functions of one value are right for every value.
-The faster ones of a column return None for a column with values that they do not print: `*_texts` (printed
-by Arrow) outside years 1 to 9999, `*_cells` (looked up) outside 1900 to 2099. temporal_input.py reads what
-clients write. Source: docs/design/values.md; PostgreSQL's documentation, chapter 8.
+Text is that of DateStyle ISO and IntervalStyle postgres. Functions of one value accept every value. The
+faster functions of a column return None for a column with values that they cannot print: `*_texts` (printed
+by Arrow) outside years 1 to 9999, `*_cells` (looked up) outside 1900 to 2099. temporal_input.py reads the
+texts of clients. Source: docs/design/values.md; PostgreSQL's documentation, chapter 8.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MINUTE_US = 60 * SECOND_US
 DAY_S = 86_400
 # Dates that every path prints alike: 0001-01-01 to 9999-12-31.
 DATE_MIN, DATE_MAX = -719162, 2932896
-# A day inside what Arrow prints, so that no zone's offset leads out of it.
+# One day less than Arrow's range on either side, so that no zone's offset leaves it.
 MOMENT_MIN, MOMENT_MAX = (DATE_MIN + 1) * DAY_US, DATE_MAX * DAY_US
 EPOCH = datetime.datetime(1970, 1, 1)
 # The Gregorian calendar repeats after 400 years, and with it the rules of a zone.
@@ -43,14 +43,14 @@ PG_EPOCH_US = PG_EPOCH_DAYS * 86_400_000_000
 EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 EPOCH_UTC = EPOCH.replace(tzinfo=datetime.UTC)
 US = datetime.timedelta(microseconds=1)
-# Column lengths up to which repeated values are not looked for: finding them costs more than it saves.
+# Column length up to which repeated values are not searched: the search costs more than it saves.
 REPEATS_ROWS_MIN = 1024
-# Rows that tell whether values repeat.
+# Rows that are sampled to see if values repeat.
 SAMPLE_ROWS = 256
 # Days from 1970 that are looked up, 1900-01-01 to 2099-12-31.
 CELLS_FIRST_DAY, CELLS_LAST_DAY = -25_567, 47_481
 DATE_BYTES, CLOCK_BYTES, FRACTION_BYTES = 10, 8, 7
-# A moment that every table has, for where there is none.
+# A timestamp that every table has, used for NULLs.
 IN_RANGE_US = 946_684_800 * SECOND_US
 # Time zones kept loaded; there are about 600.
 ZONES_CACHED = 1024
@@ -70,7 +70,7 @@ _MOMENTS_CACHED = 4096
 
 
 def date_text(days: av.Raw) -> str:
-    """ISO, years before 1 as BC."""
+    """A date in ISO form, years before 1 with BC."""
     if abs(days) >= av.DATE_INFINITY:
         return "infinity" if days > 0 else "-infinity"
     text, before_christ = _civil(days)
@@ -78,7 +78,7 @@ def date_text(days: av.Raw) -> str:
 
 
 def _civil(days: int) -> tuple[str, bool]:
-    """A day as YYYY-MM-DD and whether its year is counted before Christ."""
+    """A day as YYYY-MM-DD, and True if its year is before Christ."""
     cycles, inside = divmod(days - DATE_MIN, CYCLE_DAYS)
     day = datetime.date.fromordinal(inside + 1)
     year = day.year + 400 * cycles
@@ -89,14 +89,14 @@ def _civil(days: int) -> tuple[str, bool]:
 
 
 def time_text(us: av.Raw) -> str:
-    """HH:MM:SS with as many digits of a fraction as there are."""
+    """A time as HH:MM:SS with the digits of its fraction, without trailing zeros."""
     seconds, fraction = divmod(us, SECOND_US)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{fraction:06}".rstrip("0") if fraction else text
 
 
 def timestamp_text(us: av.Raw) -> str:
-    """ISO with a blank, years before 1 as BC."""
+    """A timestamp in ISO form with a blank, years before 1 with BC."""
     return _moment(us, "")
 
 
@@ -117,7 +117,7 @@ def timestamptz_text(us: av.Raw, zone: str) -> str:
 
 
 def interval_text(value: av.Raw) -> str:
-    """IntervalStyle postgres: a part after a negative one shows its plus sign."""
+    """An interval in IntervalStyle postgres: a part after a negative one has a plus sign."""
     months, days, us = value
     sign = -1 if months < 0 else 1
     years, months = sign * (abs(months) // 12), sign * (abs(months) % 12)
@@ -154,10 +154,10 @@ def duration_text(us: int) -> str:
 
 @lru_cache(ZONES_CACHED)
 def load_zone(name: str) -> datetime.tzinfo:
-    """A time zone by its IANA name.
+    """The time zone of an IANA name.
 
     Raises:
-        InvalidParameterValue: there is none of this name.
+        InvalidParameterValue: no zone has this name.
     """
     if name.upper() in ("UTC", "ETC/UTC", "GMT"):
         return datetime.UTC
@@ -168,7 +168,7 @@ def load_zone(name: str) -> datetime.tzinfo:
 
 
 def offset_s(us: int, zone: str) -> int:
-    """Seconds that a zone is east of UTC at an instant, in whatever year."""
+    """The offset of a zone in seconds east of UTC at an instant of any year."""
     found = load_zone(zone)
     if found is datetime.UTC:
         return 0
@@ -184,7 +184,7 @@ def offset_s(us: int, zone: str) -> int:
 
 
 def offset_text(seconds: int) -> str:
-    """An offset east of UTC, with minutes and seconds only where there are some.
+    """The text of an offset east of UTC, with minutes and seconds only where they are not 0.
 
     >>> offset_text(-16200)
     '-04:30'
@@ -197,7 +197,7 @@ def offset_text(seconds: int) -> str:
 
 
 def offsets_s(us: av.Ints, zone: str) -> av.Ints:
-    """Seconds east of UTC at instants in microseconds from 1970."""
+    """The offsets of a zone in seconds east of UTC at instants in microseconds from 1970."""
     days = us // DAY_US - FIRST_DAY
     if days.min() < 0 or days.max() > LAST_DAY - FIRST_DAY:
         return _distinct_offsets(us, zone, MINUTE_US if us.min() >= FIRST_DAY * DAY_US else SECOND_US)
@@ -209,7 +209,7 @@ def offsets_s(us: av.Ints, zone: str) -> av.Ints:
 
 
 def _day_offsets(days: av.Ints, zone: str) -> av.Ints:
-    """At the beginnings of days, counted from the first."""
+    """The offsets at the beginnings of days; days are numbered from the first of the table."""
     table = _offset_table(zone)
     found: av.Ints = table[days]
     unknown = found == UNKNOWN
@@ -222,12 +222,12 @@ def _day_offsets(days: av.Ints, zone: str) -> av.Ints:
 
 @lru_cache(OFFSET_TABLES_MAX)
 def _offset_table(zone: str) -> av.Ints:
-    """The known offsets of a zone by day; filled on demand."""
+    """The known offsets of a zone by day, filled on demand."""
     return np.full(LAST_DAY - FIRST_DAY + 2, UNKNOWN, np.int64)
 
 
 def _distinct_offsets(us: av.Ints, zone: str, step: int) -> av.Ints:
-    """Asked for one by one, once for each that occurs."""
+    """The offsets at instants, computed once for each distinct step of time."""
     instants, places = np.unique(us // step, return_inverse=True)
     return np.fromiter((offset_s(instant * step, zone) for instant in instants.tolist()), np.int64)[places]
 
@@ -236,7 +236,7 @@ def _distinct_offsets(us: av.Ints, zone: str, step: int) -> av.Ints:
 
 
 def date_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """Days of years 1 to 9999, as Arrow prints them."""
+    """The texts of days of years 1 to 9999, as Arrow prints them."""
     bounds = pc.min_max(column.cast(pa.int32()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is not None and (low < DATE_MIN or high > DATE_MAX):
@@ -245,26 +245,26 @@ def date_texts(column: pa.Array, zone: str) -> pa.Array | None:
 
 
 def time_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """Times before 24:00:00, as Arrow prints them."""
+    """The texts of times before 24:00:00, as Arrow prints them."""
     if av.filled(column, av.microseconds(column)).max() >= DAY_US:
         return None
     return _trimmed(column.cast(pa.time64("us"), safe=False).cast(pa.string()))
 
 
 def timestamp_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """Timestamps of years 1 to 9999."""
+    """The texts of timestamps of years 1 to 9999."""
     return _moments(column, lambda values: _print_moments(values, ""))
 
 
 def timestamptz_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """Timestamps of years 1 to 9999 in the zone, with its offset."""
+    """The texts of timestamps of years 1 to 9999 in the zone, with its offset."""
     if load_zone(zone) is datetime.UTC:
         return _moments(column, lambda values: _print_moments(values, "+00"))
     return _moments(column, lambda values: _print_in_zone(values, zone))
 
 
 def _moments(column: pa.Array, print_: Callable[[av.Ints], pa.Array]) -> pa.Array | None:
-    """Timestamps as text; repeated ones (an event's commit time) are printed once."""
+    """The texts of timestamps; repeated ones (an event's commit time) are printed once."""
     values = av.filled(column, av.microseconds(column))
     if values.min() < MOMENT_MIN or values.max() > MOMENT_MAX:
         return None
@@ -293,7 +293,7 @@ def _print_in_zone(values: av.Ints, zone: str) -> pa.Array:
 
 
 def _trimmed(texts: pa.Array) -> pa.Array:
-    """Times that Arrow printed with all digits of a fraction, without the zeros at its end."""
+    """Times printed by Arrow with all digits of a fraction, without their trailing zeros."""
     return pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
 
 
@@ -301,23 +301,23 @@ def _trimmed(texts: pa.Array) -> pa.Array:
 
 
 def date_cells(column: pa.Array, zone: str) -> Cells | None:
-    """Days of 1900 to 2099."""
+    """Cells of days from 1900 to 2099."""
     return _day_cells(av.filled(column, av.ints(column)))
 
 
 def time_cells(column: pa.Array, zone: str) -> Cells | None:
-    """Times before 24:00:00."""
+    """Cells of times before 24:00:00."""
     values = av.filled(column, av.microseconds(column))
     return _clock_cells(values) if values.max() < DAY_US else None
 
 
 def timestamp_cells(column: pa.Array, zone: str) -> Cells | None:
-    """Timestamps of 1900 to 2099."""
+    """Cells of timestamps from 1900 to 2099."""
     return _moment_cells(av.filled(column, av.microseconds(column)))
 
 
 def timestamptz_cells(column: pa.Array, zone: str) -> Cells | None:
-    """Timestamps of 1900 to 2099 in the zone, with its offset."""
+    """Cells of timestamps from 1900 to 2099 in the zone, with its offset."""
     values = av.filled(column, av.microseconds(column), IN_RANGE_US)
     if load_zone(zone) is datetime.UTC:
         return _moment_cells(values, constant(b"+00"))
@@ -341,14 +341,14 @@ def _offset_cells(offsets: npt.NDArray[np.int64]) -> Cells:
 
 
 def _day_cells(days: av.Ints) -> Cells | None:
-    """Days from 1970; what stands where the column is NULL must be a day as well."""
+    """Cells of days from 1970; the number at a NULL must be a valid day as well."""
     if days.min() < CELLS_FIRST_DAY or days.max() > CELLS_LAST_DAY:
         return None
     return Cells((Cell(f"V{DATE_BYTES}", take(_day_texts(), days - CELLS_FIRST_DAY)),), DATE_BYTES)
 
 
 def _clock_cells(us: av.Ints) -> Cells:
-    """Times of a day in microseconds from midnight."""
+    """Cells of times of day in microseconds from midnight."""
     seconds = us // SECOND_US
     fraction = _fraction(us - seconds * SECOND_US)
     clock = Cell(f"V{CLOCK_BYTES}", take(_clock_texts(), seconds))
@@ -356,7 +356,7 @@ def _clock_cells(us: av.Ints) -> Cells:
 
 
 def _moment_cells(us: av.Ints, offsets: Cells | None = None) -> Cells | None:
-    """Timestamps in microseconds from 1970, and the text of their zone's offset behind them."""
+    """Cells of timestamps in microseconds from 1970, followed by the cells of their zone's offset."""
     days = us // DAY_US
     date = _day_cells(days)
     if date is None:
@@ -367,12 +367,12 @@ def _moment_cells(us: av.Ints, offsets: Cells | None = None) -> Cells | None:
 
 
 def _in_cells_range(us: av.Ints) -> bool:
-    """True if timestamps are looked up, in whatever zone."""
+    """True if all timestamps are in the lookup range, in any zone."""
     return bool(us.min() >= (CELLS_FIRST_DAY + 1) * DAY_US and us.max() < CELLS_LAST_DAY * DAY_US)
 
 
 def _fraction(us: av.Ints) -> Cells:
-    """Point and digits of a fraction without zeros at their end."""
+    """Cells of the point and digits of a fraction without trailing zeros."""
     if not us.any():
         return Cells((), 0)
     firsts, lasts, counts = _thousands()
@@ -399,15 +399,16 @@ def _clock_texts() -> Array:
 
 
 def _printed(values: pa.Array, width: int) -> Array:
-    """The texts that Arrow prints of values of one width."""
+    """The texts that Arrow prints for values of one width."""
     data = values.cast(pa.string()).buffers()[2]
     return np.frombuffer(data, f"V{width}", len(values))
 
 
 @lru_cache(1)
 def _thousands() -> tuple[Array, Array, Array]:
-    """The first three digits of a fraction behind their point, the last three, and how many of three
-    there are without zeros at the end."""
+    """The point and first three digits of a fraction, its last three digits, and the number of
+    digits that three have without trailing zeros.
+    """
     firsts = np.array([f".{number:03}".encode() for number in range(1000)], "S4").view("V4")
     lasts = np.array([f"{number:03}".encode() for number in range(1000)], "S3").view("V3")
     counts = np.array([len(f"{number:03}".rstrip("0")) for number in range(1000)], np.int64)
@@ -418,14 +419,14 @@ def _thousands() -> tuple[Array, Array, Array]:
 
 
 def date_binary(days: av.Raw) -> bytes:
-    """Days from 2000-01-01; PostgreSQL's own numbers for the infinities."""
+    """The days from 2000-01-01; the infinities are PostgreSQL's numbers for them."""
     if abs(days) >= av.DATE_INFINITY:
         return struct.pack("!i", INT32_MAX if days > 0 else -INT32_MAX - 1)
     return struct.pack("!i", days - PG_EPOCH_DAYS)
 
 
 def timestamp_binary(us: av.Raw) -> bytes:
-    """Microseconds from 2000-01-01 in UTC."""
+    """The microseconds from 2000-01-01 in UTC."""
     if abs(us) >= av.TIMESTAMP_INFINITY:
         return struct.pack("!q", INT64_MAX if us > 0 else -INT64_MAX - 1)
     if us - PG_EPOCH_US <= -INT64_MAX:
@@ -434,7 +435,7 @@ def timestamp_binary(us: av.Raw) -> bytes:
 
 
 def timetz_binary(text: av.Raw) -> bytes:
-    """Microseconds of the clock and the zone in seconds west of UTC, from 12:00:00.5+02:30."""
+    """The microseconds of the clock and the zone in seconds west of UTC, from a text (12:00:00.5+02:30)."""
     place = max(text.rfind("+"), text.rfind("-"))
     clock, offset = text[:place], text[place:]
     parts = [int(part) for part in offset[1:].split(":")] + [0, 0]
@@ -443,13 +444,13 @@ def timetz_binary(text: av.Raw) -> bytes:
 
 
 def interval_binary(value: av.Raw) -> bytes:
-    """Microseconds, days, months."""
+    """The microseconds, days and months of an interval."""
     months, days, us = value
     return struct.pack("!qii", us, days, months)
 
 
 def date_binary_cells(column: pa.Array) -> Cells:
-    """Days from 2000-01-01."""
+    """Cells of the days from 2000-01-01."""
     values = av.ints(column).astype(np.int64)
     shifted = values - PG_EPOCH_DAYS
     shifted = np.where(values >= av.DATE_INFINITY, INT32_MAX, shifted)
@@ -458,12 +459,12 @@ def date_binary_cells(column: pa.Array) -> Cells:
 
 
 def time_binary_cells(column: pa.Array) -> Cells:
-    """Microseconds from midnight."""
+    """Cells of the microseconds from midnight."""
     return Cells((Cell(">i8", av.microseconds(column)),), 8)
 
 
 def timestamp_binary_cells(column: pa.Array) -> Cells:
-    """Microseconds from 2000-01-01 in UTC."""
+    """Cells of the microseconds from 2000-01-01 in UTC."""
     values = av.microseconds(column)
     infinite = np.abs(values) >= av.TIMESTAMP_INFINITY
     if infinite.any():
@@ -478,14 +479,14 @@ def timestamp_binary_cells(column: pa.Array) -> Cells:
 
 
 def raw_date(text: str) -> int:
-    """Days from 1970."""
+    """The days from 1970 of a date's text."""
     edge = _infinite(text, av.DATE_INFINITY)
     return _day_and_clock(text)[0] if edge is None else edge
 
 
 @lru_cache(_MOMENTS_CACHED)
 def raw_timestamp(text: str) -> int:
-    """Microseconds from 1970; with a zone, of UTC.
+    """The microseconds from 1970 of a timestamp's text; in UTC if it has a zone.
 
     >>> raw_timestamp("1970-01-02 00:00:00.5+00")
     86400500000
@@ -506,7 +507,7 @@ def _day_and_clock(text: str) -> tuple[int, int]:
 
 
 def _day(year: int, month: int, day: int) -> int:
-    """Days from 1970 in the calendar that goes on for ever both ways."""
+    """The days from 1970 of a date in the proleptic Gregorian calendar."""
     cycles, inside = divmod(year - 2000, 400)
     return date(2000 + inside, month, day).toordinal() - EPOCH_DAY + cycles * CYCLE_DAYS
 
@@ -516,14 +517,14 @@ def _infinite(text: str, edge: int) -> int | None:
 
 
 def clock_us(text: str) -> int:
-    """Microseconds of HH:MM:SS[.ffffff]."""
+    """The microseconds of HH:MM:SS[.ffffff]."""
     clock, _, fraction = text.partition(".")
     hours, minutes, seconds = (int(part) for part in clock.split(":"))
     return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(fraction.ljust(6, "0")[:6] or 0)
 
 
 def raw_interval(text: str) -> av.Interval:
-    """Months, days, microseconds.
+    """The months, days and microseconds of an interval's text.
 
     >>> raw_interval("-1 years -2 mons +3 days -04:05:06.5")
     (-14, 3, -14706500000)
@@ -541,7 +542,7 @@ def raw_interval(text: str) -> av.Interval:
 
 
 def raw_intervals(column: pa.Array) -> list[av.Raw]:
-    """Intervals: DuckDB's text (a wrapped query) or Arrow's months, days and nanoseconds."""
+    """The raw values of a column of intervals: DuckDB's text (a wrapped query) or Arrow's intervals."""
     if av.is_text(column.type):
         return [None if text is None else raw_interval(text) for text in column.to_pylist()]
     return [
@@ -554,21 +555,21 @@ def raw_intervals(column: pa.Array) -> list[av.Raw]:
 
 
 def python_date(value: object) -> av.Raw:
-    """Days from 1970; DuckDB's infinities come as Python's first and last day, other years as text."""
+    """The days from 1970; DuckDB's infinities are Python's first and last day, other years are text."""
     if type(value) is not datetime.date or value in (datetime.date.min, datetime.date.max):
         raise av.AmbiguousValue
     return value.toordinal() - EPOCH_DAY
 
 
 def python_timestamp(value: object) -> av.Raw:
-    """Microseconds from 1970; DuckDB's infinities come as Python's first and last moment."""
+    """The microseconds from 1970; DuckDB's infinities are Python's first and last timestamp."""
     if type(value) is not datetime.datetime or value in (datetime.datetime.min, datetime.datetime.max):
         raise av.AmbiguousValue
     return (value - EPOCH) // US
 
 
 def python_timestamptz(value: object) -> av.Raw:
-    """Microseconds from 1970 in UTC; DuckDB's infinities have no zone in Python."""
+    """The microseconds from 1970 in UTC; DuckDB's infinities have no zone in Python."""
     # The infinities have no zone.
     if type(value) is not datetime.datetime or value.tzinfo is None:
         raise av.AmbiguousValue

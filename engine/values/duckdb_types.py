@@ -1,7 +1,7 @@
-"""DuckDB's type names, read once: `DECIMAL(18,3)`, `STRUCT("a b" INTEGER[], c MAP(VARCHAR, DATE))`.
+"""DuckDB's type names, parsed: `DECIMAL(18,3)`, `STRUCT("a b" INTEGER[], c MAP(VARCHAR, DATE))`.
 
-The table of types and everything else that is keyed by type reads type texts here. The texts are those that
-DuckDB itself prints (duckdb_columns(), relation.types), and the common aliases that people write in DDL.
+All code that depends on a type's text parses it here. Accepted are the texts that DuckDB prints
+(duckdb_columns(), relation.types) and the common aliases of DDL.
 Source: docs/design/values.md, "Types".
 """
 
@@ -15,10 +15,10 @@ from functools import lru_cache
 from ..errors import InvalidParameterValue
 from ..quoting import ident
 
-# Deepest nesting of a type text that is read: DuckDB itself refuses far less reasonable ones, and
-# a recursive reader must not meet Python's own limit.
+# Deepest nesting of a type text that is accepted: DuckDB itself has a lower limit, and a recursive reader
+# must not reach Python's limit.
 DEPTH_MAX = 64
-# Types kept read; one entry is well under a kilobyte, a database has few distinct types.
+# Number of parsed types cached; an entry is well under a kilobyte, a database has few distinct types.
 TYPES_CACHED = 4096
 
 ALIASES = {
@@ -49,10 +49,10 @@ class DuckType:
     Args:
         name: the type's name without arguments, in DuckDB's spelling: INTEGER, DECIMAL, LIST, ARRAY,
             STRUCT, TUPLE, MAP, UNION, ENUM, "NULL" (without quotes) and so on.
-        text: the whole type as it was given, stripped.
+        text: the text of the whole type, stripped.
         children: element types (LIST and ARRAY one, MAP key and value, STRUCT and UNION members).
         fields: names of the members of a STRUCT or UNION, the labels of an ENUM.
-        numbers: the arguments that are numbers: precision and scale, the length of an ARRAY.
+        numbers: numeric arguments: precision and scale, the length of an ARRAY.
     """
 
     name: str
@@ -63,12 +63,12 @@ class DuckType:
 
     @property
     def nested(self) -> bool:
-        """True if values of the type are made of other values."""
+        """True if values of the type contain other values."""
         return self.name in NESTED
 
     @property
     def scale(self) -> int:
-        """Digits after the point of a DECIMAL; 0 for every other type."""
+        """The number of digits after the point of a DECIMAL; 0 for every other type."""
         return self.numbers[1] if self.name == "DECIMAL" else 0
 
 
@@ -95,9 +95,9 @@ def read_type(text: str) -> DuckType:
 
 
 def with_members(type_: DuckType, members: Sequence[str]) -> str:
-    """The text of a nested type like this one, of other members.
+    """The text of a nested type like this one, with other member types.
 
-    A tuple, whose members have no names, becomes a struct: it can be cast to that.
+    A tuple, whose members have no names, becomes a struct, to which it can be cast.
 
     >>> with_members(read_type("MAP(HUGEINT, DATE)"), ["VARCHAR", "DATE"])
     'MAP(VARCHAR, DATE)'

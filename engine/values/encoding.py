@@ -1,8 +1,9 @@
 """Columns of values in PostgreSQL's text and binary forms, by the table of types (value_types.py).
 
 A column is encoded as cells, as an Arrow column of texts, or value by value; the bytes are the same. Rows
-that are kept ready hold text in UTC: a `Recoder` reads that text, which is always our own, and gives binary
-or another time zone. Source: docs/design/values.md, "Text form", "Binary form", "Ready rows".
+that are kept ready hold text in UTC. A `Recoder` reads that text, which this package has always written
+itself, and converts it to binary or to another time zone. Source: docs/design/values.md, "Text form", "Binary
+form", "Ready rows".
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TEXT, BINARY = 0, 1
 
 
 def values_text(column: pa.Array, type_: DuckType, zone: str) -> list[str | None]:
-    """The text of each value, one by one; for short columns, and right for every value."""
+    """The text of each value, one by one: for short columns, and correct for every value."""
     if value_types.is_array(type_):
         return _arrays_text(column, type_.children[0], zone)
     form = value_types.value_type(type_)
@@ -56,7 +57,7 @@ def column_text(column: pa.Array, type_: DuckType, zone: str) -> pa.Array:
     """The texts of a whole column as an Arrow column of strings, NULL where it is NULL.
 
     Args:
-        column: as DuckDB gives it (of a wrapped query where datarow.wrapped gives one).
+        column: a column of DuckDB's result (of the wrapped query where datarow.wrapped returns one).
         type_: its DuckDB type.
         zone: the session's time zone, an IANA name.
     """
@@ -87,10 +88,10 @@ def _array_column(column: pa.Array, element: DuckType, zone: str) -> pa.Array:
 def text_cells(column: pa.Array, type_: DuckType, zone: str) -> tuple[Cells, Array | None] | None:
     """The texts of a column as cells, and a bool for each that is not NULL (None for all).
 
-    None where the column's texts are no cells.
+    Returns None where the column's texts cannot be cells.
 
     Args:
-        column, type_, zone: as of `column_text`.
+        column, type_, zone: as in `column_text`.
     """
     form = value_types.value_type(type_).cells
     if form is None or not len(column) or pa.types.is_null(column.type):
@@ -103,7 +104,7 @@ def text_cells(column: pa.Array, type_: DuckType, zone: str) -> tuple[Cells, Arr
 
 
 def values_binary(column: pa.Array, type_: DuckType) -> list[bytes | None]:
-    """The bytes of each value, one by one."""
+    """The binary form of each value, one by one."""
     if value_types.is_array(type_):
         return _arrays_binary(column, type_.children[0])
     form = value_types.value_type(type_)
@@ -129,12 +130,12 @@ UTC_NAMES = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT"})
 
 @lru_cache(TYPES_CACHED)
 def recoder(type_: str, format_: int, timezone: str) -> Recoder | None:
-    """The function from a value's text, in UTC, to the bytes of a format; None where they are the same.
+    """The function from a value's text in UTC to the bytes of a format; None where they are equal.
 
     Args:
         type_: the DuckDB type.
         format_: 0 text, 1 binary.
-        timezone: of the session.
+        timezone: the session's time zone.
     """
     read = read_type(type_)
     if format_:

@@ -1,12 +1,12 @@
-"""SQL that gives a row or a value as JSON text, the same for hot, cold and view reads; and SQL of its size.
+"""SQL that computes a row or a value as JSON text, equal for hot, cold and view reads, and SQL of its size.
 
 DuckDB's to_json is used wherever its text is exact, so that an ordinary row is one vectorised
-to_json(struct_pack(..)). Around it, by type: what to_json rounds is widened (a DECIMAL of up to 15
-digits goes through a double), values that JSON does not have (NaN, Infinity, bytes) become strings, values
-that depend on the session's time zone are given in UTC, and texts that to_json would print anew (the
-numbers inside a JSON column) are put in as they are. Texts are those of PostgreSQL's
-to_json wherever PostgreSQL has the type. What would break it: a JSON column's own text that is no
-JSON to anybody but DuckDB ([1,], NaN): that is given as a JSON string.
+to_json(struct_pack(..)). Other types get an expression around it: values that to_json rounds are widened (a
+DECIMAL of up to 15 digits passes through a double), values that JSON does not have (NaN, Infinity, bytes)
+become strings, values that depend on the session's time zone are printed in UTC, and texts that to_json would
+reformat (the numbers inside a JSON column) are inserted unchanged. Texts are those of PostgreSQL's to_json
+wherever PostgreSQL has the type. A JSON column may hold text that is JSON for DuckDB only ([1,], NaN), which
+would break the result: it becomes a JSON string.
 
 Source: docs/design/values.md, "JSON".
 """
@@ -20,18 +20,18 @@ from ..quoting import ident, literal
 from .duckdb_types import DuckType, read_type
 from .value_types import value_type
 
-# DuckDB gives a DECIMAL of at least so many digits its exact text in JSON; below, a double's.
+# From this number of digits DuckDB prints a DECIMAL exactly in JSON; below it, as a double.
 EXACT_DIGITS = 16
 DIGITS_MAX = 38
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """SQL of one value.
+    """SQL of one value and its kind.
 
     Args:
         sql: the expression; NULL where the value is NULL.
-        raw: it is JSON text (VARCHAR) to be put in as it is; else a value that to_json prints.
+        raw: True for JSON text (VARCHAR) that is inserted unchanged, False for a value that to_json prints.
     """
 
     sql: str
@@ -44,17 +44,17 @@ class Value:
 
 
 def object_sql(columns: Sequence[tuple[str, str, str]]) -> str:
-    """SQL giving a row's JSON object, type JSON: keys in the order of the columns, no blanks.
+    """SQL of a row's JSON object, type JSON: keys in the order of the columns, no blanks.
 
     Args:
-        columns: (name, SQL expression, DuckDB type) of each column; at least one. An expression is a
-            name, a call or stands in parentheses.
+        columns: (name, SQL expression, DuckDB type) of each column; at least one. An expression is a name, a
+            call or in parentheses.
     """
     return f"{_json(_object([(name, _value(x, read_type(type_), 0)) for name, x, type_ in columns]))}"
 
 
 def value_sql(x: str, type_: str) -> str:
-    """SQL giving one value's JSON, type JSON; NULL where the value is NULL.
+    """SQL of one value's JSON, type JSON; NULL where the value is NULL.
 
     Args:
         x: SQL expression: a name, a call or in parentheses.
@@ -95,7 +95,7 @@ def _value(x: str, type_: DuckType, depth: int) -> Value:
     """SQL of a value of this type; `depth` numbers the lambdas' variables."""
     nested = NESTED.get(type_.name)
     if nested is not None:
-        # Where every part is printed by to_json as it should be, so is the whole.
+        # If to_json prints every part correctly, it prints the whole value correctly.
         return nested(x, type_, depth) if _is_odd(type_) else Value(x)
     if type_.name == "DECIMAL":
         return _decimal(x, type_)
@@ -105,7 +105,7 @@ def _value(x: str, type_: DuckType, depth: int) -> Value:
 
 
 def _is_odd(type_: DuckType) -> bool:
-    """True if to_json of a nested value would print a part of it otherwise than `_value` does."""
+    """True if to_json prints a part of a nested value differently from `_value`."""
     if type_.name == "VARIANT":
         return True
     if type_.name == "MAP" and type_.children[0].name != "VARCHAR":
@@ -117,7 +117,7 @@ def _is_odd(type_: DuckType) -> bool:
 
 def _decimal(x: str, type_: DuckType) -> Value:
     precision, scale = type_.numbers
-    # One digit before the point, or DuckDB prints .50, which is no JSON.
+    # One digit before the point: DuckDB would print .50, which is not JSON.
     wanted = max(EXACT_DIGITS, precision, scale + 1)
     if wanted > DIGITS_MAX:
         return Value(f"CASE WHEN {x} < 0 THEN '-0' ELSE '0' END || ltrim({x}::VARCHAR, '-')", raw=True)
@@ -127,7 +127,7 @@ def _decimal(x: str, type_: DuckType) -> Value:
 def _list(x: str, type_: DuckType, depth: int) -> Value:
     item = f"e{depth}"
     value = _value(item, type_.children[0], depth + 1)
-    # list_transform takes a LIST: an ARRAY is one to it too.
+    # list_transform takes a LIST, and accepts an ARRAY as one.
     items = f"list_transform({x}, lambda {item}: {value.text if value.raw else value.sql})"
     if not value.raw:
         return Value(items)
@@ -152,7 +152,7 @@ def _tuple(x: str, type_: DuckType, depth: int) -> Value:
 
 
 def _map(x: str, type_: DuckType, depth: int) -> Value:
-    """An object where keys are text, else an array of [key, value]: JSON has no other keys."""
+    """SQL of a map: an object if its keys are text, else an array of [key, value]."""
     item = f"e{depth}"
     key = _value(f"{item}.key", type_.children[0], depth + 1)
     value = _value(f"{item}.value", type_.children[1], depth + 1)
@@ -165,7 +165,7 @@ def _map(x: str, type_: DuckType, depth: int) -> Value:
 
 
 def _union(x: str, type_: DuckType, depth: int) -> Value:
-    """An object of one key, the member's name."""
+    """SQL of a union: an object with one key, the member's name."""
     cases = []
     for name, child in zip(type_.fields, type_.children, strict=True):
         value = _value(f"union_extract({x}, {literal(name)})", child, depth)
@@ -175,19 +175,19 @@ def _union(x: str, type_: DuckType, depth: int) -> Value:
 
 
 def _variant(x: str, type_: DuckType, depth: int) -> Value:
-    # By way of JSON, which has a decimal's digits: to_json takes it for a double.
+    # Through JSON, which keeps a decimal's digits: to_json would treat it as a double.
     return Value(_strict(f"{x}::JSON::VARCHAR"), raw=True)
 
 
-# JSON to DuckDB's reader and to no other: NaN and Infinity, a comma before the end.
+# JSON for DuckDB's reader only: NaN and Infinity, a comma before the end.
 LENIENT = r"(?i)\b(nan|inf|infinity)\b|,\s*[\]}]"
 STRING = r'"(?:[^"\\]|\\.)*"'
 
 
 def lenient_sql(text: str) -> str:
-    """SQL boolean on a text that is JSON to DuckDB: it is JSON to nobody else.
+    """SQL boolean on a text that is JSON to DuckDB: true if it is not JSON by the standard.
 
-    The second look, without the strings, is for the few texts that the first one suspects.
+    A second test, without the strings, is made for the few texts that the first one suspects.
     """
     suspect = f"regexp_matches({text}, '{LENIENT}')"
     sure = f"regexp_matches(regexp_replace({text}, '{STRING}', '', 'g'), '{LENIENT}')"
@@ -195,7 +195,7 @@ def lenient_sql(text: str) -> str:
 
 
 def _strict(text: str) -> str:
-    """SQL of a JSON text as it is, or as a JSON string where it is JSON to DuckDB only."""
+    """SQL of a JSON text unchanged, or as a JSON string where it is JSON for DuckDB only."""
     return f"CASE WHEN {lenient_sql(text)} THEN to_json({text})::VARCHAR ELSE {text} END"
 
 
@@ -210,15 +210,15 @@ NESTED: dict[str, Callable[[str, DuckType, int], Value]] = {
 }
 
 
-# A number, time, UUID or ENUM label as text, with its marks.
+# A number, time, UUID or ENUM label as text, with its quotes.
 PLAIN_BYTES = 24
 _SIZED_AS_TEXT = frozenset({"STRUCT", "TUPLE", "MAP", "UNION", "VARIANT", "BIGNUM", "GEOMETRY"})
 
 
 def size_sql(name: str, type_: str) -> str | None:
-    """SQL of about how many bytes a column's value takes as text; None for those of one width.
+    """SQL of the approximate size of a column's value as text in bytes; None for types of one width.
 
-    A reader of a log takes as many rows at once as have room, and has to know their size before their JSON.
+    A reader of a log reads as many rows at once as fit, and needs their size before their JSON.
 
     >>> size_sql("n1", "BIGINT")
     >>> size_sql("n1", "VARCHAR")

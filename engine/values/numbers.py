@@ -1,10 +1,9 @@
-"""Numbers and booleans in PostgreSQL's text and binary forms: of a value, of a column, of a parameter.
+"""Numbers and booleans in PostgreSQL's text and binary forms: of a value, a column or a parameter.
 
 Text is that of extra_float_digits 1. A column of integers or decimals becomes cells: digits are looked up
 four at a time, a number is as wide as the widest of its column, and each row leaves out the digits that it
-does not have. A parameter keeps all its digits; binary readers raise struct.error or ValueError for bytes
-that are no value, and the caller makes 22P03 of it. Source: docs/design/values.md; PostgreSQL's
-src/backend/utils/adt.
+does not have. A parameter keeps all its digits. Binary readers raise struct.error or ValueError for invalid
+bytes, which the caller turns into 22P03. Source: docs/design/values.md; PostgreSQL's src/backend/utils/adt.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ BASE, BASE_DIGITS = 10_000, 4
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 INT64_MIN = -(2**63)
-# Digits behind the point that fit an integer.
+# Number of digits behind the point that fit an integer.
 SCALE_MAX = 18
 NUMERIC_HEAD_BYTES = 8
-# The digits of each number that has up to so many of them.
+# The digits of each number of up to this length.
 SHORT_DIGITS: dict[int, Array] = {
     digits: np.array([f"{number:0{digits}}".encode() for number in range(10**digits)]).view(f"V{digits}")
     for digits in range(1, BASE_DIGITS + 1)
 }
 DIGITS = SHORT_DIGITS[BASE_DIGITS]
-# From here on a float is a whole number, and so is the middle between two: it may have few digits.
+# From this value a float is an integer, and so is the middle between two floats: it may have few digits.
 FLOAT8_WHOLE, FLOAT4_WHOLE = 2.0**53, 2.0**24
 FLOAT_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 # numeric's sign words.
 POSITIVE, NEGATIVE, NAN = 0x0000, 0x4000, 0xC000
 NUMERIC_SPECIALS = {NAN: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 NUMERIC_SIGNS = {0, NEGATIVE, *NUMERIC_SPECIALS}
-# A text longer than this is no number: reading digits takes time that grows with their square.
+# A longer text is refused: reading digits takes time that grows with the square of their number.
 NUMBER_TEXT_MAX = 5000
 INTEGER_RE = re.compile(r"[+-]?\d{1,50}", re.ASCII)
 NUMBER_RE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,6})?", re.ASCII)
@@ -63,7 +62,7 @@ HUGEINT_BOUND = 10**38
 
 
 def bool_text(value: av.Raw) -> str:
-    """t or f."""
+    """The text of a boolean, t or f."""
     return "t" if value else "f"
 
 
@@ -78,7 +77,7 @@ def float8_text(value: av.Raw) -> str:
 
 
 def float4_text(value: av.Raw) -> str:
-    """The same for a 32-bit float; an exponent below -4 and from 6."""
+    """The shortest text that reads back as the same 32-bit float; an exponent below -4 and from 6."""
     number = np.float32(value)
     text = np.format_float_scientific(number, trim="-")
     if FLOAT4_WHOLE <= abs(number) < math.inf:
@@ -91,7 +90,7 @@ def float4_text(value: av.Raw) -> str:
 def _strictly_between(number: float, text: str, near: tuple[float, float]) -> str:
     """The shortest text that is nearer to a float than the middle to either neighbour.
 
-    Python takes the middle itself where reading it back gives the same float; PostgreSQL does not.
+    Python accepts the middle itself if it reads back as the same float; PostgreSQL does not.
     """
     low, high = (
         (Fraction(number) + (Fraction(f) if math.isfinite(f) else 2 * Fraction(number))) / 2 for f in near
@@ -104,7 +103,7 @@ def _strictly_between(number: float, text: str, near: tuple[float, float]) -> st
 
 
 def _shortest(text: str, exponent_from: int) -> str:
-    """Shortest digits as PostgreSQL lays them out."""
+    """The shortest digits in PostgreSQL's layout."""
     if text in FLOAT_NAMES:
         return FLOAT_NAMES[text]
     sign, digits, exponent = _scientific(text)
@@ -119,7 +118,7 @@ def _shortest(text: str, exponent_from: int) -> str:
 
 
 def _scientific(text: str) -> tuple[str, str, int]:
-    """(sign, digits without zeros at either end, exponent of the first digit) of a float's repr."""
+    """The sign, the digits without outer zeros and the exponent of the first digit of a float's repr."""
     sign = "-" if text[0] == "-" else ""
     mantissa, _, exponent = text.lstrip("-").partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -132,7 +131,7 @@ def _scientific(text: str) -> tuple[str, str, int]:
 
 
 def decimal_text(value: av.Raw) -> str:
-    """Digits with the column's scale, never an exponent."""
+    """A decimal's digits with the column's scale, never with an exponent."""
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
@@ -140,17 +139,17 @@ def decimal_text(value: av.Raw) -> str:
 
 
 def cast_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """The texts that Arrow prints."""
+    """The texts of a column as Arrow prints them."""
     return column.cast(pa.string())
 
 
 def bool_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """t or f."""
+    """The texts of a column of booleans, t or f."""
     return pc.if_else(column, "t", "f")
 
 
 def float_texts(below: float, text: Callable[[av.Raw], str]) -> Callable[[pa.Array, str], pa.Array]:
-    """The writer of floats: Arrow prints those from 1e-4 to `below`, and `text` the others."""
+    """The writer of floats: Arrow prints numbers from 1e-4 to `below`, and `text` prints all others."""
 
     def texts(column: pa.Array, zone: str) -> pa.Array:
         sizes = np.abs(av.filled(column, av.ints(column)))
@@ -168,7 +167,7 @@ def float_texts(below: float, text: Callable[[av.Raw], str]) -> Callable[[pa.Arr
 
 
 def decimal_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """Decimals as Arrow prints them, where it prints none with an exponent."""
+    """The texts of decimals as Arrow prints them; None if it prints one with an exponent."""
     texts = column.cast(pa.string())
     if column.type.scale > 6 and pc.any(pc.match_substring(texts, "E")).as_py():
         return None
@@ -176,7 +175,7 @@ def decimal_texts(column: pa.Array, zone: str) -> pa.Array | None:
 
 
 def bool_cells(column: pa.Array, zone: str) -> Cells:
-    """t or f."""
+    """Cells of booleans, t or f."""
     return Cells((Cell("u1", np.where(av.ints(column), ord("t"), ord("f"))),), 1)
 
 
@@ -203,14 +202,14 @@ def number_cells(column: pa.Array, zone: str) -> Cells | None:
 
 
 def scale_of(column: pa.Array) -> int:
-    """Digits behind the point."""
+    """The number of digits behind the point."""
     return int(column.type.scale) if pa.types.is_decimal(column.type) else 0
 
 
 def unscaled_integers(column: pa.Array) -> npt.NDArray[np.int64] | None:
     """The values of a column of integers or decimals, without their point; 0 where NULL.
 
-    None for other types, and where one does not fit 64 bits with its sign.
+    Returns None for other types, and if a value does not fit a signed 64-bit integer.
     """
     if pa.types.is_decimal128(column.type) and column.type.scale <= SCALE_MAX:
         words = np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), column.offset * 16)
@@ -241,7 +240,7 @@ def _integer_cells(values: npt.NDArray[np.int64]) -> Cells:
 
 
 def _last_digits(values: npt.NDArray[np.int64], digits: int) -> list[Cell]:
-    """So many digits of each."""
+    """Cells of the last `digits` digits of each value."""
     groups = _groups(values, -(-digits // BASE_DIGITS))
     first = digits - BASE_DIGITS * (len(groups) - 1)
     tables = [SHORT_DIGITS[first], *[DIGITS] * (len(groups) - 1)]
@@ -250,7 +249,7 @@ def _last_digits(values: npt.NDArray[np.int64], digits: int) -> list[Cell]:
 
 
 def _groups(values: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
-    """The last `count` digits in base 10,000, the first of them first."""
+    """The last `count` digits in base 10,000, the most significant first."""
     found = []
     for _ in range(count - 1):
         rest = values // BASE
@@ -318,7 +317,7 @@ def numeric_binary_cells(column: pa.Array) -> Cells | None:
     unended = list(accumulate(reversed(there), np.logical_or))[::-1]
     kept = [one & other for one, other in zip(begun, unended, strict=True)]
     count: npt.NDArray[np.int64] = np.stack(kept).sum(axis=0, dtype=np.int64)
-    # What the first group counts: one less for each group of zeros before it.
+    # Weight of the first group: one less for each group of zeros before it.
     weight = len(whole_groups) - 1 - len(groups) + np.stack(begun).sum(axis=0)
     cells = (
         Cell(">i2", count),
@@ -344,7 +343,7 @@ def _fraction_groups(fraction: npt.NDArray[np.int64], scale: int) -> list[npt.ND
 
 
 def read_bool(text: str) -> object:
-    """PostgreSQL's spellings of true and false, and their beginnings."""
+    """A boolean from PostgreSQL's spellings of true and false, or a prefix of one."""
     value = BOOLEANS.get(text.strip(BLANKS).lower())
     if value is None:
         raise invalid_syntax(text, "boolean")
@@ -352,7 +351,7 @@ def read_bool(text: str) -> object:
 
 
 def integer_reader(bits: int, name: str) -> Callable[[str], object]:
-    """The reader of integers of so many bits, with PostgreSQL's name of the type for errors."""
+    """The reader of integers of `bits` bits; errors name PostgreSQL's type."""
 
     def read(text: str) -> object:
         stripped = text.strip(BLANKS)
@@ -367,7 +366,7 @@ def integer_reader(bits: int, name: str) -> Callable[[str], object]:
 
 
 def read_oid(text: str) -> object:
-    """An oid; its range is that of the column."""
+    """An oid; its range is that of the catalog's column."""
     stripped = text.strip(BLANKS)
     if not INTEGER_RE.fullmatch(stripped):
         raise invalid_syntax(text, "oid")
@@ -402,7 +401,7 @@ def _number_text(text: str, name: str) -> str:
 
 
 def receive_bool(raw: bytes) -> object:
-    """One byte."""
+    """A boolean from one byte."""
     if len(raw) != 1:
         raise ValueError("length")
     return raw != b"\0"
@@ -420,7 +419,7 @@ def receiver(code: str) -> Callable[[bytes], object]:
 
 
 def receive_numeric(raw: bytes) -> object:
-    """Base-10000 digits, or a sign word for NaN or Infinity."""
+    """A numeric from base-10000 digits, or from a sign word for NaN or Infinity."""
     count, weight, sign, scale = struct.unpack_from("!HhHH", raw)
     if sign not in NUMERIC_SIGNS or len(raw) != 8 + 2 * count:
         raise ValueError("numeric")
@@ -444,7 +443,7 @@ def receive_numeric(raw: bytes) -> object:
 
 
 def decimal_digits(value: Decimal) -> int:
-    """Digits that it takes to write a finite number without an exponent."""
+    """The number of digits needed to write a finite number without an exponent."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     return max(len(digits) + max(exponent, 0), -exponent)
@@ -454,7 +453,7 @@ def decimal_digits(value: Decimal) -> int:
 
 
 def python_hugeint(value: object) -> av.Raw:
-    """An integer of up to 38 digits, as which Arrow has it."""
+    """An integer of up to 38 digits as the Decimal that Arrow uses for it."""
     # Arrow has it as a decimal of 38 digits.
     if not isinstance(value, int) or abs(value) >= HUGEINT_BOUND:
         raise av.AmbiguousValue

@@ -1,9 +1,9 @@
-"""Parameters of Bind: the value for DuckDB of what a client sends for $1, in text or binary.
+"""Parameters of Bind: conversion of a client's text or binary value of $1 to a value for DuckDB.
 
 The type is the one that the client declared in Parse, else the one of ParameterDescription (the described
-DuckDB type's). Text without a declared type for a VARCHAR stays text. Nothing is evaluated, every size is
-checked before it is used, and a number keeps all its digits: one that DuckDB could take only as a DOUBLE is
-refused (22003). Source: docs/design/values.md, "Parameters"; PostgreSQL's src/backend/utils/adt, functions
+DuckDB type's). Text without a declared type for a VARCHAR stays text. No text is evaluated, every size is
+checked before it is used, and a number keeps all its digits: a number that DuckDB could read only as a DOUBLE
+is refused (22003). Source: docs/design/values.md, "Parameters"; PostgreSQL's src/backend/utils/adt, functions
 `*_in` and `*_recv`.
 """
 
@@ -23,18 +23,18 @@ from .numbers import NUMBER_TEXT_MAX, decimal_digits
 from .strings import typed, utf8
 from .temporal_input import read_timestamptz
 
-# Digits of a DECIMAL; beyond it DuckDB's client would silently take a DOUBLE.
+# Most digits of a DECIMAL; for more, DuckDB's client would silently use a DOUBLE.
 DECIMAL_DIGITS_MAX = 38
-# Types whose values are as they are read; of the others `_fitted` says more.
+# Types whose values need no further conversion; `_fitted` converts the others.
 AS_READ = frozenset({"VARCHAR", "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT"})
-# How elements of one size stand in an array, each behind its length.
+# Layout of the elements of one size in an array, each behind its length.
 FIXED = {
     value_types.INT2: struct.Struct("!ih"), value_types.INT4: struct.Struct("!ii"),
     value_types.INT8: struct.Struct("!iq"), value_types.FLOAT8: struct.Struct("!id"),
 }  # fmt: skip
-# Those that clients know as numeric.
+# Integer types that are numeric on the wire.
 NUMERIC_INTEGERS = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
-# The least and the largest of them, and their digits.
+# Their least and largest value, and their digits.
 INTEGER_MIN, INTEGER_MAX = -(2**127), 2**128 - 1
 INTEGER_DIGITS_MAX = 39
 
@@ -52,15 +52,15 @@ def decode(
         raw: the bytes of Bind, None for NULL.
         format_: 0 text, 1 binary.
         oid: the type that the client declared, 0 for none.
-        duckdb_type: the type that was described for it, None where it is not known.
-        timezone: the session's, for a timestamptz in text without an offset.
+        duckdb_type: the type of ParameterDescription, None where it is unknown.
+        timezone: the session's time zone, for a timestamptz in text without an offset.
 
     Raises:
-        InvalidTextRepresentation, InvalidBinaryRepresentation: not a value of the type.
-        NumericOutOfRange: a number that its type does not hold.
-        CharacterNotInRepertoire: text that is not UTF-8 or has a zero byte.
-        NotSupported: a binary value of a type that is not known here.
-        ProtocolViolation: a format that is neither 0 nor 1.
+        InvalidTextRepresentation, InvalidBinaryRepresentation: the value is invalid for the type.
+        NumericOutOfRange: a number is out of the type's range.
+        CharacterNotInRepertoire: the text is not UTF-8 or has a zero byte.
+        NotSupported: the binary form of the type is not known here.
+        ProtocolViolation: the format is neither 0 nor 1.
     """
     if raw is None:
         return None
@@ -72,16 +72,16 @@ def decode(
     else:
         value = _from_binary(bytes(raw), code, type_)
     if type_ is not None and type_.name == "UHUGEINT" and isinstance(value, int) and value >= 0:
-        return typed(str(value), "UHUGEINT")  # Beside an INTEGER DuckDB takes a UHUGEINT for a BIGINT.
+        return typed(str(value), "UHUGEINT")  # DuckDB would treat a UHUGEINT beside an INTEGER as a BIGINT.
     return value
 
 
 def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], object]:
-    """The reader of PostgreSQL's text of a type, as `decode` reads it; raises the same errors.
+    """The reader of PostgreSQL's text form of a type, with the errors of `decode`.
 
     Args:
-        duckdb_type: of a column.
-        timezone: the session's, for a timestamptz without an offset.
+        duckdb_type: the type of a column.
+        timezone: the session's time zone, for a timestamptz without an offset.
     """
     target = _target(duckdb_type)
     oid = _described_oid(target)
@@ -89,10 +89,10 @@ def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], objec
 
 
 def binary_reader(duckdb_type: str) -> Callable[[bytes], object]:
-    """The reader of PostgreSQL's binary form of a type, as `decode` reads it; raises the same errors.
+    """The reader of PostgreSQL's binary form of a type, with the errors of `decode`.
 
     Args:
-        duckdb_type: of a column.
+        duckdb_type: the type of a column.
     """
     target = _target(duckdb_type)
     oid = _described_oid(target)
@@ -101,16 +101,16 @@ def binary_reader(duckdb_type: str) -> Callable[[bytes], object]:
 
 @lru_cache(TYPES_CACHED)
 def _resolved(oid: int, duckdb_type: str | None) -> tuple[int, DuckType | None]:
-    """The OID whose form a value has, and the described type where it is of that."""
+    """The OID that decides a value's form, and the described type if it belongs to that OID."""
     target = _target(duckdb_type)
     described = _described_oid(target)
     code = oid if oid and oid != value_types.UNKNOWN else described
-    # A declared type of its own overrides what was described; the one of ParameterDescription does not.
+    # A type that the client chose overrides the described type; repeating ParameterDescription's does not.
     return code, target if code == described else None
 
 
 def _target(duckdb_type: str | None) -> DuckType | None:
-    """The described type, where it says something."""
+    """The described type, unless it carries no information."""
     if not duckdb_type or duckdb_type.upper() in ("UNKNOWN", "ANY", '"NULL"', "NULL"):
         return None
     return read_type(duckdb_type)
@@ -129,13 +129,13 @@ def _from_text(text: str, oid: int, type_: DuckType | None, timezone: str | None
     if oid == value_types.TIMESTAMPTZ:
         return read_timestamptz(text, timezone)
     scalar = value_types.SCALARS.get(oid)
-    if scalar is None or scalar.read is None:  # inet, a range: the text is what we have of the value
+    if scalar is None or scalar.read is None:  # inet, a range: only the text of the value is available
         return text
     return _fitted(scalar.read(text), type_)
 
 
 def _element_reader(oid: int, type_: DuckType | None, timezone: str | None) -> Callable[[str], object]:
-    """`_from_text` for many values of one type: decisions that depend on the type alone are made once."""
+    """The reader of many values of one type: decisions that depend on the type alone are made once."""
     scalar = value_types.SCALARS.get(oid)
     read = None if scalar is None else scalar.read
     if read is None or oid == value_types.TIMESTAMPTZ or (type_ is not None and type_.nested):
@@ -146,9 +146,9 @@ def _element_reader(oid: int, type_: DuckType | None, timezone: str | None) -> C
 
 
 def _nested(text: str, type_: DuckType) -> object:
-    """A STRUCT, MAP, UNION, VARIANT or list of lists, which the client knows as json.
+    """A STRUCT, MAP, UNION, VARIANT or list of lists, whose type is json for clients.
 
-    A list of lists may come as PostgreSQL's array all the same: its text begins otherwise.
+    A list of lists may also arrive as a PostgreSQL array, which has another first character.
     """
     if type_.name in ("LIST", "ARRAY") and text.lstrip().startswith("{"):
         element = type_
@@ -178,7 +178,7 @@ def _from_binary(raw: bytes, oid: int, type_: DuckType | None) -> object:
 
 
 def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
-    """An array: dimensions, a NULL flag, the element type, sizes and lower bounds, elements."""
+    """An array from its binary form: dimensions, NULL flag, element type, sizes, lower bounds, elements."""
     try:
         dimensions, _, code = ARRAY_HEAD.unpack_from(raw)
         if not 0 <= dimensions <= DIMENSIONS_MAX:
@@ -192,7 +192,7 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
         count = 1 if sizes else 0
         for size in sizes:
             count *= size
-        # Each element has its length word: what is announced beyond the bytes is refused unread.
+        # Each element has a length word: more elements than the bytes can hold are refused unread.
         if min(sizes, default=0) < 0 or count * LENGTH.size > len(raw) - place:
             raise ValueError("size")
         items: list[object] = []
@@ -220,7 +220,7 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
 
 
 def _fixed_elements(raw: bytes, place: int, count: int, oid: int) -> list[object]:
-    """The elements of an array where all have one size and none is NULL; none of them where they have not."""
+    """The elements of an array if all have one size and none is NULL; else an empty list."""
     form = FIXED.get(oid)
     if form is None or len(raw) - place != count * form.size:
         return []
@@ -229,14 +229,14 @@ def _fixed_elements(raw: bytes, place: int, count: int, oid: int) -> list[object
     return [value for _, value in pairs] if all(length == size for length, _ in pairs) else []
 
 
-# The described DuckDB type, which says more than its PostgreSQL type: UBIGINT is numeric on the wire.
+# The described DuckDB type is more precise than its PostgreSQL type: UBIGINT is numeric on the wire.
 
 
 def _fitted(value: object, type_: DuckType | None) -> object:
-    """The value as the described type wants it, checked against its range."""
+    """The value in the form that the described type needs, checked against its range."""
     name = type_.name if type_ is not None else ""
     if name in NUMERIC_INTEGERS and isinstance(value, Decimal):
-        # One that the type does not have is a value all the same: it may stand in a comparison.
+        # A number outside the type's range is still a value: it may be part of a comparison.
         whole = _integer(value)
         return _exact(value, name) if whole is None else whole
     bounds = None if type_ is None else value_types.value_type(type_).bounds
@@ -248,7 +248,7 @@ def _fitted(value: object, type_: DuckType | None) -> object:
 
 
 def _integer(value: Decimal) -> int | None:
-    """The value as an integer that DuckDB has; None where it is none."""
+    """The value as an integer of DuckDB's range, else None."""
     if (
         not value.is_finite()
         or decimal_digits(value) > INTEGER_DIGITS_MAX
@@ -259,7 +259,7 @@ def _integer(value: Decimal) -> int | None:
 
 
 def _exact(value: Decimal, name: str) -> object:
-    """A Decimal that DuckDB takes as it is."""
+    """A Decimal that DuckDB accepts without rounding."""
     if not value.is_finite() or name in ("FLOAT", "DOUBLE"):
         return float(value)
     digits = decimal_digits(value)

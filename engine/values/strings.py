@@ -21,11 +21,11 @@ from ..errors import CharacterNotInRepertoire, InvalidTextRepresentation, NotSup
 from . import arrow_values as av
 
 BLANKS = " \t\n\r\v\f"
-# Bytes of a BLOB column that are turned to hex at once: twice as many must be counted in 32 bits.
+# Bytes of a BLOB column that are converted to hex at once: twice as many must be counted in 32 bits.
 BLOB_HEX_BYTES_MAX = 2**30 - 1
-# Of a length word.
+# Size of a length word.
 LENGTH_BYTES = 4
-# Types kept made; the values here use seven.
+# Number of type objects cached; the values here use seven.
 CLIENT_TYPES_CACHED = 64
 # jsonb's only version.
 JSONB_VERSION = 1
@@ -41,17 +41,17 @@ def typed(value: object, type_: str) -> Value:
 
 @lru_cache(CLIENT_TYPES_CACHED)
 def client_type(type_: str) -> DuckDBPyType:
-    """The type of DuckDB's Python client."""
+    """The type object of DuckDB's Python client."""
     return DuckDBPyType(type_)
 
 
 def invalid_syntax(text: str, type_: str) -> InvalidTextRepresentation:
-    """The error for a text that is no value of the type, in PostgreSQL's words."""
+    """The error for a text that is invalid for the type, in PostgreSQL's wording."""
     return InvalidTextRepresentation(f'invalid input syntax for type {type_}: "{text[:100]}"')
 
 
 def utf8(raw: bytes) -> str:
-    """Text as PostgreSQL takes it: UTF-8 without a zero byte."""
+    """The text of UTF-8 bytes; a zero byte is refused, as in PostgreSQL."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -65,19 +65,19 @@ def utf8(raw: bytes) -> str:
 
 
 def blob_text(value: av.Raw) -> str:
-    """bytea's hex format."""
+    """The text of a BLOB in bytea's hex format."""
     return "\\x" + bytes(value).hex()
 
 
 def string_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """The texts themselves."""
+    """The texts of a column, unchanged."""
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     return column
 
 
 def blob_texts(column: pa.Array, zone: str) -> pa.Array | None:
-    """bytea's hex format."""
+    """The texts of a column of BLOBs in bytea's hex format."""
     column = column.cast(pa.binary())
     if not len(column) or column.buffers()[2] is None:
         return None
@@ -96,12 +96,12 @@ def blob_texts(column: pa.Array, zone: str) -> pa.Array | None:
 
 
 def string_binary(value: av.Raw) -> bytes:
-    """Text in UTF-8; json is the same."""
+    """The UTF-8 bytes of a text or json value."""
     return str(value).encode()
 
 
 def uuid_binary(value: av.Raw) -> bytes:
-    """16 bytes."""
+    """The 16 bytes of a UUID."""
     return (value if isinstance(value, uuid.UUID) else uuid.UUID(value)).bytes
 
 
@@ -113,7 +113,7 @@ def bits_binary(text: av.Raw) -> bytes:
 
 
 def vector_binary(element: int, code: str) -> Callable[[av.Raw], bytes]:
-    """int2vector and oidvector, from their text: arrays that count from 0."""
+    """The writer of int2vector or oidvector from its text: an array that counts from 0."""
     packer = struct.Struct(code)
 
     def binary(text: av.Raw) -> bytes:
@@ -125,7 +125,7 @@ def vector_binary(element: int, code: str) -> Callable[[av.Raw], bytes]:
 
 
 def refuse_binary(value: av.Raw) -> bytes:
-    """The error for a type whose text is all that is known of its values."""
+    """Raise the error for a type whose values are known only as text."""
     raise NotSupported(
         "names of objects (regclass, regtype and the like) have no binary form here",
         hint="Cast the column to oid or to text.",
@@ -136,7 +136,7 @@ def refuse_binary(value: av.Raw) -> bytes:
 
 
 def read_bytea(text: str) -> object:
-    """The hex format, or the old escape format."""
+    """Bytes from the hex format or the old escape format."""
     if text.startswith("\\x"):
         found = HEX_RE.fullmatch(text)
         if found is None:
@@ -155,7 +155,7 @@ def read_bytea(text: str) -> object:
 
 
 def read_uuid(text: str) -> object:
-    """32 hex digits, hyphens after any group of four, braces around them."""
+    """A UUID: 32 hex digits, optional hyphens after any group of four and optional braces."""
     found = UUID_RE.fullmatch(text.strip(BLANKS))
     if found is None:
         raise invalid_syntax(text, "uuid")
@@ -163,7 +163,7 @@ def read_uuid(text: str) -> object:
 
 
 def read_bits(text: str) -> object:
-    """Zeros and ones."""
+    """A bit string of zeros and ones."""
     stripped = text.strip(BLANKS)
     if not stripped or set(stripped) - {"0", "1"}:
         raise invalid_syntax(text, "bit varying")
@@ -176,17 +176,17 @@ def read_json(text: str) -> object:
 
 
 def receive_json(raw: bytes) -> object:
-    """JSON in UTF-8."""
+    """JSON from UTF-8 bytes."""
     return read_json(utf8(raw))
 
 
 def receive_uuid(raw: bytes) -> object:
-    """16 bytes."""
+    """A UUID from 16 bytes."""
     return uuid.UUID(bytes=raw)
 
 
 def receive_bits(raw: bytes) -> object:
-    """The number of bits, then the bits from the left."""
+    """A bit string from its number of bits and the bits from the left."""
     (length,) = struct.unpack_from("!i", raw)
     if length < 1 or len(raw) - 4 != -(-length // 8):
         raise ValueError("bits")
@@ -194,7 +194,7 @@ def receive_bits(raw: bytes) -> object:
 
 
 def receive_jsonb(raw: bytes) -> object:
-    """jsonb's version, then JSON in UTF-8."""
+    """JSON from jsonb's version byte and UTF-8 bytes."""
     if raw[:1] != bytes([JSONB_VERSION]):
         raise ValueError("version")
     return read_json(utf8(raw[1:]))

@@ -63,7 +63,7 @@ PYTHON_DAY_MAX = (datetime.date.max - datetime.date(2000, 1, 1)).days
 
 
 def read_date(text: str) -> object:
-    """A date; the time of a whole timestamp is left off, and so is a zone (pgjdbc sends `2026-01-02 +00`)."""
+    """A date; the time of a whole timestamp is ignored, and so is a zone (pgjdbc sends `2026-01-02 +00`)."""
     text = DATE_ZONE_RE.sub("", text)
     if text.strip().lower() in INFINITIES:
         return typed(INFINITIES[text.strip().lower()], "DATE")
@@ -75,7 +75,7 @@ def read_date(text: str) -> object:
 
 
 def read_timestamp(text: str) -> object:
-    """A timestamp without zone; a zone in the text is read over, as PostgreSQL does."""
+    """A timestamp without zone; a zone in the text is ignored, as in PostgreSQL."""
     if text.strip().lower() in INFINITIES:
         return typed(INFINITIES[text.strip().lower()], "TIMESTAMP")
     found = _match(MOMENT_RE, text, "timestamp")
@@ -90,8 +90,8 @@ def read_timestamptz(text: str, timezone: str | None) -> object:
     """A timestamp with zone, in UTC.
 
     Args:
-        text: with an offset or a zone's name, or without: then it is of the session's zone.
-        timezone: the session's; None leaves a text without zone to DuckDB, which knows it.
+        text: a timestamp with an offset or a zone's name; without one it is in the session's zone.
+        timezone: the session's time zone; None leaves a text without zone to DuckDB, which knows it.
     """
     if text.strip().lower() in INFINITIES:
         return typed(INFINITIES[text.strip().lower()], TIMESTAMPTZ)
@@ -112,12 +112,12 @@ def read_timestamptz(text: str, timezone: str | None) -> object:
 
 
 def read_time(text: str) -> object:
-    """A time of day; an offset is read over."""
+    """A time of day; an offset is ignored."""
     return time_value(_clock_us(_match(TIME_RE, text, "time"), text, "time"))
 
 
 def read_timetz(text: str) -> object:
-    """A time of day with its offset; without one it is UTC's."""
+    """A time of day with its offset; UTC without one."""
     found = _match(TIME_RE, text, "time with time zone")
     offset = _offset_s(found["zone"] or "Z")
     if offset is None:
@@ -133,14 +133,14 @@ def _match(pattern: re.Pattern[str], text: str, type_: str) -> re.Match[str]:
 
 
 def _year(found: re.Match[str]) -> int:
-    """The year where Python has it, else 0."""
+    """The year if Python supports it, else 0."""
     return 0 if found["bc"] else int(found["year"])
 
 
 def _day_text(found: re.Match[str], text: str, type_: str) -> str:
-    """The date in DuckDB's spelling, for the years that Python does not have."""
+    """The date in DuckDB's spelling, for years that Python does not support."""
     year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
-    # A year of the same length, to see whether the day is there: the calendar repeats after 400.
+    # A year of the same length, to check that the day exists: the calendar repeats after 400 years.
     proleptic = 1 - year if found["bc"] else year
     inside = proleptic % 400 + 2000
     if (1 <= year <= YEAR_MAX and not found["bc"]) or year == 0:
@@ -164,7 +164,7 @@ def _clock_us(found: re.Match[str], text: str, type_: str) -> int:
 
 
 def _offset_s(zone: str) -> int | None:
-    """Seconds east of UTC of a written offset; None for a zone's name."""
+    """The seconds east of UTC of a numeric offset; None for a zone's name."""
     if zone in ("z", "Z"):
         return 0
     found = OFFSET_RE.fullmatch(zone)
@@ -181,13 +181,13 @@ def _datetime(found: re.Match[str], us: int) -> datetime.datetime:
 
 
 def clock_text(us: int) -> str:
-    """HH:MM:SS.ffffff."""
+    """The text HH:MM:SS.ffffff of a time of day."""
     seconds, fraction = divmod(us, 1_000_000)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:06}"
 
 
 def time_value(us: int) -> object:
-    """Microseconds from midnight as a time; Python has no 24:00:00."""
+    """A time of day from microseconds since midnight; 24:00:00 is a text, as Python does not have it."""
     if us == DAY_US:
         return typed("24:00:00", "TIME")
     seconds, fraction = divmod(us, 1_000_000)
@@ -195,7 +195,7 @@ def time_value(us: int) -> object:
 
 
 def timetz_value(us: int, offset: int) -> Value:
-    """Microseconds and seconds east of UTC; as text, for DuckDB's client takes no offset west."""
+    """A time of day with its offset in seconds east of UTC, as text: DuckDB's client takes no offset west."""
     return typed(f"{clock_text(us)}{offset_text(offset)}", "TIME WITH TIME ZONE")
 
 
@@ -247,7 +247,7 @@ def _add_part(totals: list[int], match: re.Match[str], text: str) -> None:
     for place, size in enumerate(sizes):
         totals[place] += int(number) * size
     if fraction:
-        # A part of a day or of what is shorter; parts of months have no one length.
+        # A fraction of a day or a shorter unit; fractions of months have no fixed length.
         unit_us = sizes[1] * DAY_US + sizes[2]
         if not unit_us:
             raise invalid_syntax(text, "interval")
@@ -265,12 +265,12 @@ def _iso_interval(match: re.Match[str]) -> Value:
 
 
 def interval_value(months: int, days: int, us: int) -> Value:
-    """An interval of these parts, none of them turned into another."""
+    """An interval of these parts, none of them converted to another."""
     return typed(f"{months} months {days} days {us} microseconds", "INTERVAL")
 
 
 def interval_parts(value: object) -> av.Interval | None:
-    """The months, days and microseconds of what `interval_of` has made; None of any other value."""
+    """The months, days and microseconds of a value of `interval_value`; None for any other value."""
     if not isinstance(value, Value) or value.type != client_type("INTERVAL"):
         return None
     months, days, us = INTERVAL_PARTS_RE.fullmatch(value.object).groups()  # type: ignore[union-attr]
@@ -281,7 +281,7 @@ def interval_parts(value: object) -> av.Interval | None:
 
 
 def receive_date(raw: bytes) -> object:
-    """Days from 2000-01-01."""
+    """A date from days since 2000-01-01."""
     (days,) = struct.unpack("!i", raw)
     if days in (INT32_MAX, -INT32_MAX - 1):
         return typed("infinity" if days > 0 else "-infinity", "DATE")
@@ -291,7 +291,7 @@ def receive_date(raw: bytes) -> object:
 
 
 def timestamp_receiver(type_: str, zone: datetime.tzinfo | None) -> Callable[[bytes], object]:
-    """The reader of microseconds from 2000-01-01, as a timestamp of a DuckDB type and a zone."""
+    """The reader of microseconds since 2000-01-01 as a timestamp of a DuckDB type and zone."""
 
     def read(raw: bytes) -> object:
         (us,) = struct.unpack("!q", raw)
@@ -308,14 +308,14 @@ def timestamp_receiver(type_: str, zone: datetime.tzinfo | None) -> Callable[[by
 
 
 def _far_day(days: int) -> str:
-    """A day that Python does not have, from 1970, in DuckDB's spelling."""
+    """A day, counted from 1970, that Python does not support, in DuckDB's spelling."""
     if abs(days) >= av.DATE_INFINITY:
         raise ValueError("date")
     return date_text(days).replace(" BC", " (BC)")
 
 
 def receive_time(raw: bytes) -> object:
-    """Microseconds from midnight."""
+    """A time of day from microseconds since midnight."""
     (us,) = struct.unpack("!q", raw)
     if not 0 <= us <= DAY_US:
         raise ValueError("time")
@@ -323,7 +323,7 @@ def receive_time(raw: bytes) -> object:
 
 
 def receive_timetz(raw: bytes) -> object:
-    """Microseconds from midnight, and seconds west of UTC."""
+    """A time of day from microseconds since midnight and seconds west of UTC."""
     us, west_s = struct.unpack("!qi", raw)
     if not 0 <= us <= DAY_US or abs(west_s) >= 16 * 3600:
         raise ValueError("timetz")
@@ -331,6 +331,6 @@ def receive_timetz(raw: bytes) -> object:
 
 
 def receive_interval(raw: bytes) -> object:
-    """Microseconds, days, months."""
+    """An interval from microseconds, days and months."""
     us, days, months = struct.unpack("!qii", raw)
     return interval_value(months, days, us)

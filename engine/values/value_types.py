@@ -9,8 +9,8 @@ all values of the DuckDB type: UBIGINT is numeric, not int8. Types that PostgreS
 MAP, UNION, VARIANT, lists of these, and lists of lists, which may be ragged) are json, in the form of
 json_images.py. A list of scalars is the PostgreSQL array of its element type.
 
-A row has two writers, of one value and of a column, where a column is encoded faster by another algorithm;
-a test compares their bytes. Source: docs/design/values.md; OIDs: PostgreSQL's pg_type.dat.
+A row has a writer of one value and, where another algorithm is faster, a writer of a column; a test compares
+their bytes. Source: docs/design/values.md; OIDs: PostgreSQL's pg_type.dat.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ PythonReader = Callable[[object], av.Raw]
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """A PostgreSQL type that is no array.
+    """A PostgreSQL type that is not an array.
 
     Args:
         name, oid, length, array_oid: pg_type.typname, oid, typlen (-1 where the size varies) and typarray.
         duckdb: the DuckDB type that a parameter declared with it becomes. None for numeric: DECIMAL without
             digits is DECIMAL(18,3) to DuckDB and would round; a Decimal carries its own digits.
-        read: the value of a parameter's text, None where no parameters are read.
-        receive: the value of a binary parameter; struct.error or ValueError for bytes that are none.
-        binary: the binary form of one raw value (arrow_values.py).
-        binary_cells: the binary forms of a column that is not empty, with anything for NULLs. The function
-            gives None for a column that has other values; None where there is no such function.
-        own: the raw value of a text that the text forms here have printed; None where the text is the value.
+        read: the reader of a parameter's text, None where parameters are not read.
+        receive: the reader of a binary parameter; raises struct.error or ValueError for invalid bytes.
+        binary: the writer of one raw value (arrow_values.py) in binary form.
+        binary_cells: the writer of a nonempty column in binary form, with any bytes for NULLs. It returns
+            None for a column whose values it cannot write. None where there is no such function.
+        own: the reader of a text written by this package, as a raw value; None where the text is the value.
         same_bytes: the bytes of the value are its binary form.
     """
 
@@ -152,8 +152,8 @@ _SCALARS = (
     ),
     ScalarType("jsonb", JSONB, -1, 3807, "JSON", st.read_json, st.receive_jsonb),
 )  # fmt: skip
-# The types of the catalog's own columns, which no DuckDB value has. A value of int2vector, oidvector and what
-# shows names is the text that PostgreSQL shows; a name's binary form would be an oid, which is not at hand.
+# The types of the catalog's columns, which no DuckDB type has. Values of int2vector, oidvector and the reg*
+# types are the texts that PostgreSQL shows; the binary form of a name would be an oid, which is not known.
 _CATALOG_ONLY = (
     ScalarType("xid", XID, 4, 1011, binary=num.packer("!I")),
     ScalarType("regproc", 24, 4, 1008),
@@ -177,29 +177,32 @@ ARRAY_OF: dict[int, int] = {row.oid: row.array_oid for row in SCALARS.values()}
 
 
 def as_it_is(value: object) -> av.Raw:
-    """The raw value where Python's is the same."""
+    """The value itself, for types whose raw value is Python's."""
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A DuckDB type that is no list.
+    """A DuckDB type that is not a list.
 
     Args:
-        name: as DuckType.name.
-        oid: of the PostgreSQL type that its values are sent as.
+        name: the same as DuckType.name.
+        oid: the oid of the PostgreSQL type in which its values are sent.
         raw: the raw values of an Arrow column.
         text: the text of one raw value (and the session's time zone, where `zoned`).
-        texts: the texts of a whole column. It gives None for a column that has values which only `text`
-            prints right (infinities, years before 1 or after 9999); None where there is no such function.
-        cells: the texts of a column as cells, for types whose texts have few widths; likewise.
-        python: the raw value of a value of DuckDB's Python client; None where that has lost something.
-        json: SQL of a value that to_json prints as wanted, from SQL of the value as `{x}`.
-        arrow: the Arrow type in which COPY gives read values to DuckDB as they are; None where as texts.
+        texts: the writer of a whole column as texts. It returns None for a column with values that only
+            `text` prints correctly (infinities, years before 1 or after 9999). None where there is no such
+            function.
+        cells: the writer of a column's texts as cells, for types whose texts have few widths; None as in
+            `texts`.
+        python: the reader of a value of DuckDB's Python client, as a raw value; None where the client loses
+            information.
+        json: SQL that makes to_json print the value in our form, with SQL of the value as `{x}`.
+        arrow: the Arrow type in which COPY passes values to DuckDB; None where it passes texts.
         bounds: the least and the largest value of an integer type.
         zoned: the text depends on the session's time zone.
-        plain: as an array's element the text never needs quotes.
-        as_text: DuckDB makes the text that is sent: Arrow's value is not whole.
+        plain: the text never needs quotes inside an array.
+        as_text: DuckDB writes the text, because Arrow's value is incomplete.
     """
 
     name: str
@@ -218,7 +221,7 @@ class ValueType:
 
     @property
     def scalar(self) -> ScalarType:
-        """The PostgreSQL type."""
+        """The PostgreSQL type in which values are sent."""
         return SCALARS[self.oid]
 
 
@@ -233,20 +236,20 @@ def _integer(
 
 
 _TIME = ValueType("TIME", TIME, av.raw_microseconds, dt.time_text, dt.time_texts, dt.time_cells, plain=True)
-# ISO 8601, but a year before Christ keeps DuckDB's own text. Planning time counts here as much as the work a
-# row: a CASE over the years would double it.
+# ISO 8601, but a year before Christ keeps DuckDB's text. Planning time counts as much as the work for a row:
+# a CASE over the years would double it.
 _ISO_JSON = "replace(replace({text}, ' ', 'T'), 'T(BC)T', ' (BC) ')"
 _TIMESTAMP = ValueType(
     "TIMESTAMP", TIMESTAMP, av.raw_microseconds, dt.timestamp_text, dt.timestamp_texts, dt.timestamp_cells,
     json=_ISO_JSON.format(text="{x}::VARCHAR"),
 )  # fmt: skip
-# By its microseconds, so that no session's zone shows; epoch_us is NULL for the infinities.
+# From its microseconds, so that the session's zone has no effect; epoch_us is NULL for the infinities.
 _UTC_JSON = f"coalesce({_ISO_JSON} || '+00:00', {{{{x}}}}::VARCHAR)"
 _TIMESTAMPTZ = ValueType(
     ti.TIMESTAMPTZ, TIMESTAMPTZ, av.raw_microseconds, dt.timestamptz_text, dt.timestamptz_texts,
     dt.timestamptz_cells, json=_UTC_JSON.format(text="make_timestamp(epoch_us({x}))::VARCHAR"), zoned=True,
 )  # fmt: skip
-# NULL takes the last branch and stays NULL.
+# NULL takes the last branch and remains NULL.
 _FLOAT_JSON = (
     "CASE WHEN isfinite({{x}}) THEN to_json({number}) WHEN isnan({{x}}) THEN to_json('NaN') "
     "ELSE to_json(replace({{x}}::VARCHAR, 'inf', 'Infinity')) END"
@@ -275,7 +278,7 @@ _DUCKDB = (
     ),
     ValueType(
         "FLOAT", FLOAT4, text=num.float4_text, texts=num.float_texts(1e5, num.float4_text), python=as_it_is,
-        # Through its text, or 0.1 would show the digits of the double that is nearest to it.
+        # Through its text: otherwise 0.1 would show the digits of its nearest double.
         json=_FLOAT_JSON.format(number="{x}::VARCHAR::DOUBLE"), plain=True,
     ),
     ValueType(
@@ -316,9 +319,9 @@ _DUCKDB = (
 # DuckDB type -> oid of the PostgreSQL type that its values are sent as.
 OIDS: dict[str, int] = {row.name: row.oid for row in _DUCKDB}
 
-# The PostgreSQL types that columns of the catalog have, under a name of their own among DuckDB's.
+# The PostgreSQL types of catalog columns, which get names of their own among DuckDB's types.
 _CATALOG = (*(SCALARS[oid] for oid in (OID, NAME, CHAR, VARCHAR, BPCHAR)), *_CATALOG_ONLY)
-# PostgreSQL's name of such a type, and of its array's -> what it is called among the types here.
+# PostgreSQL's name of such a type, or of its array type -> its name among the types here.
 CATALOG_TYPES: dict[str, str] = {row.name: f"PG_{row.name.upper()}" for row in _CATALOG} | {
     f"_{row.name}": f"PG_{row.name.upper()}[]" for row in _CATALOG if row.array_oid
 }
@@ -326,12 +329,12 @@ VALUE_TYPES: dict[str, ValueType] = {row.name: row for row in _DUCKDB} | {
     CATALOG_TYPES[row.name]: ValueType(CATALOG_TYPES[row.name], row.oid, texts=num.cast_texts)
     for row in _CATALOG
 }
-# Of a type that is not in the table: values arrive as text, and are sent as it is.
+# A type that is not in the table: values arrive as text and are sent unchanged.
 _OTHER = ValueType("", TEXT)
 
 
 def value_type(type_: DuckType) -> ValueType:
-    """The row of a type that is no list."""
+    """The row of a type that is not a list."""
     return VALUE_TYPES.get(type_.name, _OTHER)
 
 
@@ -342,7 +345,7 @@ def is_array(type_: DuckType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A PostgreSQL type as RowDescription has it.
+    """A PostgreSQL type with the fields of RowDescription.
 
     Args:
         oid: pg_type.oid.
@@ -373,7 +376,7 @@ def pg_type(duckdb_type: str) -> PgType:
 
 
 def pg_type_of(read: DuckType) -> PgType:
-    """The PostgreSQL type of a DuckDB type that has been read already."""
+    """The PostgreSQL type of a parsed DuckDB type."""
     if is_array(read):
         element = read.children[0]
         scalar = value_type(element).scalar
@@ -390,7 +393,7 @@ def _modifier(read: DuckType) -> int:
 
 
 def duckdb_type(oid: int) -> str | None:
-    """The DuckDB type of a parameter declared with this oid; None for 0, numeric and foreign ones.
+    """The DuckDB type of a parameter declared with this oid; None for 0, numeric and unknown oids.
 
     >>> duckdb_type(1007)
     'INTEGER[]'
