@@ -1,16 +1,16 @@
 """Capture: a DML statement on a captured table and its log rows, in one transaction.
 
-Three shapes, because no single one is right for all (docs/design/engine.md, "Capture"):
+There are three shapes, because none suits every statement (docs/design/engine.md, "Capture"):
 
-    A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is fed by what was written
-    B  log first   a deterministic UPDATE,     the log from a SELECT, then the user's own text, whose
+    A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is filled from the rows written B  log
+    first   a deterministic UPDATE,     the log from a SELECT, then the user's own text, whose
                    upsert, INSERT ... SELECT   row count must be the log's
     C  staged      the rest                    the log from a SELECT, then the table from the log
 
-`plan` makes the texts (kept by statement text and table version), `execute` runs them inside a
-transaction that its caller has begun and, on any error, rolls back. Each result is drained before
-the next step. Events of a statement are ordered deletes, updates, inserts, and their LSNs are
-base + 1, base + 2, ... in the log's own order.
+`plan` builds the texts (cached by statement text and table version). `execute` runs them inside a transaction
+that its caller has begun and, on any error, rolls back. Each result is drained before the next step. Events
+of a statement are ordered deletes, updates, inserts, and their LSNs are base + 1, base + 2, ... in the log's
+own order.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ __all__ = [
     "read_views",
 ]
 
-# Keys told of one statement; above it the conflict check takes "every key". 10,000 hashes are
+# Most keys collected for one statement; above it the conflict check assumes every key. 10,000 hashes are
 # about 1 MB of Python objects and 5 ms.
 KEYS_MAX = 10_000
 
@@ -89,25 +89,25 @@ KEYS_MAX = 10_000
 # limit of 600 MB at 5 million rows of 8 columns (docs/design/engine.md, "Bulk").
 SLICE_ROWS_MAX = 500_000
 
-# A key that WHERE pins by `=` or IN means few rows; so do as many rows of VALUES as this.
+# A key that WHERE fixes by `=` or IN means few rows; so does a VALUES list of up to this many rows.
 FEW_ROWS_MAX = 1_000
 
 
 def plan(
     dml: Dml, table: CapturedTable, macros: NamesInUse = frozenset(), views: NamesInUse = frozenset()
 ) -> Plan:
-    """Choose the shape and make its texts.
+    """Choose the shape and build its texts.
 
     Args:
-        dml: the statement, which DuckDB has bound before (so names and types are right).
-        table: the table that it writes.
-        macros: lower-case names of the users' macros (`read_macros`, 12 ms), which may hide
-            functions, or a callable that gives them.
-        views: the same of views (`read_views`), which may hide what is volatile.
+        dml: the statement, which DuckDB has already bound (so its names and types are valid).
+        table: the table that the statement writes.
+        macros: lower-case names of the users' macros (`read_macros`, 12 ms), which may hide functions, or a
+            callable that returns them.
+        views: the same for views (`read_views`), which may hide volatile functions.
 
     Raises:
-        NotSupported: a MERGE that capture cannot evaluate once.
-        CharacterNotInRepertoire: the text holds the character 0.
+        NotSupported: capture cannot evaluate the MERGE once only.
+        CharacterNotInRepertoire: the text contains the character 0.
     """
     refuse_zero_characters(dml)
     few = _few_rows(dml, table.shape)
@@ -123,7 +123,7 @@ def plan(
 
 
 def _few_rows(dml: Dml, shape: TableShape) -> bool:
-    """True if few rows are expected; a wrong guess costs time, nothing else."""
+    """True if few rows are expected; a wrong guess only costs time."""
     if dml.verb in (Verb.INSERT, Verb.MERGE):
         return dml.row_count is not None and dml.row_count <= FEW_ROWS_MAX
     key = {fold(name) for name in shape.primary_key}
@@ -131,7 +131,7 @@ def _few_rows(dml: Dml, shape: TableShape) -> bool:
 
 
 def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
-    """True if the statement's values are surely the same when worked out twice (shape B)."""
+    """True if two evaluations of the statement certainly give the same values (shape B)."""
     if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
         return False
     assigned = {fold(name): value for name, value in _assignments(dml)}
@@ -141,7 +141,7 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
         target = dml.conflict.target or shape.primary_key
         if {fold(name) for name in target} != {fold(name) for name in shape.primary_key}:
             return False  # DuckDB keeps any one of several rows whose unique key is NULL
-        # A proposed -0.0 may come out as 0.0 of the staging SELECT.
+        # The staging SELECT may turn a proposed -0.0 into 0.0.
         touched = list(shape.stored)
         texts = [column.default or "" for column in shape.stored]
     if any(compares_inexactly(column) for column in touched):
@@ -150,7 +150,7 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
 
 
 def _is_repeatable(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
-    """True if an INSERT's query and the defaults beside it are surely the same twice (shape B)."""
+    """True if two evaluations of an INSERT's query and its defaults certainly agree (shape B)."""
     if dml.by_name:
         return False
     return is_deterministic(calls_with(dml.calls, default_texts(dml, shape), shape), macros)
@@ -173,12 +173,12 @@ def execute(
     Args:
         cursor: in an explicit transaction that holds the writer lock.
         parameters: values of $1, $2, ... of the user's text (Python values or duckdb.Value).
-        base_lsn: the LSN before the first event of this statement.
-        txid: number of the transaction.
-        explain: EXPLAIN ANALYZE: the plan of the log's statement takes the place of RETURNING's rows.
+        base_lsn: the LSN before the statement's first event.
+        txid: the transaction's number.
+        explain: EXPLAIN ANALYZE: the plan of the log's statement replaces the rows of RETURNING.
 
     Raises:
-        duckdb.Error: as the user's own statement would; the transaction is to be rolled back.
+        duckdb.Error: the user's own statement fails in the same way; the transaction must be rolled back.
         InternalError: log and table disagree; the transaction must be rolled back.
     """
     run = _Run(cursor, plan, parameters, base_lsn, txid)
@@ -216,12 +216,12 @@ def _executed(run: _Run, plan: Plan, explain: Explain | None) -> Outcome:
     return Outcome(events, rows, told, returned)
 
 
-# What the log tells of an event: (key) in shape A, else (op, "has no row id", key).
+# The entry of an event in the log: (key) in shape A, else (op, "has no row id", key).
 _Entries = list[tuple[Any, ...]]
 
 
 class _Run:
-    """One execution: the cursor, the numbers and the parameters that go with every step."""
+    """One execution: the cursor, the numbers and the parameters of every step."""
 
     __slots__ = ("_cursor", "_parameters", "_plan", "_txid", "base_lsn")
 
@@ -240,7 +240,7 @@ class _Run:
         self._txid = txid
 
     def rows(self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None) -> _Entries:
-        """Run a step and drain its rows; a slice of the log is (after_lsn, upper_lsn]."""
+        """Run a step and drain its rows; it applies the slice (after_lsn, upper_lsn] of the log."""
         return self._run(text, after_lsn, upper_lsn).fetchall()
 
     def table(self, text: str) -> pa.Table:
@@ -251,17 +251,17 @@ class _Run:
         self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None
     ) -> duckdb.DuckDBPyConnection:
         base_lsn = self.base_lsn if after_lsn is None else after_lsn
-        # Values that the user has given beyond what a text can name are passed over.
+        # Parameters beyond the highest number that a text can name are ignored.
         values = self._parameters | numbers(base_lsn, self._txid, upper_lsn)
         return self._plan.parsed(text).run(self._cursor, values)
 
     def count(self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None) -> int:
-        """Run a step and give the number in its first row and column."""
+        """Run a step and return the number in its first row and column."""
         return int(self.rows(text, after_lsn, upper_lsn)[0][0])
 
 
 def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:
-    """Write the log; gives its entries (None where they are too many) and the number of events."""
+    """Write the log; returns its entries (None if they are too many) and the number of events."""
     if plan.lists_entries:
         entries = run.rows(plan.log)
         return entries, len(entries)
@@ -270,27 +270,27 @@ def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:
 
 
 def _logged(run: _Run, plan: Plan, explain: Explain) -> tuple[_Entries | None, int]:
-    """The same of a log's statement that has answered something else: asked of the log."""
+    """The result of `_write_log` for a statement that has returned other rows, read from the log."""
     events = run.count(f"SELECT count(*) FROM {explain.log} WHERE lsn>{BASE}")
     return _entries_of(run, plan, events), events
 
 
 def _entries_of(run: _Run, plan: Plan, events: int) -> _Entries | None:
-    """The entries, asked of the log; None where they are too many, or none has a key to tell."""
+    """The entries, read from the log; None if they are too many, or if none has a key."""
     if plan.entries is None or events > KEYS_MAX:
         return None
     return run.rows(plan.entries) if events else []
 
 
 def _keys(entries: _Entries | None, events: int, place: int) -> frozenset[int] | None:
-    """The keys that the entries tell at `place`; None where they are too many to tell."""
+    """The keys at position `place` of the entries; None if they are too many."""
     if entries is None or events > KEYS_MAX:
         return None
     return frozenset(entry[place] for entry in entries if entry[place] is not None)
 
 
 def _split_deletes(run: _Run, plan: Plan, entries: _Entries | None) -> int:
-    """The number of deletes that are half of an update."""
+    """The number of deletes that are half of a split update."""
     if plan.split_deletes is None:
         return 0
     if entries is None:
@@ -299,9 +299,9 @@ def _split_deletes(run: _Run, plan: Plan, entries: _Entries | None) -> int:
 
 
 def _apply(run: _Run, plan: Plan, entries: _Entries | None, events: int, rows: int) -> None:
-    """Shape C: bring the table to what the log says.
+    """Shape C: apply the log to the table.
 
-    Where the log tells which steps have rows, the others are left out.
+    If the entries are known, steps without rows are skipped.
     """
     kinds = None if entries is None else {_kind(op, has_no_row) for op, has_no_row, _ in entries}
     last = run.base_lsn + events
@@ -316,7 +316,7 @@ def _apply(run: _Run, plan: Plan, entries: _Entries | None, events: int, rows: i
 
 
 def _kind(op: str, has_no_row: bool) -> str:
-    """The kind of step that an event needs; a split update is told by its insert."""
+    """The kind of step that an event needs; a split update counts as an update by its insert."""
     if op == "d":
         return "" if has_no_row else "d"
     return "i" if has_no_row else "u"
@@ -331,7 +331,7 @@ def _require_same(applied: int, logged: int) -> None:
 
 
 def _returning_verbatim(run: _Run, plan: Plan) -> Outcome:
-    """Shape A with RETURNING: the log's statement gives the user's rows."""
+    """Shape A with RETURNING: the log's statement returns the user's rows."""
     result = run.table(plan.log)
     events = result.num_rows
     assert events <= 1 or not plan.one_row, "one row was planned, and numbered so"

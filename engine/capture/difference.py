@@ -6,18 +6,18 @@ With a primary key the difference is one FULL JOIN on the key:
     only new    an insert
     both        an update, where a column differs
 
-Equal values are no difference: NULL and NULL, NaN and NaN, 0.0 and -0.0, 1 month and 30 days. Texts are
-compared byte by byte, whatever their collation; nested values are equal when their parts are. The join and
-its result are DuckDB's own: they spill to disk, and none of their rows are held in Python.
+Equal values are not a difference: NULL and NULL, NaN and NaN, 0.0 and -0.0, 1 month and 30 days. Texts are
+compared byte by byte in any collation; nested values are equal when their parts are. DuckDB runs the join and
+keeps its result: both spill to disk, and no rows are held in Python.
 
-A refresh in one statement gives a table new contents, of which only the difference is written and logged.
-It is shape C: the log is written from the difference, then the table from the log, by row id. An unchanged
-row costs a comparison, and the table keeps its constraints, its indexes and its defaults.
+A refresh in one statement replaces a table's contents; only the difference is written and logged. It is shape
+C: the log is written from the difference, then the table from the log, by row id. An unchanged row costs a
+comparison, and the table keeps its constraints, its indexes and its defaults.
 
-A refresh in several statements, TRUNCATE and INSERTs, is folded at its end. Each statement is captured as
-it comes, since the transaction must see its own rows. Then the log's rows behind an LSN, all of one table,
-are replaced by the difference between the row that the first event of each key found and the row that the
-last one left. Source: docs/checks.md; docs/refreshes.md.
+A refresh in several statements, TRUNCATE and INSERTs, is folded at its end. Each statement is captured as it
+runs, because the transaction must see its own rows. At the end the log's rows behind an LSN, all of one
+table, are replaced by the difference between the row before each key's first event and the row after its last
+event. Source: docs/checks.md; docs/refreshes.md.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ SORTS = "dcui"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """See the head of the file.
+    """The difference between the old and the new rows of a table with a primary key, as SQL.
 
     Args:
-        shape: of the table; it has a primary key.
+        shape: the table's shape, with a primary key.
         old: a SELECT of `rid` and the old rows as o1, o2, ...; each key once.
         new: a SELECT of the new rows as n1, n2, ...; each key once.
-        with_text: `name AS (...)`, common table expressions that `old` and `new` name, or ''.
-        whole: every old row is a delete and every new one an insert, also where they are equal.
-        fresh: places, from 0, of columns that the old rows have not had and that have a default: who keeps a
-            copy of the table gives it to them, as behind ADD COLUMN, and a NULL is told as well.
+        with_text: `name AS (...)`, the common table expressions that `old` and `new` use, or ''.
+        whole: every old row becomes a delete and every new one an insert, even if they are equal.
+        fresh: positions, from 0, of columns with a default that the old rows did not have. The owner of a
+            copy of the table fills them with the default, as after ADD COLUMN, so a NULL is an event as well.
     """
 
     shape: TableShape
@@ -104,10 +104,10 @@ class Difference:
         )
 
     def sort_sql(self, split: list[int]) -> str:
-        """SQL of a differing row's sort, over the columns of `sql`.
+        """SQL of a differing row's sort, computed from the columns of `sql`.
 
         Args:
-            split: places, from 0, of the columns by which an update is split.
+            split: positions, from 0, of the columns by which an update is split.
         """
         changed = f"WHEN {key_changes(self.shape, split)} THEN 'c' " if split else ""
         absent = f"WHEN o{self._key} IS NULL THEN 'i' WHEN n{self._key} IS NULL THEN 'd'"
@@ -117,7 +117,7 @@ class Difference:
         """The INSERT of the difference's events into the table's log: deletes, updates, inserts.
 
         Args:
-            inexact: places of columns that keep their old value where the new one compares equal, as the
+            inexact: positions of columns that keep their old value if the new one compares equal, as the
                 table does.
         """
         key = set(self.shape.primary_key)
@@ -128,7 +128,7 @@ class Difference:
 
     @property
     def _key(self) -> int:
-        """Place, from 1, of a column that no row has NULL in."""
+        """The position, from 1, of a column that is not NULL in any row."""
         return self._key_places()[0]
 
     def _key_places(self) -> list[int]:
@@ -143,13 +143,13 @@ def keyless_sql(
 ) -> str:
     """The INSERT of one side of the difference of a table without a primary key into its log.
 
-    Rows are told apart by all of their columns, and one that stands there twice is two.
+    Rows are identified by all of their columns, and duplicates are counted.
 
     Args:
         old: a SELECT of `rid` and the old rows as o1, o2, ...
         new: a SELECT of the new rows as n1, n2, ...
-        op: 'd', of the old rows that are gone, or 'i', of the new ones that have come.
-        whole: of all old, or new, rows.
+        op: 'd' for old rows that are gone, or 'i' for new rows.
+        whole: log all old, or all new, rows.
     """
     places = range(1, len(table.shape.stored) + 1)
     texts = {place for place in places if table.shape.stored[place - 1].type == "VARCHAR"}
@@ -170,19 +170,20 @@ def keyless_sql(
 
 
 def comparable(value: str, type_: str) -> str:
-    """SQL of a value as it is compared: a text by its bytes, as a collation would take two for one."""
+    """SQL of a value for comparison: a text by its bytes, because a collation may equate two texts."""
     return f"encode({value})" if type_ == "VARCHAR" else value
 
 
 def check_key(cursor: duckdb.DuckDBPyConnection, relation: str, shape: TableShape) -> None:
-    """Each new row has a key of its own.
+    """Check that each new row has a key of its own.
 
     Args:
-        relation: what can be selected from for the new rows.
-        shape: of the table whose rows they are to be.
+        relation: SQL of the relation of the new rows.
+        shape: the shape of the table that they replace.
 
     Raises:
-        NotNullViolation. UniqueViolation.
+        NotNullViolation: a key column is NULL.
+        UniqueViolation: two rows have the same key.
     """
     names = [ident(name) for name in shape.primary_key]
     nulls = " OR ".join(f"{name} IS NULL" for name in names)
@@ -215,8 +216,8 @@ def plan_refresh(table: CapturedTable, source: str, *, minimal: bool) -> Plan:
 
     Args:
         table: it has a primary key, and no generated columns.
-        source: a table with the new rows, in columns of the same names and types.
-        minimal: only what differs is an event; else each old row is a delete and each new one an insert.
+        source: a table of the new rows, with the same column names and types.
+        minimal: log only the difference; else each old row is a delete and each new one an insert.
     """
     shape = table.shape
     difference = Difference(
@@ -242,20 +243,20 @@ def plan_refresh(table: CapturedTable, source: str, *, minimal: bool) -> Plan:
 
 
 def _as(side: str, shape: TableShape) -> str:
-    """The stored columns under the names of an image."""
+    """The stored columns, named as the columns of an image."""
     named = zip(shape.stored, images(side, shape).split(","), strict=True)
     return ",".join(f"{ident(column.name)} AS {name}" for column, name in named)
 
 
 @dataclass(slots=True)
 class Refresh:
-    """A possible refresh, under way in a transaction: nothing else has been captured since it began.
+    """A possible refresh in progress in a transaction: no other table was captured since it began.
 
     Args:
         table_id, table: the captured table.
         after_lsn: the LSN before its first event.
-        deleted, inserted: there was a DELETE, and something else than that.
-        plain: that was nothing but inserts, each behind all deletes: no key is deleted or inserted twice.
+        deleted, inserted: True once a DELETE, or another statement, was captured.
+        plain: all other statements were inserts behind all deletes: no key is deleted or inserted twice.
     """
 
     table_id: int
@@ -267,11 +268,11 @@ class Refresh:
 
     @property
     def may_shrink(self) -> bool:
-        """True if it has deleted and inserted."""
+        """True if rows were both deleted and inserted."""
         return self.deleted and self.inserted
 
     def went_on(self, *, deletes: bool, inserts: bool) -> None:
-        """A statement of the table has been captured."""
+        """Record a captured statement of the table."""
         self.plain = self.plain and (inserts or (deletes and not self.inserted))
         self.deleted = self.deleted or deletes
         self.inserted = self.inserted or not deletes
@@ -281,10 +282,10 @@ def fold(cursor: duckdb.DuckDBPyConnection, refresh: Refresh, last_lsn: int, txi
     """Fold a refresh, up to the transaction's last LSN so far.
 
     Returns:
-        The number of its events, which stand behind `refresh.after_lsn`.
+        The number of its events, whose LSNs follow `refresh.after_lsn`.
 
     Raises:
-        duckdb.Error: what DuckDB said; the transaction is to be rolled back.
+        duckdb.Error: DuckDB failed; the transaction must be rolled back.
     """
     shape, log = refresh.table.shape, refresh.table.log
     first, last = ("op='d'", "op='i'") if refresh.plain else (_ends("min", refresh), _ends("max", refresh))
@@ -304,7 +305,7 @@ def fold(cursor: duckdb.DuckDBPyConnection, refresh: Refresh, last_lsn: int, txi
 
 
 def _ends(which: str, refresh: Refresh) -> str:
-    """SQL boolean: a row of the log is the first (`min`) or the last (`max`) one of its key."""
+    """SQL boolean: a row of the log is the first (`min`) or the last (`max`) of its key."""
     shape = refresh.table.shape
     keys = ",".join(_keys(shape))
     return (

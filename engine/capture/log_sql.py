@@ -1,18 +1,18 @@
-"""SQL of a table's log in captured statements: its columns, its hashes, the log by way of a stage.
+"""SQL of a table's log in captured statements: its columns, its hashes, and the log written from a stage.
 
-The images stand in the log by position, o1..on the old row and n1..nn the new one, so that no name of a
-user's column can clash with one of ours.
+The columns of images in the log are numbered, o1..on the old row and n1..nn the new one, so that no user's
+column name can clash with ours.
 
 Shapes B and C write the log from a stage: a materialized SELECT of the rows that a statement touches, as
-`rid` (the row id, NULL for a row that is not there yet), `o1`.. (the old row) and `n1`.. (the new one).
+`rid` (the row id, NULL for a row that does not exist yet), `o1`.. (the old row) and `n1`.. (the new one).
 Each row has a sort:
 
-    d  it is deleted
+    d  the row is deleted
     c  its key changes: a delete of the old row, which has no row id so that nothing is applied, and
-       an insert of the new one; each has the images of both, by which a stream with a filter finds
-       out whether it has the other
-    u  it is updated
-    i  it is inserted
+       an insert of the new one; each has the images of both, so that a stream with a filter can
+       decide whether it also carries the other
+    u  the row is updated
+    i  the row is inserted
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ..partitioning import hash_sql
 from ..quoting import fold, ident
 from .plan import BASE, HIDDEN, TXID, UPPER, Assignment, CapturedTable
 
-# The most distinct lists of assigned columns in one MERGE: row ids are below 2 to the 56th, and one
-# of them times this is still a BIGINT.
+# The most distinct lists of assigned columns in one MERGE: row ids are below 2 to the 56th, so that a row id
+# times this is still a BIGINT.
 GROUPS_MAX = 100
 _NAME = re.compile(r'"(?:[^"]|"")*"|\w+')
 WRITTEN = f"{RESERVED_PREFIX}_w"
@@ -36,12 +36,12 @@ STAGE = f"{RESERVED_PREFIX}_c"
 
 
 def by_position(shape: TableShape, sets: Iterable[Assignment]) -> dict[int, str | None]:
-    """Assignments by the place of their column."""
+    """Assignments by the position of their column."""
     return {shape.place(name): value for name, value in sets}
 
 
 def assigned(column: Column, value: str | None) -> str:
-    """An assignment's value as the column stores it."""
+    """SQL of an assignment's value as the column stores it."""
     expression = (column.default or "NULL") if value is None else value
     return f"({expression})::{column.type}"
 
@@ -53,19 +53,19 @@ def touches_unique(shape: TableShape, places: Collection[int]) -> bool:
 
 
 def log_head(table: CapturedTable, with_text: str = "") -> str:
-    """The opening of the log's INSERT, behind which a SELECT of its columns stands."""
+    """The beginning of the log's INSERT, to be followed by a SELECT of its columns."""
     columns = f"{images('o', table.shape)},{images('n', table.shape)}"
     head = f"INSERT INTO {table.log}(lsn,txid,op,rid,key_hash,key_change,{columns})"
     return f"{head} {with_text}" if with_text else head
 
 
 def key_changes(shape: TableShape, places: Iterable[int]) -> str:
-    """SQL boolean: one of these columns has another value in the new row than in the old one."""
+    """SQL boolean: one of these columns differs between the old and the new row."""
     return " OR ".join(_differs(place + 1, shape.stored[place]) for place in places)
 
 
 def _differs(place: int, column: Column) -> str:
-    """SQL boolean: a column's old and new value differ; texts byte by byte, whatever its collation."""
+    """SQL boolean: a column's old and new value differ; texts byte by byte in any collation."""
     if column.type != "VARCHAR":
         return f"o{place} IS DISTINCT FROM n{place}"
     return f"encode(o{place}) IS DISTINCT FROM encode(n{place})"
@@ -80,18 +80,18 @@ def log_from_stage(
     inexact: Iterable[int],
     once: str = "",
 ) -> str:
-    """The log's INSERT by way of a materialized stage.
+    """The log's INSERT from a materialized stage.
 
-    It is needed where a new value is looked at twice (does the key change, is it equal to the old
-    one): a volatile one must not be evaluated twice. Events get their numbers by counting, each
-    sort of event behind the one before it: sorting rows as wide as these takes ten times as long.
+    The stage is needed if a new value is used twice (does the key change, is it equal to the old one): a
+    volatile value must not be evaluated twice. Events are numbered by counting, one sort of event after the
+    other: sorting such wide rows takes ten times as long.
 
     Args:
         staged: the SELECT of the stage.
         sort: SQL of a staged row's sort.
-        sorts: the sorts that there may be, in the order d, c, u, i.
-        inexact: places of columns that keep their old value where the new one compares equal.
-        once: what stands behind FROM to take a row once that may be found more than once.
+        sorts: the possible sorts, in the order d, c, u, i.
+        inexact: positions of columns that keep their old value if the new one compares equal.
+        once: SQL behind FROM that selects a row once if it may be found several times.
     """
     shape = table.shape
     kept = [
@@ -136,12 +136,12 @@ def nulls(shape: TableShape) -> str:
 
 
 def apply_update(table: CapturedTable, places: Iterable[int], group: int = 0, groups: int = 1) -> str:
-    """Set the touched rows to what the log says; a split update's row id is on its insert.
+    """UPDATE of the touched rows from the log; a split update's row id is on its insert.
 
     Args:
-        places: of the columns to set.
-        group, groups: where several lists of columns are set, the log's rid is the row id times
-            `groups` plus the row's own `group`.
+        places: positions of the columns to set.
+        group, groups: if several lists of columns are set, the log's rid is the row id times `groups` plus
+            the `group` of the row.
     """
     values = ",".join(f"{ident(table.shape.stored[i].name)}={STAGE}.n{i + 1}" for i in places)
     rid = f"{STAGE}.rid" if groups == 1 else f"{STAGE}.rid//{groups} AND {STAGE}.rid%{groups}={group}"
@@ -152,7 +152,7 @@ def apply_update(table: CapturedTable, places: Iterable[int], group: int = 0, gr
 
 
 def apply_delete(table: CapturedTable, groups: int = 1) -> str:
-    """Delete the rows that the log says; `groups` as in `apply_update`."""
+    """DELETE of the rows that the log deletes; `groups` as in `apply_update`."""
     rid = f"{STAGE}.rid" if groups == 1 else f"{STAGE}.rid//{groups}"
     return (
         f"DELETE FROM {table.shape.qualified} AS {TARGET} USING {table.log} AS {STAGE} "
@@ -161,7 +161,7 @@ def apply_delete(table: CapturedTable, groups: int = 1) -> str:
 
 
 def apply_insert(table: CapturedTable) -> str:
-    """Insert the rows that were not there."""
+    """INSERT of the rows that are new."""
     return (
         f"INSERT INTO {table.shape.qualified}({stored_names(table.shape)}) "
         f"SELECT {images('n', table.shape)} FROM {table.log} "
@@ -170,7 +170,7 @@ def apply_insert(table: CapturedTable) -> str:
 
 
 def split_deletes(table: CapturedTable) -> str:
-    """SELECT of the number of deletes that are half of an update."""
+    """SELECT of the number of deletes that are half of a split update."""
     return f"SELECT count(*) FROM {logged(table)} AND op='d' AND rid IS NULL"
 
 
@@ -198,7 +198,7 @@ def partition_hash(side: str, shape: TableShape) -> str:
 
 
 def partition_hash_of(expressions: list[str], shape: TableShape) -> str:
-    """The same over the stored columns' expressions."""
+    """SQL of the partition hash, computed from an expression for each stored column."""
     places = _key_places(shape)
     if not places:
         return "NULL"
@@ -206,13 +206,13 @@ def partition_hash_of(expressions: list[str], shape: TableShape) -> str:
 
 
 def conflict_hash(op: str, shape: TableShape) -> str | None:
-    """SQL of the 64-bit hash that write conflicts are told by, over a row of the log.
+    """SQL of the 64-bit hash that detects write conflicts, computed from a row of the log.
 
     Args:
-        op: 'i', 'd' or 'u' where all rows are of one; '' where the row's own op decides.
+        op: 'i', 'd' or 'u' if it is the op of all rows; '' if each row's own op decides.
 
     Returns:
-        The expression (UBIGINT, NULL where the row has no key to tell), or None where no row has.
+        The expression (UBIGINT, NULL for a row without a key), or None if no row has a key.
     """
     places = _key_places(shape)
     if not places:
@@ -226,18 +226,18 @@ def conflict_hash(op: str, shape: TableShape) -> str | None:
 
 
 def conflict_hash_by_name(shape: TableShape) -> str:
-    """The same over an image that has the columns' own names."""
+    """SQL of the conflict hash, computed from an image with the columns' own names."""
     names = shape.primary_key or tuple(column.name for column in shape.stored)
     return f"hash({','.join(map(ident, names))})"
 
 
 def image_as_table(side: str, shape: TableShape, source: str, hidden: str = "") -> str:
-    """A SELECT that gives an image under the columns' own names, generated ones computed.
+    """A SELECT of an image with the columns' own names; generated columns are computed.
 
     Args:
         side: 'o' or 'n'.
-        source: what stands behind FROM: a relation with the image's columns, and WHERE.
-        hidden: SQL over `source` of the column that HIDDEN names, if there is to be one.
+        source: the SQL behind FROM: a relation with the image's columns, and WHERE.
+        hidden: SQL over `source` of the column named HIDDEN, or '' for none.
     """
     places = enumerate(shape.stored, start=1)
     named = ",".join(f"{c.collated(f'{side}{i}')} AS {ident(c.name)}" for i, c in places)
@@ -252,7 +252,7 @@ def image_as_table(side: str, shape: TableShape, source: str, hidden: str = "") 
 
 
 def _in_order(shape: TableShape) -> list[tuple[str, str, str]]:
-    """The generated columns, each behind those that its expression may name."""
+    """The generated columns, each after those that its expression may use."""
     left = list(shape.generated)
     ordered: list[tuple[str, str, str]] = []
     while left:
@@ -271,5 +271,5 @@ def _names_in(expression: str) -> set[str]:
 
 
 def logged(table: CapturedTable, condition: str = "") -> str:
-    """The rows that this statement has logged, as a FROM clause."""
+    """A FROM clause of the log rows that this statement has written."""
     return f"{table.log} WHERE lsn>{BASE}{condition}"

@@ -1,17 +1,17 @@
-"""MERGE, in shape B or C: each WHEN clause that does something is a SELECT of its rows.
+"""MERGE in shape B or C: each WHEN clause with an action becomes a SELECT of its rows.
 
     WHEN MATCHED                  FROM source JOIN target ON ...
     WHEN NOT MATCHED              FROM source ANTI JOIN target ON ...
     WHEN NOT MATCHED BY SOURCE    FROM target ANTI JOIN source ON ...
 
-and each of them WHERE no clause before it applies and its own condition does. This keeps the user's
-names in the scope that DuckDB gives them (a clause without a match sees one side only), and what a
-clause computes is computed for its own rows alone. The SELECTs stand in the order of their events:
-deletes, updates, inserts. Source: docs/design/engine.md, "MERGE".
+Each has a WHERE clause: no earlier WHEN clause applies, and its own condition does. This keeps the user's
+names in DuckDB's scope (a clause without a match sees one side only), and evaluates a clause's expressions
+for its own rows alone. The SELECTs are in the order of their events: deletes, updates, inserts. Source:
+docs/design/engine.md, "MERGE".
 
-Source, ON and conditions stand in several of these SELECTs. In shape C a source that could give
-other rows the second time is read into a materialized CTE, and where a condition could turn out
-otherwise the clauses of its match become one CASE expression.
+Source, ON and conditions occur in several of these SELECTs. In shape C a source that could return other rows
+the second time is read into a materialized CTE, and if a condition could change, the clauses of its match
+become one CASE expression.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from .log_sql import (
 )
 from .plan import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
 
-# DuckDB's own words for it.
+# DuckDB's wording of the error.
 TWICE = (
     "MERGE INTO command cannot affect the same target row more than once. A target row matched more "
     "than one source row; ensure the source rows are deduplicated or the ON condition is unique."
@@ -68,7 +68,7 @@ _SOURCE = f"{RESERVED_PREFIX}_m"
 _MIXED = f"{RESERVED_PREFIX}_x"
 _ROWS = f"{RESERVED_PREFIX}_q"
 
-# The SELECTs' order: an ERROR clause must run and gives no row; a mixed SELECT goes through a stage,
+# The SELECTs' order: an ERROR clause must run and returns no row; a mixed SELECT passes through a stage,
 # which orders its rows.
 _ORDER = {Action.ERROR: 0, Action.DELETE: 1, Action.UPDATE: 2, Action.INSERT: 3}
 _MIXED_ORDER = 1
@@ -78,7 +78,7 @@ _DONE = "CASE WHEN op='d' THEN 'DELETE' WHEN op='i' AND rid IS NULL THEN 'INSERT
 
 
 def merge_error(error: duckdb.Error) -> duckdb.Error | None:
-    """The error of an ERROR clause that shape C has raised, as plain DuckDB raises it, or None."""
+    """DuckDB's own form of the error that an ERROR clause has raised in shape C, or None."""
     raw = str(error)
     begins, ends = raw.find(_ERROR_BEGINS), raw.rfind(_ERROR_ENDS)
     if begins < 0 or ends < begins + len(_ERROR_BEGINS):
@@ -93,7 +93,7 @@ def plan_merge(dml: Dml, table: CapturedTable, macros: NamesInUse, views: NamesI
     """Plan a MERGE, in shape B where it is deterministic, else in shape C.
 
     Raises:
-        NotSupported: it could not be evaluated once, or its two sides have one name.
+        NotSupported: it cannot be evaluated once only, or its two sides have the same name.
     """
     assert dml.merge is not None
     _require_two_names(dml, dml.merge)
@@ -115,7 +115,7 @@ def _require_two_names(dml: Dml, merge: Merge) -> None:
 
 
 def _spelled_out(merge: Merge, clause: MergeClause, shape: TableShape) -> MergeClause:
-    """A clause that takes the source's columns as they are, with its columns told."""
+    """A clause with its list of columns written out, if it takes the source's columns by name or position."""
     if clause.star is None:
         return clause
     names = merge.source_columns
@@ -127,7 +127,7 @@ def _spelled_out(merge: Merge, clause: MergeClause, shape: TableShape) -> MergeC
 
 
 def _may_log_first(dml: Dml, merge: Merge, shape: TableShape, macros: NamesInUse, views: NamesInUse) -> bool:
-    """True if the statement's values are surely the same when worked out twice (shape B)."""
+    """True if two evaluations of the statement certainly give the same values (shape B)."""
     if dml.with_text or dml.has_subquery or not merge.plain_source:
         return False
     if any(compares_inexactly(shape.stored[i]) for each in merge.clauses for i in _places(each, shape)):
@@ -137,12 +137,12 @@ def _may_log_first(dml: Dml, merge: Merge, shape: TableShape, macros: NamesInUse
 
 
 def _places(clause: MergeClause, shape: TableShape) -> tuple[int, ...]:
-    """The columns that an UPDATE clause assigns, in order of the table; none of another clause."""
+    """The positions of the columns that an UPDATE clause assigns, in table order; () for other clauses."""
     return tuple(sorted(by_position(shape, clause.sets)))
 
 
 def _defaults(merge: Merge, shape: TableShape) -> list[str]:
-    """The texts of the defaults that the clauses may use: all, where a row is inserted."""
+    """The texts of the defaults that the clauses may use: all of them if a row is inserted."""
     if any(clause.action is Action.INSERT for clause in merge.clauses):
         return [column.default or "" for column in shape.stored]
     sets = (by_position(shape, clause.sets).items() for clause in merge.clauses)
@@ -150,7 +150,7 @@ def _defaults(merge: Merge, shape: TableShape) -> list[str]:
 
 
 def _names_view(merge: Merge, views: NamesInUse) -> bool:
-    """True if the source may read a view, which may hide what is volatile, or the log itself."""
+    """True if the source may read a view, which may hide volatile functions, or the log itself."""
     if merge.source.startswith("(") and "from" not in merge.source_words and not merge.is_join:
         return False
     if SCHEMA in merge.source_words:
@@ -159,7 +159,7 @@ def _names_view(merge: Merge, views: NamesInUse) -> bool:
 
 
 class _Selects:
-    """The SELECTs of a MERGE's rows (op, rid, old row, new row), and what stands before them."""
+    """The SELECTs of a MERGE's rows (op, rid, old row, new row), with the WITH clause before them."""
 
     def __init__(self, dml: Dml, merge: Merge, shape: TableShape, log_first: bool) -> None:
         self.merge = merge
@@ -178,18 +178,18 @@ class _Selects:
 
     @property
     def groups(self) -> int:
-        """The number of lists of columns that shape C sets; the log's rid is a row id times this."""
+        """The number of column lists that shape C sets; the log's rid is a row id times this."""
         return 1 if self.log_first else max(1, len(self.lists))
 
     @property
     def with_text(self) -> str:
-        """The user's common table expressions and ours; whole once `texts` has been called."""
+        """The user's common table expressions and ours; complete once `texts` has been called."""
         if not self._with:
             return self._user_with
         return (f"{self._user_with}," if self._user_with else "WITH ") + ",".join(self._with)
 
     def read_once(self, macros: NamesInUse, views: NamesInUse) -> None:
-        """See to it that what may differ when it is read again is read once.
+        """Arrange that every part that could change between two reads is read once.
 
         Raises:
             NotSupported.
@@ -231,7 +231,7 @@ class _Selects:
         return [text for _, text in sorted(found, key=itemgetter(0))]
 
     def _select(self, place: int, clause: MergeClause) -> str:
-        """One clause's rows."""
+        """The SELECT of one clause's rows."""
         conditions = [
             f"({each.condition}) IS NOT TRUE"
             for each in self.merge.clauses[:place]
@@ -242,7 +242,7 @@ class _Selects:
         where = " AND ".join(conditions)
         rows = self._rows_of(clause.match)
         if clause.action is Action.ERROR:
-            # Not in WHERE: DuckDB would push it below the join, to rows of other matches.
+            # Not in WHERE: DuckDB would push it below the join and evaluate it for rows of other matches.
             none = nulls(self._shape)
             row = f"{_raised(clause)}::VARCHAR,NULL::BIGINT,{none},{none}"
         else:
@@ -259,7 +259,7 @@ class _Selects:
         return f"{self._source} {join} {self._target} {self.merge.on}"
 
     def _images(self, clause: MergeClause, values: list[str]) -> str:
-        """The old row and the new one; as `t.*` where that is shorter."""
+        """The old row and the new one; as `t.*` if that is shorter."""
         if clause.action is Action.INSERT:
             return f"{nulls(self._shape)},{','.join(values)}"
         if self._shape.generated or self._by_names:
@@ -275,7 +275,7 @@ class _Selects:
         return [f"{self._relation}.{ident(column.name)}" for column in self._shape.stored]
 
     def _row(self, clause: MergeClause) -> tuple[str, str, list[str]]:
-        """The kind of event, the row id and the new row's values of an UPDATE, DELETE or INSERT."""
+        """The event's op, the row id and the new row's values of an UPDATE, DELETE or INSERT."""
         shape = self._shape
         if clause.action is Action.INSERT:
             columns = clause.columns
@@ -296,10 +296,10 @@ class _Selects:
         return "u", rid, values
 
     def _mixed(self, match: Match) -> str:
-        """The rows of all clauses of a match, none of whose conditions is worked out twice.
+        """The rows of all clauses of a match, with each condition evaluated once.
 
-        A row's clause and its values are one CASE expression, whose branches are structs. Their fields get
-        their names by a cast: a value may depend on the name that it is given.
+        A row's clause and its values are one CASE expression, whose branches are structs. A cast names the
+        fields, because a value may depend on its alias.
         """
         names = [f"n{i}" for i in range(1, len(self._shape.stored) + 1)]
         types = [f"{name} {column.type}" for name, column in zip(names, self._shape.stored, strict=True)]
@@ -332,7 +332,7 @@ class _Selects:
 
 
 def _raised(clause: MergeClause) -> str:
-    """A call of error() that tells what `merge_error` reads."""
+    """A call of error() with the text that `merge_error` reads."""
     told = clause.match.value + (f" AND ({clause.condition})" if clause.condition is not None else "")
     text = "'" + f"{_ERROR}({told}".replace("'", "''") + "'"
     if clause.message is not None:
@@ -364,8 +364,8 @@ def _plan(dml: Dml, table: CapturedTable, selects: _Selects, few: bool) -> Plan:
 def _steps(table: CapturedTable, selects: _Selects) -> tuple[Step, ...]:
     groups = selects.groups
     deletes = [("d", apply_delete(table, groups))] if Action.DELETE in selects.does else []
-    # One UPDATE for each list of columns: a column that a clause does not assign must not be
-    # touched, for another table's row may refer to it.
+    # One UPDATE for each list of columns: a column that a clause does not assign must not be touched, because
+    # another table's row may refer to it.
     updates = [("u", apply_update(table, places, i, groups)) for i, places in enumerate(selects.lists)]
     inserts = [("i", apply_insert(table))] if Action.INSERT in selects.does else []
     return (*deletes, *updates, *inserts)
@@ -392,7 +392,7 @@ def _log(table: CapturedTable, selects: _Selects, touched: list[int], split: lis
 
 
 def _returning(dml: Dml, table: CapturedTable, does: Collection[Action]) -> str | None:
-    """The user's RETURNING over the rows as they are now, the deleted ones as they were."""
+    """The user's RETURNING over the rows in their present state, deleted rows as they were."""
     if dml.returning is None:
         return None
     shape = table.shape
@@ -402,7 +402,7 @@ def _returning(dml: Dml, table: CapturedTable, does: Collection[Action]) -> str 
         source = f"(SELECT op,rid,{','.join(both)} FROM {source})"
     hidden = ""
     if dml.names_hidden:
-        # A column of that name hides the virtual one.
+        # A column of this name hides the virtual one.
         own = shape.position(_MERGE_ACTION)
         hidden = _DONE if own is None else f"n{own + 1}"
     return f"SELECT {dml.returning} FROM ({image_as_table('n', shape, source, hidden)}) AS {dml.relation}"

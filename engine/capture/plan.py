@@ -1,7 +1,7 @@
-"""The values of capture without behaviour: a DML statement, a table and a plan.
+"""Data classes of capture: a DML statement, a table, a plan and an outcome.
 
-A description is cut from the user's own text (by the language layer, which knows tokens): every
-`..._text` and expression in it is a piece of that text, never a text made again from a tree.
+A description is cut from the user's text by the language layer, which knows tokens: every `..._text` and
+expression in it is a piece of that text, never a text regenerated from a tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Assignment = tuple[str, str | None]
 
 
 class Verb(enum.Enum):
-    """The verb of a statement; TRUNCATE is a DELETE."""
+    """The verb of a statement; TRUNCATE counts as DELETE."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -38,7 +38,7 @@ class Verb(enum.Enum):
 
 
 class Match(enum.Enum):
-    """The rows that a WHEN clause of MERGE is about; the value is DuckDB's wording of it."""
+    """The kind of rows of a WHEN clause of MERGE; the value is DuckDB's wording."""
 
     MATCHED = "WHEN MATCHED"
     NOT_BY_TARGET = "WHEN NOT MATCHED"
@@ -57,15 +57,15 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MergeClause:
-    """One WHEN clause.
+    """One WHEN clause of MERGE.
 
     Args:
-        condition: what stands behind AND, or None; `calls` are its, as in Dml.
-        sets: of UPDATE SET: the assignments in order.
-        columns: of INSERT: the column list, None without one.
-        values: of INSERT VALUES: the expressions, None for DEFAULT; of DEFAULT VALUES none.
-        star: UPDATE and INSERT of the source's columns as they are: "name" or "position", else None.
-        message: of ERROR: the expression, or None.
+        condition: the condition behind AND, or None; `calls` are its calls, as in Dml.
+        sets: UPDATE SET: the assignments in order.
+        columns: INSERT: the column list, None without one.
+        values: INSERT VALUES: the expressions, None for DEFAULT; empty for DEFAULT VALUES.
+        star: UPDATE or INSERT of all of the source's columns: by "name" or "position", else None.
+        message: ERROR: the expression, or None.
     """
 
     match: Match
@@ -81,20 +81,20 @@ class MergeClause:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """MERGE behind its target.
+    """The part of a MERGE behind its target.
 
     Args:
         source: the table reference behind USING.
-        source_name: what the source's columns are qualified by, as SQL; None where it has no one
-            name (a join, a subquery without an alias).
-        source_columns: its columns' names; only told where a clause takes them as they are.
-        is_join: the source is a join of several.
+        source_name: the qualifier of the source's columns, as SQL; None if it has no single name (a join, a
+            subquery without an alias).
+        source_columns: the names of its columns; set only if a clause has a `star`.
+        is_join: the source is a join.
         on: the join's qualifier, ON (...) or USING (...).
         clauses: the WHEN clauses in order.
-        plain_source: by its words the source gives the same rows whenever it is read, if all that it
-            names are base tables and all that it calls is deterministic.
-        source_words: lower-case names in the source, tables' among them.
-        source_calls, on_calls: as in Dml, of these parts alone.
+        plain_source: by its keywords the source returns the same rows at every read, provided that it names
+            base tables only and calls deterministic functions only.
+        source_words: lower-case names in the source, including tables.
+        source_calls, on_calls: the `calls` of these parts alone, as in Dml.
     """
 
     source: str
@@ -111,13 +111,13 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """ON CONFLICT DO UPDATE, or INSERT OR REPLACE (`replaces`, which names no assignments).
+    """ON CONFLICT DO UPDATE, or INSERT OR REPLACE (`replaces`, which has no assignments).
 
     Args:
-        target: the conflict columns, None where the statement names none.
-        sets: assignments in order, `excluded` written as PROPOSED says.
+        target: the conflict columns, None if the statement names none.
+        sets: the assignments in order, with `excluded` replaced as described at PROPOSED.
         where: the predicate behind DO UPDATE SET, or None.
-        sets_as_written, where_as_written: the same in the user's own words.
+        sets_as_written, where_as_written: both in the user's own text.
     """
 
     target: tuple[str, ...] | None
@@ -130,38 +130,38 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Dml:
-    """One INSERT, UPDATE, DELETE or MERGE, cut into pieces.
+    """One INSERT, UPDATE, DELETE or MERGE, split into pieces.
 
     Args:
-        text: the whole statement without its RETURNING; a TRUNCATE as the DELETE that it is.
+        text: the whole statement without its RETURNING; a TRUNCATE as a DELETE.
         with_text: `WITH a AS (...), b AS (...)` as the user wrote it, or ''.
         target: the table's name as written, with its qualifiers.
-        relation: the name that RETURNING, SET and WHERE know the table by, as SQL: its alias where
-            it has one (but for an INSERT without DO UPDATE, where that is the table's name).
+        relation: the table's name in RETURNING, SET and WHERE, as SQL: its alias if it has one (in an INSERT
+            without DO UPDATE always the table's name).
         alias: the alias as written, or None.
         returning: the select list behind RETURNING, or None.
-        names_hidden: the select list names the statement's virtual column, as HIDDEN.
-        columns: of INSERT: the column list, None without one.
+        names_hidden: the select list uses the statement's virtual column, renamed to HIDDEN.
+        columns: INSERT: the column list, None without one.
         by_name: INSERT BY NAME.
-        row_count: of INSERT VALUES, DEFAULT VALUES and MERGE USING (VALUES ...): rows in the text.
-            None where a query, or a VALUES list with more than rows behind it, is the source.
-        rows: where rows may be updated: the expressions of each of these rows, None for DEFAULT;
+        row_count: INSERT VALUES, DEFAULT VALUES and MERGE USING (VALUES ...): the number of rows in the text.
+            None if the source is a query, or a VALUES list followed by further clauses.
+        rows: the expressions of each of these rows, if the statement may update rows; None for DEFAULT;
             DEFAULT VALUES is one row without expressions.
-        query: where rows may be updated, or `query_from` is told: the text of the query that is the
-            source, else None.
-        query_from: of an INSERT that updates nothing: the unquoted name, with its qualifiers, of the one
-            table that `query` selects from, if it neither picks, groups nor orders rows. () for any
-            other query.
-        repeatable: the caller knows that `query_from` gives the same rows when it is read twice.
-        conflict: where rows may be updated. DO NOTHING and OR IGNORE have none.
-        sets: of UPDATE: the assignments in order.
-        source: of UPDATE: what stands behind FROM, or None.
-        where: of UPDATE and DELETE: the predicate, or None.
-        equal_columns: lower-case names of the columns that WHERE compares by `=` or IN on its top
-            level, where it has no OR: says that few rows can be meant. Never needed for rightness.
-        calls: lower-case names that a `(` follows, RETURNING left out.
-        has_subquery: a query stands in brackets somewhere, RETURNING and MERGE's source left out.
-        merge: of MERGE: the rest of it.
+        query: the text of the source query, if the statement may update rows or `query_from` is set; else
+            None.
+        query_from: for an INSERT that updates no rows: the unquoted name, with its qualifiers, of the only
+            table that `query` selects from, if it neither limits, groups nor orders rows. () for any other
+            query.
+        repeatable: the caller knows that two reads of `query_from` return the same rows.
+        conflict: the conflict clause that may update rows; None for DO NOTHING and OR IGNORE.
+        sets: UPDATE: the assignments in order.
+        source: UPDATE: the text behind FROM, or None.
+        where: UPDATE and DELETE: the predicate, or None.
+        equal_columns: lower-case names of the columns that WHERE compares by `=` or IN on its top level,
+            without OR: a hint that few rows match, never needed for correctness.
+        calls: lower-case names followed by `(`, without those in RETURNING.
+        has_subquery: the text contains a query in brackets, outside RETURNING and MERGE's source.
+        merge: MERGE: the rest of the statement.
     """
 
     verb: Verb
@@ -194,7 +194,7 @@ class CapturedTable:
     """A table whose changes are logged.
 
     Args:
-        shape: its columns and constraints.
+        shape: the table's columns and constraints.
         log: the log's qualified, quoted name.
         split_on: the primary key and every stream's partition columns: an update that changes one
             of them is logged as a delete and an insert.
@@ -206,58 +206,58 @@ class CapturedTable:
 
 
 class Shape(enum.Enum):
-    """The shape in which a statement is run; see capture.py."""
+    """The shape in which a statement is run: verbatim, log first or staged."""
 
     VERBATIM = "A"
     LOG_FIRST = "B"
     STAGED = "C"
 
 
-# The numbers of a planned text are parameters of it, behind all that a user's text can have (the wire
-# counts them with 16 bits): the LSN before the statement's first event, the transaction's number, the
-# last LSN of a slice.
+# The numbers of a planned text are its parameters, behind all that a user's text can have (the wire counts
+# parameters with 16 bits): the LSN before the statement's first event, the transaction's number, the last LSN
+# of a slice.
 USER_PARAMETERS_MAX = 65_535
 _BASE, _TXID, _UPPER = "65536", "65537", "65538"
 BASE, TXID, UPPER = (f"${name}::BIGINT" for name in (_BASE, _TXID, _UPPER))
 
 
 def numbers(base_lsn: int, txid: int, upper_lsn: int | None = None) -> dict[str, object]:
-    """The values of a planned text's own parameters; the last one is of those that name it."""
+    """The values of a planned text's own parameters; the last one only for texts that use it."""
     upper = {} if upper_lsn is None else {_UPPER: upper_lsn}
     return {_BASE: base_lsn, _TXID: txid, **upper}
 
 
 def refuse_zero_characters(dml: Dml) -> None:
-    """Raise 22021 where a text has the character 0, as PostgreSQL does."""
+    """Raise 22021 if a text contains the character 0, as PostgreSQL does."""
     if "\0" in dml.text or "\0" in (dml.returning or ""):
         raise CharacterNotInRepertoire("a statement cannot contain the character 0")
 
 
-# What a step does to the table ("d" deletes, "u" updates, "i" inserts rows), and its text.
+# The effect of a step on the table ("d" deletes, "u" updates, "i" inserts rows), and its text.
 Step = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a captured statement: the texts of its steps, to be kept by (text, table version).
+    """The plan of a captured statement: the texts of its steps, cached by (text, table version).
 
     Args:
-        log: the INSERT into the log; in shape A it holds the user's statement.
-        lists_entries: `log` returns an entry for each event (few are expected), else their number.
-        entries: SELECT of the same entries from the log; None where no event has a key to tell.
-        one_row: shape A: the text can make one event at most, which it numbers so.
-        gives_rows: shape A: `log` gives the rows of RETURNING, behind a constant and, where there
-            are entries, the key.
+        log: the INSERT into the log; in shape A it contains the user's statement.
+        lists_entries: `log` returns an entry for each event (few are expected); else the number of events.
+        entries: SELECT of the same entries from the log; None if no event has a key.
+        one_row: shape A: the text makes at most one event, and numbers it without counting.
+        gives_rows: shape A: `log` returns the rows of RETURNING, behind a constant and, if there are entries,
+            the key.
         verbatim: shape B: the user's statement.
-        steps: shape C: what applies the log to the table, up to UPPER, in order.
+        steps: shape C: the statements that apply the log to the table, up to UPPER, in order.
         applies_all: shape C: each event (but a split update's delete) is one row of the steps.
         returning: SELECT of the user's RETURNING from the log, or None.
-        split_deletes: SELECT of the number of deletes that split updates have logged, or None where
-            every event is a row of the statement.
-        twice: shape C: SELECT of the number of events that touch a row which another one touches.
-        sliceable: shape C may apply the log in several goes.
+        split_deletes: SELECT of the number of deletes that split updates have logged, or None if every event
+            is a row of the statement.
+        twice: shape C: SELECT of the number of events whose row another event touches too.
+        sliceable: shape C may apply the log in several slices.
         inserts: each event is an insert, and none is half of a split update.
-        deletes: each is a delete.
+        deletes: each event is a delete.
     """
 
     shape: Shape
@@ -278,7 +278,7 @@ class Plan:
     _parsed: dict[str, Parsed] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def parsed(self, text: str) -> Parsed:
-        """One of its texts, as it is kept between runs."""
+        """One of its texts in parsed form, cached between runs."""
         found = self._parsed.get(text)
         if found is None:
             found = self._parsed[text] = Parsed(text)
@@ -290,7 +290,7 @@ class Explain:
     """EXPLAIN ANALYZE of a captured statement.
 
     Args:
-        words: what stands before the statement: `EXPLAIN ANALYZE`, options included.
+        words: the text before the statement: `EXPLAIN ANALYZE` with its options.
         log: the log's qualified, quoted name.
     """
 
@@ -303,11 +303,11 @@ class Outcome:
     """The result of a captured statement.
 
     Args:
-        events: rows of the log, LSNs base + 1 to base + events.
-        rows: the statement's own row count, as plain DuckDB gives it.
-        keys: 64-bit hashes of the old and new primary keys it wrote; without a primary key of the
-            whole old rows; None where there are more than KEYS_MAX.
-        returning: the rows of RETURNING, or None where the statement has none.
+        events: the number of log rows, whose LSNs are base + 1 to base + events.
+        rows: the statement's row count, as in plain DuckDB.
+        keys: 64-bit hashes of the old and new primary keys written, or, without a primary key, of the whole
+            old rows; None for more than KEYS_MAX.
+        returning: the rows of RETURNING, or None if the statement has none.
     """
 
     events: int

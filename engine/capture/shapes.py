@@ -5,25 +5,24 @@ Shape A puts the user's own INSERT or DELETE into one statement with the log:
     WITH w(n1, ..) AS (<the user's text> RETURNING "c1", ..)
     INSERT INTO log (..) SELECT base + row_number() OVER (), .. FROM w
 
-The rows that are returned are the stored ones: defaults, sequences and random values are evaluated once.
-Every read of the user's text is an ancestor of the write to the log, which makes one statement of two
-writes safe; the parts of a CTE have no other order. With RETURNING the log's INSERT becomes a CTE too, and
-the user's list is selected from the rows that it returns; the first column is a BIGINT because DuckDB's
-client reads row 0, column 0 of such a statement as a count. The row id that DELETE ... RETURNING may name
-goes by way of the log.
+RETURNING yields the stored rows: defaults, sequences and random values are evaluated once. Every read of the
+user's text is an ancestor of the write to the log, which makes two writes in one statement safe: the parts of
+a CTE have no other order. With RETURNING the log's INSERT becomes a CTE too, and the user's list is selected
+from the rows that it returns. The first column is a BIGINT, because DuckDB's client reads row 0, column 0 of
+such a statement as a count. The row id that DELETE ... RETURNING may use is taken from the log.
 
-Shapes B and C write the log first, from a SELECT of the old and new rows: of an UPDATE, the before image
-and the after image (`plan_update`). In shape B the user's own statement then runs as it is, and its row
-count must be the log's. It is for statements that are surely deterministic, so that both see the same
-values. In shape C the log is the staging table: its rows are applied to the table by row id, so that
+Shapes B and C write the log first, from a SELECT of the old and new rows: of an UPDATE, the before image and
+the after image (`plan_update`). In shape B the user's own statement then runs unchanged, and its row count
+must be the log's. Shape B is for statements that are certainly deterministic, so that both evaluations see
+the same values. In shape C the log is the staging table: its rows are applied to the table by row id, so that
 volatile expressions are evaluated once.
 
-An INSERT ... SELECT that can run twice takes shape B: a SELECT over one base table that has nothing
-volatile in it, so that both runs give the same rows. In bulk this takes two thirds of the time of shape A,
-which must return every row of the table's INSERT and hash its key on the way.
+An INSERT ... SELECT that can run twice takes shape B: a SELECT over one base table without volatile
+expressions, so that both runs return the same rows. In bulk this takes two thirds of the time of shape A,
+which must return every row of the table's INSERT and hash its key.
 
-An update that changes a column of `split_on` is logged as a delete and an insert. All deletes of a
-statement come first, then updates, then inserts: no other order folds a swap of two keys.
+An update that changes a column of `split_on` is logged as a delete and an insert. All deletes of a statement
+come first, then updates, then inserts: only this order folds a swap of two keys.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
     """Plan an INSERT without DO UPDATE, or a DELETE.
 
     Args:
-        few: few rows are expected, so that the log's INSERT may return each one's key.
+        few: True if few rows are expected, so that the log's INSERT may return the key of each.
     """
     shape = table.shape
     side, op = ("n", "i") if dml.verb is Verb.INSERT else ("o", "d")
@@ -113,7 +112,7 @@ def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
 
 
 def given_places(dml: Dml, shape: TableShape) -> tuple[int, ...]:
-    """Places of the stored columns that the source gives, in the source's order."""
+    """The positions of the stored columns that the source supplies, in the source's order."""
     if dml.rows == ((),):
         return ()
     if dml.columns is None:
@@ -122,13 +121,13 @@ def given_places(dml: Dml, shape: TableShape) -> tuple[int, ...]:
 
 
 def default_texts(dml: Dml, shape: TableShape) -> list[str]:
-    """The defaults of the columns that the source does not give."""
+    """The defaults of the columns that the source does not supply."""
     given = set(given_places(dml, shape))
     return [c.default for i, c in enumerate(shape.stored) if i not in given and c.default is not None]
 
 
 def plan_repeatable(dml: Dml, table: CapturedTable) -> Plan:
-    """Plan an INSERT whose query gives the same rows when it runs twice."""
+    """Plan an INSERT whose query returns the same rows when it runs twice."""
     shape = table.shape
     given = given_places(dml, shape)
     names = {place: f"{RESERVED_PREFIX}_v{i}" for i, place in enumerate(given)}
@@ -153,18 +152,18 @@ def plan_repeatable(dml: Dml, table: CapturedTable) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The SELECT that finds the rows which a statement touches.
+    """The SELECT of the rows that a statement touches.
 
     Args:
         with_text: the user's common table expressions, or ''.
         old, new: an SQL expression for each stored column, over `source`.
-        rid: expression of the row id, NULL for a row that is not there yet.
-        place: expression of a proposed row's place in the source, or '' where there is one row.
-        source: what stands behind FROM, WHERE included.
-        once: a row may be found more than once, and counts once.
-        one_row: one at most is found.
+        rid: expression of the row id, NULL for a row that does not exist yet.
+        place: expression of a proposed row's position in the source, or '' if there is one row.
+        source: the SQL behind FROM, including WHERE.
+        once: a row may be found several times, and counts once.
+        one_row: at most one row is found.
         old_text, new_text: shorter texts of all of `old` and `new`, or ''.
-        unnamed: an expression may depend on the name that it is given: it is given none.
+        unnamed: expressions get no alias, because a value may depend on it.
     """
 
     with_text: str
@@ -211,7 +210,7 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
 def _starred(
     relation: str, shape: TableShape, sets: dict[int, str | None], new: list[str]
 ) -> tuple[str, str]:
-    """The images as `t.*`: DuckDB's parser takes twice as long over the columns' names."""
+    """The images as `t.*`: DuckDB's parser takes twice as long for the columns' names."""
     replaced = ",".join(f"{new[i]} AS {ident(shape.stored[i].name)}" for i in sets)
     return f"{relation}.*", f"{relation}.* REPLACE ({replaced})"
 
@@ -238,7 +237,7 @@ class _Parts:
 
     Args:
         rows: the query of the proposed rows.
-        sets: by place of a stored column, what it is assigned; None for its default.
+        sets: position of a stored column -> its assigned expression; None for its default.
         keys: the columns of the conflict.
     """
 
@@ -255,16 +254,16 @@ class _Parts:
         return [f"{PROPOSED}.{ident(PROPOSED_PREFIX + column.name)}" for column in self.shape.stored]
 
     def joined(self, relation: str) -> str:
-        """The key of a proposed row is that of the table's."""
+        """SQL boolean: the key of a proposed row equals the key of the table's row."""
         places, proposed = [self.shape.place(key) for key in self.keys], self.proposed
         names = self.shape.stored
         return " AND ".join(f"{relation}.{ident(names[i].name)}={proposed[i]}" for i in places)
 
 
 def _renamed(parts: _Parts) -> _Stated:
-    """Old and new images, row id and source: `excluded.c` has a name of ours beside the table's c."""
+    """The images, row id and source: `excluded.c` has a name of ours beside the table's c."""
     dml, shape, conflict, sets = parts.dml, parts.shape, parts.conflict, parts.sets
-    # The alias is needed only where the user's own text names it.
+    # The alias is needed only if the user's own text uses it.
     relation = dml.relation
     rid = f"{relation}.rowid"
     old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
@@ -281,10 +280,11 @@ def _renamed(parts: _Parts) -> _Stated:
 
 
 def _by_names(parts: _Parts) -> _Stated:
-    """The same where a value may depend on how its parts are called.
+    """The images, row id and source if a value may depend on the names of its parts.
 
-    The user's own words are worked out where the table and `excluded` have their own columns: in a lateral
-    query over the table's row, whose names come before those of `excluded` around it. That costs a join.
+    The user's own text is evaluated in a scope where the table and `excluded` have their own columns: a
+    lateral query over the table's row, whose names precede those of the enclosing `excluded`. That costs a
+    join.
     """
     dml, shape, conflict = parts.dml, parts.shape, parts.conflict
     rid, values = f"{_TARGET}.rowid", f"{RESERVED_PREFIX}_values"
@@ -319,7 +319,7 @@ def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
     if conflict.target is not None:
         return conflict.target
     if len(shape.unique) != 1:
-        # DuckDB refuses the statement when it binds it, which comes before planning.
+        # DuckDB has refused the statement when it bound it, before planning.
         raise InternalError("an upsert without a conflict target on a table with several unique keys")
     return shape.unique[0]
 
@@ -327,7 +327,7 @@ def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
 def _upsert_sets(
     conflict: Conflict, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]
 ) -> tuple[Assignment, ...]:
-    """The assignments; OR REPLACE sets every listed column that is not of the key."""
+    """The assignments of an upsert; OR REPLACE sets every listed column that is not part of the key."""
     if not conflict.replaces:
         return conflict.sets
     key_places = {shape.place(key) for key in keys}
@@ -342,12 +342,12 @@ def _has_places(dml: Dml) -> bool:
 def _proposed_rows(
     dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...], *, bare: bool
 ) -> str:
-    """A SELECT of the rows that the INSERT proposes, of one key the first one alone.
+    """A SELECT of the rows that the INSERT proposes; of several rows with one key only the first.
 
     Each value is cast on its own: a VALUES list would first give all its rows one type.
 
     Args:
-        bare: the expressions of one row may be given other names, and be worked out twice.
+        bare: the expressions of a single row may get other names and be evaluated twice.
     """
     names = [f"{RESERVED_PREFIX}_v{i}" for i in range(len(listed))]
     if dml.rows is None:
@@ -422,7 +422,7 @@ def _steps(table: CapturedTable, sets: dict[int, str | None], may_insert: bool) 
 
 
 def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid: bool) -> str:
-    """The log's INSERT where each touched row is one event and is evaluated once."""
+    """The log's INSERT if each touched row is one event and is evaluated once."""
     op, order = "'u'", ""
     if may_insert:
         op = f"CASE WHEN {stage.rid} IS NULL THEN 'i' ELSE 'u' END"
@@ -441,7 +441,7 @@ def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid
 def _log_from_stage(
     table: CapturedTable, stage: _Stage, split: list[int], inexact: list[int], may_insert: bool
 ) -> str:
-    """The log's INSERT by way of a materialized stage."""
+    """The log's INSERT from a materialized stage."""
     values = [f"{x} AS o{i}" for i, x in enumerate(stage.old, start=1)]
     values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
     place = ",row_number() OVER () AS place" if stage.once else ""
