@@ -1,1 +1,1 @@
-"""The log of each captured table and topic: its rows, its versions, and the events that they make."""
+"""The log of each captured table and topic: its rows, its versions and its events."""

@@ -1,18 +1,18 @@
-"""The parts of logs that are gone: edges of streams and partitions, and compacted ranges of tables.
+"""Deleted parts of logs: edges of streams and partitions, and compacted ranges of tables.
 
-A stream's edge is a pointer into its table's log: events at or before it are not the stream's any more,
-whether the log still has them (for another stream) or not. A partition's edge is its own last removed
-event, with the count of all that it has lost, so that loss is an exact number. Both are rows of
-`stream_edges`; the stream's own has partition -1.
+A stream's edge is a pointer into its table's log: events at or before it no longer belong to the stream, even
+if the log still holds them for another stream. A partition's edge is its last removed event, with the number
+of all its removed events, so that a loss is reported exactly. Both are rows of `stream_edges`; the stream's
+own row has partition -1.
 
-A table's compacted ranges lie side by side from LSN 1 on, each with the number of rows that compaction has
-taken from it; a pass goes over all of them. They tell
+A table's compacted ranges are contiguous from LSN 1 on. Each has the number of rows that compaction has
+deleted from it; a pass processes all of them. The ranges are used by
 
-- an opening, how many of the LSNs in `commits` no log has (`storage/audit.py`);
-- compaction, since when the rows that a delete deletes have gone, and so when the delete may go too;
-- CHECK STREAM, up to where an event's old row may be another than the event before it left.
+- the opening, to know how many of the LSNs in `commits` are in no log (`storage/audit.py`); - compaction, to
+know when the rows before a delete were removed, and so when the delete may be removed; - CHECK STREAM, to
+know up to which LSN an event's old row may differ from the row of the event before it.
 
-A range is written before its first row goes, and each step that deletes rows counts them in it. Source:
+A range is written before its first row is deleted, and each step that deletes rows counts them in it. Source:
 docs/design/engine.md, "Retention"; docs/design/compaction.md.
 """
 
@@ -27,19 +27,19 @@ from ..duck.cursors import ask
 from ..quoting import literal
 from ..schema import SCHEMA
 
-# The row of stream_edges that is the stream's own.
+# The partition number of the stream's own row in stream_edges.
 WHOLE = -1
 
-# Why events are gone: retention, or that the file of the node that had them is lost, which nobody can count.
+# Reasons for removed events: retention, or the loss of the node's file, whose events cannot be counted.
 BY_TIME, BY_BYTES, BY_LOSS = "time", "bytes", "loss"
-# Ranges in a `tombstone_retention`: deletes are kept for up to that share of it longer, and so many rows are
-# kept for a table.
+# Number of ranges in one `tombstone_retention`: deletes are kept for up to that fraction of it longer, and a
+# table has that many ranges.
 SHARES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One partition's: its last trimmed event, how many since the stream began, and why the last went."""
+    """The edge of a partition: its last removed event, the number removed over its life, and the reason."""
 
     through_lsn: int
     events: int
@@ -48,13 +48,13 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """A stream's: its pointer into the log, and the edges of the partitions that have lost events."""
+    """The edges of a stream: its pointer into the log, and the edges of partitions that have lost events."""
 
     through_lsn: int = 0
     partitions: Mapping[int, Edge] = field(default_factory=dict)
 
     def rows(self, stream_id: int) -> list[str]:
-        """The statements that make these the stream's edges in the file."""
+        """The statements that store these edges of a stream in the file."""
         rows = [f"({stream_id}, {WHOLE}, {self.through_lsn}, 0, NULL)"]
         rows += [
             f"({stream_id}, {number}, {edge.through_lsn}, {edge.events}, {literal(edge.reason)})"
@@ -68,24 +68,24 @@ class Edges:
 
 
 def read_edges(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> Edges:
-    """A stream's edges, as the cursor's MVCC snapshot has them."""
+    """A stream's edges in the cursor's MVCC snapshot."""
     rows = cursor.execute(
         f"SELECT partition, trimmed_through_lsn, trimmed_events, coalesce(reason, '{BY_TIME}') "
         f"FROM {SCHEMA}.stream_edges WHERE stream_id = {stream_id}"
     ).fetchall()
     partitions = {row[0]: Edge(*row[1:]) for row in rows if row[0] != WHOLE}
-    # A partition's edge may be an LSN of the node that it came from: it says nothing of the log here.
+    # A partition's edge may be an LSN of the node that it came from, which has no meaning in the log here.
     return Edges(next((row[1] for row in rows if row[0] == WHOLE), 0), partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One range of LSNs, both ends included.
+    """One range of LSNs, including both ends.
 
     Args:
-        removed: how many rows of the table's logs compaction has deleted there.
-        compacted_us: since when nothing is there that should have gone, microseconds since 1970; None while
-            that is under way.
+        removed: the number of rows of the table's logs that compaction has deleted in the range.
+        compacted_us: the time at which compaction of the range was complete, microseconds since 1970; None
+            while it is in progress.
     """
 
     first_lsn: int
@@ -94,7 +94,7 @@ class Range:
     compacted_us: int | None = None
 
     def has(self, lsn: int) -> bool:
-        """True if an LSN lies in it."""
+        """True if the range contains an LSN."""
         return self.first_lsn <= lsn <= self.last_lsn
 
 
@@ -108,7 +108,7 @@ def read_ranges(cursor: duckdb.DuckDBPyConnection, table_id: int) -> tuple[Range
 
 
 def compacted_through(cursor: duckdb.DuckDBPyConnection, table_id: int) -> int:
-    """Up to which LSN a table's log has been compacted, or is being; 0 where it was not."""
+    """The LSN up to which a table's log is compacted, or being compacted; 0 if it never was."""
     return int(
         ask(
             cursor,
@@ -118,7 +118,7 @@ def compacted_through(cursor: duckdb.DuckDBPyConnection, table_id: int) -> int:
 
 
 def rows_sql(table_id: int, ranges: Sequence[Range]) -> list[str]:
-    """The statements that make these a table's ranges."""
+    """The statements that store a table's ranges."""
     rows = ", ".join(
         f"({table_id}, {r.first_lsn}, {r.last_lsn}, {r.removed}, "
         f"{'NULL' if r.compacted_us is None else f'make_timestamptz({r.compacted_us})'})"
@@ -128,7 +128,7 @@ def rows_sql(table_id: int, ranges: Sequence[Range]) -> list[str]:
 
 
 def drop_sql(table_id: int) -> str:
-    """The statement that forgets a table's ranges."""
+    """The statement that deletes a table's ranges."""
     return f"DELETE FROM {SCHEMA}.compacted_ranges WHERE table_id = {table_id}"
 
 
@@ -138,7 +138,7 @@ def through(ranges: Sequence[Range]) -> int:
 
 
 def expired_through(ranges: Sequence[Range], before_us: int) -> int:
-    """Up to which LSN all was compacted by a time; 0 where nothing was."""
+    """The LSN up to which compaction was complete at a time; 0 for none."""
     last = 0
     for found in ranges:
         if found.compacted_us is None or found.compacted_us > before_us:
@@ -148,23 +148,23 @@ def expired_through(ranges: Sequence[Range], before_us: int) -> int:
 
 
 def extended(ranges: Sequence[Range], last_lsn: int) -> tuple[Range, ...]:
-    """With a new range up to an LSN, where that is later than what is there."""
+    """The ranges, with a new one up to an LSN if that is beyond the last."""
     first_lsn = through(ranges) + 1
     return (*ranges, *([Range(first_lsn, last_lsn)] if first_lsn <= last_lsn else []))
 
 
 def counted(ranges: Sequence[Range], removed: Sequence[int]) -> tuple[Range, ...]:
-    """With so many more rows removed from each."""
+    """The ranges, each with a number of removed rows added."""
     return tuple(replace(r, removed=r.removed + n) for r, n in zip(ranges, removed, strict=True))
 
 
 def begun_again(ranges: Sequence[Range], first_lsn: int) -> tuple[Range, ...]:
-    """As if from an LSN on nothing had been compacted yet: some of what is deleted there goes only now."""
+    """The ranges with compaction from an LSN on incomplete again: newly expired deletes are to be removed."""
     return tuple(replace(r, compacted_us=None) if r.last_lsn >= first_lsn else r for r in ranges)
 
 
 def finished(ranges: Sequence[Range], now_us: int, keep_us: int) -> tuple[Range, ...]:
-    """Nothing is there any more that should have gone; ranges that need not be told apart become one.
+    """The ranges with compaction complete; ranges whose times need not be distinguished are merged.
 
     Args:
         keep_us: the longest `tombstone_retention` of the table's streams.

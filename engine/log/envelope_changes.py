@@ -1,12 +1,12 @@
-"""ENVELOPE CHANGES: a stream's events as typed rows of its table, and the SQL that makes them.
+"""ENVELOPE CHANGES: a stream's events as typed rows of its table, and their SQL.
 
-Each event is one row of the table's columns with five of our own behind them; an update is two, the
-old row and then the new one, under one LSN. Everything about which events there are is the stream's
-(`log.EventQuery.rows`); here they get another form:
+Each event is one row of the table's columns followed by five of our own; an update is two rows, the old one
+and then the new one, with one LSN. The stream's query selects the events (`log.EventQuery.rows`); the SELECTs
+here give them another form:
 
-- `sql`: the columns as the table has them, for the view `s_changes`;
-- `wire_sql`: ready for DataRows: what Arrow does not carry whole is text, as in any query's answer;
-- `typed_sql`: for a relation that DuckDB reads again (`arrow_types.py`).
+- `sql`: the columns in the table's types, for the view `s_changes`; - `wire_sql`: ready for DataRows: types
+that Arrow does not carry fully are text, as in any query's result; - `typed_sql`: for a relation that DuckDB
+reads again (`arrow_types.py`).
 
 Source: docs/streams.md, "Typed rows".
 """
@@ -34,23 +34,23 @@ CHANGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("_partition", "INTEGER"),
 )
 CHANGE_NAMES = tuple(name for name, _ in CHANGE_COLUMNS)
-# Behind all others where a query needs to know which event a row is of: twice the LSN, and one more
-# on every row but the first of an update's two. So rows sort by it, and a pair is told from one row.
+# The last column, if a query needs to know a row's event: twice the LSN, plus one on every row except the
+# first of an update's two. Rows sort by it, and it distinguishes a pair from a single row.
 HIDDEN_PLACE = "__ducktail_lsn"
 
 
 def clashing(columns: Sequence[str]) -> str | None:
-    """A column that has one of our own names, for which a stream has no CHANGES envelope."""
+    """The first column whose name is reserved in the CHANGES envelope, or None."""
     return next((name for name in columns if fold(name) in CHANGE_NAMES), None)
 
 
 def view_name(stream: Stream) -> str:
-    """The view over the stream's retained changes."""
+    """The name of the view of the stream's retained changes."""
     return f"{stream.name}{CHANGES_SUFFIX}"
 
 
 def view_statements(events: Events) -> list[str]:
-    """The statements that make the views of a stream: of its events, and of its changes if it has that."""
+    """The statements that create a stream's views: of its events, and of its changes if it has any."""
     stream = events.stream
     schema = ident(stream.schema)
     statements = [events.view_sql(f"{schema}.{ident(stream.name)}")]
@@ -67,12 +67,12 @@ def views_anew(
     altered: Sequence[Captured] = (),
     without: Captured | None = None,
 ) -> list[str]:
-    """The statements that make the views of all of a table's streams again, as the table is now.
+    """The statements that recreate the views of all streams on a table, in the table's present form.
 
     Args:
-        catalog: has the other tables of streams over several.
-        altered: those among them that are others in this transaction.
-        without: one that they are not to have any more.
+        catalog: the source of the other tables of streams over several.
+        altered: those of them that this transaction has altered.
+        without: a table that is removed from the streams.
     """
     now = {table.table_id: table for table in (*altered, captured)}
     statements = []
@@ -85,21 +85,21 @@ def views_anew(
 
 
 def comment_sql(stream: Stream, comment: str | None) -> str:
-    """Give the view of a stream's events a comment, for tools that ask DuckDB's catalog or PostgreSQL's."""
+    """Set the comment of the view of a stream's events, for tools that read a catalog."""
     text = "NULL" if comment is None else literal(comment)
     return f"COMMENT ON VIEW {ident(stream.schema)}.{ident(stream.name)} IS {text}"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesQuery:
-    """The SELECT of one stream's changes, to be narrowed to a range of LSNs.
+    """The SELECT of one stream's changes, which can be narrowed to a range of LSNs.
 
-    Its stream carries no column of one of our names (`clashing`). Changes of all versions of the table have
-    the columns of its present one. What is no change of a row, as a schema event is none, is no row here.
+    Its stream has no column with a reserved name (`clashing`). Changes of all versions of the table have the
+    columns of the present version. Events that are not changes of rows, such as schema events, yield no row.
 
     Args:
-        events: those of the stream, on a table.
-        shown: those of the version whose columns are shown; None is the newest one of `events`.
+        events: the query of the stream's events on its table.
+        shown: the query of the version whose columns are shown; None for the newest version of `events`.
     """
 
     events: Events
@@ -122,17 +122,17 @@ class ChangesQuery:
         return shown
 
     def between(self, first_lsn: int, last_lsn: int) -> ChangesQuery:
-        """The same of the logs alone that may have LSNs of this range, both ends included."""
+        """The query restricted to the logs that may have LSNs of this range, including both ends."""
         return ChangesQuery(self.events.between(first_lsn, last_lsn), self._shown)
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Name and type of each column: the table's that the stream carries, then ours."""
+        """Name and type of each column: the stream's columns of the table, then ours."""
         return (*((column.name, column.type) for column in self._carried()), *CHANGE_COLUMNS)
 
     @property
     def layout(self) -> Layout:
-        """The types as a client gets them, and where LSN and partition stand."""
+        """The column types on the wire, and the positions of LSN and partition."""
         names = [name for name, _ in self.columns]
         types = tuple(type_ for _, type_ in self.columns)
         return Layout(types, len(names) - 2, len(names) - 1)
@@ -142,15 +142,14 @@ class ChangesQuery:
 
         Args:
             where: predicate on the log's columns (lsn, txid).
-            commit: of all rows, where they are of one transaction that the caller knows; None asks
-                `commits`.
-            extra: more columns, on `l`.
+            commit: the transaction of all rows, if the caller knows it; None reads `commits`.
+            extra: further columns, over `l`.
         """
         queries = [self._part_sql(part, where, commit, extra) for part in self.events.parts]
         return queries[0] if len(queries) == 1 else f"SELECT * FROM ({' UNION ALL '.join(queries)})"
 
     def _part_sql(self, part: LogEvents, where: str, commit: Commit | None, extra: str) -> str:
-        """Those of one version."""
+        """The changes of one version."""
         assert isinstance(part, EventQuery)
         commit_time = f"make_timestamptz({commit.commit_us})" if commit else "c.commit_time"
         change = (
@@ -178,7 +177,7 @@ class ChangesQuery:
         return query if commit else f"{query} JOIN {part.commits} AS c ON c.txid = l.txid"
 
     def wire_sql(self, where: str, commit: Commit | None = None) -> str:
-        """The same with columns c0, c1, .. as `datarow` encodes them, in order."""
+        """The changes as columns c0, c1, .. in the form that `datarow` encodes, in order."""
         names = self._numbered()
         projection = datarow.select_text(self.layout.types) or ", ".join(names)
         return self._ordered(projection, self.sql(where, commit), names)
@@ -186,14 +185,14 @@ class ChangesQuery:
     def page_sql(
         self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
     ) -> str:
-        """The first rows, for the wire, after an LSN of each partition's own, in order."""
+        """The first rows after an LSN for each partition, for the wire, in order."""
         names = self._numbered()
         projection = datarow.select_text(self.layout.types) or ", ".join(names)
         besides = "" if again is None else self._given(again).sql(again.where)
         return self._page(projection, self.sql(where), names, starts, limit, besides)
 
     def typed_sql(self, where: str, starts: Sequence[int], limit: int, again: Again | None = None) -> str:
-        """The same, typed, as Arrow carries the values; with the hidden column."""
+        """The rows of `page_sql` in types that Arrow carries, with the hidden column."""
         hidden = (
             f", (2 * l.lsn + CASE WHEN l.event_op = 'update' AND NOT l.after_side THEN 0 ELSE 1 END)"
             f"::BIGINT AS {HIDDEN_PLACE}"
@@ -211,7 +210,7 @@ class ChangesQuery:
         return ChangesQuery(again.events, self._shown)
 
     def relation_sql(self, relation: str, *, hidden: bool) -> str:
-        """A relation over rows of `typed_sql` under the table's names and types."""
+        """A relation over rows of `typed_sql` with the table's names and types."""
         columns = zip(self._numbered(), self.columns, strict=True)
         values = [restored_sql(place, type_) for place, (_, type_) in columns]
         items = [f"{value} AS {ident(name)}" for value, name in self._collated(values)]
@@ -220,13 +219,13 @@ class ChangesQuery:
         return f"(SELECT {', '.join(items)} FROM {relation})"
 
     def empty_sql(self) -> str:
-        """A relation without rows: what DuckDB's binder is shown."""
+        """A relation without rows, for DuckDB's binder."""
         nulls = [f"NULL::{type_}" for _, type_ in self.columns]
         items = ", ".join(f"{value} AS {ident(name)}" for value, name in self._collated(nulls))
         return f"(SELECT {items} WHERE false)"
 
     def _collated(self, values: Sequence[str]) -> list[tuple[str, str]]:
-        """The values of all columns, compared as the table's are, and the columns' names."""
+        """The values of all columns in the table's collations, and the columns' names."""
         carried = [
             (column.collated(value), column.name)
             for value, column in zip(values, self._carried(), strict=False)
@@ -262,7 +261,7 @@ class ChangesQuery:
 
     def _ordered(self, projection: str, sql: str, names: Sequence[str], where: str = "") -> str:
         lsn, change_type = names[self.layout.lsn], names[self.layout.lsn - 3]
-        # 'update_preimage' stands behind 'update_postimage' in the alphabet.
+        # 'update_preimage' sorts behind 'update_postimage'.
         return (
             f"SELECT {projection} FROM ({sql}) AS r({', '.join(names)}){where} "
             f"ORDER BY r.{lsn}, r.{change_type} DESC"
@@ -274,7 +273,7 @@ class ChangesQuery:
         return [column for column in self.captured.shape.stored if column.name in carried_names]
 
     def _value(self, part: EventQuery, column: Column) -> str:
-        """A column that is shown, from the log row of one version: NULL where it was not there."""
+        """A shown column in the log row of one version; NULL if that version did not have it."""
         shape, ids = self.captured.shape, part.captured.present.ids
         number = self.captured.present.ids[shape.place(column.name)]
         if number not in ids:

@@ -1,9 +1,9 @@
 """Events in other forms than ready rows: Python values, fewer columns, binary, Arrow.
 
-The buffers hold each event once, as a DataRow in text and in UTC; the other forms are made from that here,
-field by field. An `Event` is a tuple with names: the row that a cursor of the DB-API gives for `SELECT *
-FROM STREAM s`, value for value (JSON stays text). Many rows are taken apart column by column, at a third of
-the cost of a row at a time. Source: PostgreSQL's protocol, "Message Formats", DataRow.
+The buffers hold each event once, as a DataRow in text and in UTC; this module derives the other forms from
+it, field by field. An `Event` is a named tuple with the values that a DB-API cursor returns for `SELECT *
+FROM STREAM s` (JSON stays text). Many rows are decoded column by column, at a third of the cost of a row at a
+time. Source: PostgreSQL's protocol, "Message Formats", DataRow.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .log import EVENT_COLUMNS, EVENT_TYPES
 
 _REPEATED = frozenset({"INTEGER", "BOOLEAN", "TIMESTAMP WITH TIME ZONE", "VARCHAR"})
 NULL = b"\xff\xff\xff\xff"
-# From so many rows on they are taken apart column by column, unless Arrow could not count their bytes.
+# Number of rows from which they are decoded column by column, unless Arrow could not count their bytes.
 COLUMNS_ROWS_MIN, COLUMNS_BYTES_MAX = 256, 2**28
-# Up to so many rows a column is read row by row: a call of numpy or Arrow costs what some values do.
+# Number of rows up to which a column is read row by row: a call of numpy or Arrow costs as much.
 FEW_ROWS = 32
 ARROW_TYPES: dict[str, pa.DataType] = {
     "BIGINT": pa.int64(),
@@ -47,9 +47,9 @@ class Event(NamedTuple):
     """One event of a stream. Source: docs/sql.md, "Reading".
 
     Args:
-        lsn: its place in the database's commit order.
+        lsn: its position in the database's commit order.
         key, before, after, headers: JSON texts, or None.
-        commit_time: of its transaction, in UTC.
+        commit_time: the commit time of its transaction, in UTC.
     """
 
     lsn: int
@@ -72,7 +72,7 @@ def _time(text: bytes) -> datetime:
     return datetime.fromisoformat(text.decode()).astimezone(UTC)
 
 
-# How one value is read, and how a column of them is.
+# The readers of one value and of a column.
 _VALUES: dict[str, Callable[[bytes], Any]] = {
     "BIGINT": int,
     "INTEGER": int,
@@ -92,7 +92,7 @@ def events_of(rows: Sequence[bytes]) -> list[Event]:
 
 
 def _column(type_: str, column: Sequence[bytes | None] | pa.Array) -> Sequence[Any]:
-    """The values of one column."""
+    """The Python values of one column."""
     turn = _VALUES[type_]
     if not isinstance(column, pa.Array):
         return [None if value is None else turn(value) for value in column]
@@ -107,7 +107,7 @@ def _column(type_: str, column: Sequence[bytes | None] | pa.Array) -> Sequence[A
 
 
 def arrow_of(events: Sequence[Event]) -> pa.RecordBatch:
-    """Events as Arrow, all columns."""
+    """Events as an Arrow batch with all columns."""
     taken = list(zip(*events, strict=True)) or [()] * len(EVENT_SCHEMA)
     arrays = [pa.array(column, type=field.type) for column, field in zip(taken, EVENT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
@@ -131,13 +131,13 @@ FROM_TEXT: dict[str, Callable[[bytes], object]] = {
 
 
 def datarow_of(values: Sequence[bytes | None], kind: bytes = DATA_ROW) -> bytes:
-    """One DataRow message of these fields, or what differs from one in its type byte only."""
+    """One DataRow message of these fields, or a message that differs in its type byte only."""
     body = b"".join(NULL if value is None else len(value).to_bytes(4, "big") + value for value in values)
     return kind + (len(body) + 6).to_bytes(4, "big") + len(values).to_bytes(2, "big") + body
 
 
 def projected(rows: Sequence[bytes], columns: Sequence[int]) -> list[bytes]:
-    """The same rows with only these columns, in this order, in text."""
+    """The rows with only these columns, in this order, in text."""
     found = []
     for row in rows:
         values = fields(row)
@@ -153,12 +153,12 @@ def rows_in_formats(
     timezone: str,
     kind: bytes = DATA_ROW,
 ) -> bytes | memoryview:
-    """The rows as one run of DataRows, each column in the format and the zone asked for.
+    """The rows as one run of DataRows, each column in the requested format and time zone.
 
     Args:
-        types: of all columns that the rows have.
-        columns: places of those that are wanted, None for all.
-        formats: 0 text, 1 binary, a wanted column each.
+        types: the types of all columns of the rows.
+        columns: positions of the requested columns, None for all.
+        formats: 0 text, 1 binary, one for each requested column.
         kind: the messages' type byte.
     """
     places = tuple(range(len(types)) if columns is None else columns)
@@ -186,7 +186,7 @@ def rows_in_formats(
 
 
 def _turned(column: Sequence[bytes | None] | pa.Array, turn: Recoder | None) -> pa.Array:
-    """A column of fields in the form asked for; most values of an event's columns repeat."""
+    """A column of fields converted by `turn`; each distinct value is converted once."""
     values = column if isinstance(column, pa.Array) else pa.array(column, pa.binary())
     if turn is None:
         return values
@@ -202,7 +202,7 @@ def copy_rows(
     form: CopyForm,
     timezone: str,
 ) -> bytes | memoryview:
-    """The rows as the CopyData messages of a COPY ... TO STDOUT; arguments as above."""
+    """The rows as the CopyData messages of a COPY ... TO STDOUT; arguments as in `rows_in_formats`."""
     places = tuple(range(len(types)) if columns is None else columns)
     if form.binary:
         return rows_in_formats(rows, types, columns, (BINARY,) * len(places), timezone, COPY_DATA)
@@ -218,10 +218,10 @@ def copy_rows(
 
 
 def commit_times(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The commit time of each of some whole rows, in microseconds since 1970.
+    """The commit times of complete rows, in microseconds since 1970.
 
     Args:
-        rows: of binary; at most 2 GiB together, as Arrow counts them.
+        rows: an Arrow column of type binary; at most 2 GiB, as Arrow counts bytes in 32 bits.
     """
     if len(rows) <= FEW_ROWS:
         found = [time_us(field_of(row, _COMMIT_TIME) or b"") for row in rows.to_pylist()]
@@ -231,12 +231,12 @@ def commit_times(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def transactions_of(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The txid of each of some whole rows, as `commit_times`."""
+    """The txids of complete rows; argument as in `commit_times`."""
     return np.asarray(field_column(rows, _TXID).cast(pa.string()).cast(pa.int64()))
 
 
 def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
-    """The events as Arrow, all columns."""
+    """Ready rows as an Arrow batch with all columns."""
     if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
         found = columns_of(rows, len(EVENT_COLUMNS))
         columns = [
@@ -254,7 +254,7 @@ def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
 
 
 def _cast(values: Sequence[bytes | None] | pa.Array, type_: str, arrow: pa.DataType) -> pa.Array:
-    """A column of texts as the values that they are of."""
+    """A column of texts converted to values of the type."""
     texts = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
     if type_ == "BOOLEAN":
         return pc.equal(texts, b"t")

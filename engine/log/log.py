@@ -1,6 +1,6 @@
-"""The log of a captured table: its rows, and what an event has of them.
+"""The log of a captured table: its rows, and the parts of them that events show.
 
-The log holds each change once, typed and flat, however many streams are on the table:
+The log holds each change once, typed and flat, for any number of streams on the table:
 
     lsn, txid, op ('i','u','d','s'), stream_id (of an initial snapshot's row), rid, key_hash,
     key_change (pair number of an update that was split), o1..on the old row, n1..nn the new one
@@ -49,7 +49,7 @@ EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
 )
 EVENT_NAMES = tuple(name for name, _ in EVENT_COLUMNS)
 EVENT_TYPES = tuple(type_ for _, type_ in EVENT_COLUMNS)
-# What an event has of its transaction's line in `commits`, and what it has of its own log row.
+# The columns of an event from its transaction's row in `commits`, and those from its own log row.
 COMMIT_NAMES = ("commit_time", "tx_seq", "tx_last")
 ROW_NAMES = tuple(name for name in EVENT_NAMES if name not in COMMIT_NAMES)
 
@@ -59,8 +59,8 @@ class Layout:
     """The columns of rows that are read from a stream.
 
     Args:
-        types: of all of them, as a client gets them.
-        lsn, partition: the places of these two.
+        types: the types of all columns, as sent to a client.
+        lsn, partition: the positions of these two columns.
     """
 
     types: tuple[str, ...]
@@ -72,10 +72,10 @@ EVENT_LAYOUT = Layout(EVENT_TYPES, EVENT_NAMES.index("lsn"), EVENT_NAMES.index("
 
 
 class Commit(NamedTuple):
-    """A transaction's line in `commits`, where all rows of a query are of that one and it is known.
+    """A transaction's row of `commits`, if all rows of a query belong to one known transaction.
 
     Args:
-        commit_us: its time, microseconds since 1970.
+        commit_us: its commit time, microseconds since 1970.
         annotation: a JSON object as text, or None.
     """
 
@@ -84,18 +84,18 @@ class Commit(NamedTuple):
     annotation: str | None = None
 
 
-# Of a query that asks for nothing of it.
+# For a query that uses none of it.
 NO_COMMIT = Commit(0, 0)
-# Member of an event's headers that has its transaction's annotation.
+# Member of an event's headers that contains its transaction's annotation.
 ANNOTATION = "annotation"
 
 HIDDEN = "__ducktail_"
-# What an event takes besides its images: LSN, time and so on, as text.
+# Bytes of an event besides its images: LSN, time and so on, as text.
 HEAD_BYTES = 128
 
 
 def end_of_transaction(lsn: int) -> str:
-    """SQL of the last LSN of the transaction that an LSN is in."""
+    """SQL of the last LSN of the transaction that contains an LSN."""
     return (
         f"coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
         f"WHERE {lsn} BETWEEN first_lsn AND last_lsn), {lsn})"
@@ -108,7 +108,7 @@ def log_name(table_id: int, version: int) -> str:
 
 
 def bare_name(log: str) -> str:
-    """The name of a log as DuckDB's catalog has it."""
+    """The name of a log in DuckDB's catalog."""
     return log.partition(".")[2].strip('"')
 
 
@@ -135,7 +135,7 @@ def snapshot_sql(captured: Captured, stream_id: int, base_lsn: int, txid: int) -
 
 
 def made_sql(captured: Captured, base_lsn: int, txid: int) -> str:
-    """Insert all rows of a table that a transaction has made, as inserts."""
+    """Insert all rows of a table that this transaction has created, as inserts."""
     return _rows_sql(captured, "i", "NULL", base_lsn, txid)
 
 

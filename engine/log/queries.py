@@ -1,4 +1,4 @@
-"""SELECTs of events from logs: of one version of a table, of a topic, of all logs of a stream.
+"""SELECTs of events from logs: of one version of a table, of a topic, or of all logs of a stream.
 
 A stream has several logs where its table has had several versions, or where it is on several tables. Log
 rows that are kept outside the log (parked events, a group's whole copy of a table) are read by the same
@@ -45,12 +45,12 @@ from .topic_rows import with_members
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Parked events that a page has besides its own: predicates on the copies' rows.
+    """Parked events that a page returns besides its own: predicates on the rows of the copies.
 
     Args:
         events: the SELECT of the copies' events.
-        where: which they are.
-        last: SQL boolean that is true on those which are their transaction's last.
+        where: predicate that selects them.
+        last: SQL boolean that is true on the last event of a transaction.
     """
 
     events: Events
@@ -60,11 +60,11 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Events(ABC):
-    """The SELECT of one stream's events, to be narrowed to a range of LSNs.
+    """The SELECT of one stream's events, which can be narrowed to a range of LSNs.
 
-    `sql(where, last)` gives its text; `where` is a predicate on the log's columns, and `last`
-    says how tx_last is told. `whole_sql` tells it from the transaction's end in this stream (a query of its
-    own).
+    `sql(where, last)` returns its text; `where` is a predicate on the log's columns, and `last` is the
+    expression of tx_last. `whole_sql` computes tx_last from the transaction's last event in this stream (with
+    a query of its own).
     """
 
     stream: Stream
@@ -72,7 +72,7 @@ class Events(ABC):
     @property
     @abstractmethod
     def parts(self) -> tuple[LogEvents, ...]:
-        """The same of each log that is read, oldest first; never empty."""
+        """The query of each log that is read, oldest first; never empty."""
 
     @property
     @abstractmethod
@@ -81,30 +81,30 @@ class Events(ABC):
 
     @property
     def sizes(self) -> str:
-        """The relation of each log row's `lsn` and about how many `bytes` its event takes."""
+        """The relation of each log row's `lsn` and the approximate size of its event in `bytes`."""
         rows = (f"SELECT lsn, ({part.bytes_sql})::BIGINT AS bytes FROM {part.log}" for part in self.parts)
         return f"({' UNION ALL '.join(rows)})"
 
     @abstractmethod
     def between(self, first_lsn: int, last_lsn: int) -> Events:
-        """The same of the logs alone that may have LSNs of this range, both ends included."""
+        """The query restricted to the logs that may have LSNs of this range, including both ends."""
 
     def of(self, tables: Container[int]) -> Events:
-        """The same of the logs of these tables alone, of which it has one at least."""
+        """The query restricted to the logs of these tables; at least one is a table of the stream."""
         return self
 
     @property
     @abstractmethod
     def newest(self) -> Events:
-        """The same of the logs alone that are written."""
+        """The query restricted to the logs that are still written."""
 
     @abstractmethod
     def holding(self, lsns: Collection[int]) -> Events:
-        """The same of the logs alone that may have one of these LSNs."""
+        """The query restricted to the logs that may have one of these LSNs."""
 
     @abstractmethod
     def parked(self) -> Events:
-        """The same over the copies of log rows that groups have parked."""
+        """The query over the copies of log rows that groups have parked."""
 
     @abstractmethod
     def sql(
@@ -115,17 +115,16 @@ class Events(ABC):
         Args:
             where: predicate on the log's columns (lsn, txid).
             last: SQL boolean on l.lsn and l.txid that is true on a transaction's last event.
-            commit: of all rows, where they are of one transaction that the caller knows; None asks
-                `commits`.
-            txids: the first and the last transaction that is looked for there, where that is known.
+            commit: the transaction of all rows, if the caller knows it; None reads `commits`.
+            txids: the first and the last transaction to look for in `commits`, if known.
         """
 
     @abstractmethod
     def whole_sql(self, where: str, whole: str) -> str:
-        """The same, tx_last told from the rows of `whole`, in which the last transaction is whole."""
+        """The events, with tx_last computed from `whole`, which contains the last transaction entirely."""
 
     def window(self, cursor: duckdb.DuckDBPyConnection, after_lsn: int, through_lsn: int) -> Events:
-        """The same of the logs alone that a read of a range needs, up to the end of its last transaction."""
+        """The query restricted to the logs that a read of a range needs, to its last transaction's end."""
         return self.between(after_lsn + 1, through_lsn)
 
     @property
@@ -136,14 +135,14 @@ class Events(ABC):
     def page_sql(
         self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
     ) -> str:
-        """The first events after an LSN of each partition's own, in LSN order.
+        """The first events after an LSN for each partition, in LSN order.
 
         Args:
             where: predicate on the log's columns.
-            whole: the same, so wide that the last transaction of `where` is whole: for tx_last.
+            whole: a wider predicate that contains the last transaction of `where` entirely, for tx_last.
             starts: the LSN after which each partition is read, partition 0 first.
-            limit: most rows.
-            again: parked events that are given as well, wherever they stand.
+            limit: the maximum number of rows.
+            again: parked events that are returned as well, at any position.
         """
         if len(set(starts)) == 1:
             after = f"lsn > {starts[0]}"
@@ -156,7 +155,7 @@ class Events(ABC):
         return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
 
     def view_sql(self, name: str, *, replaces: bool = False) -> str:
-        """CREATE VIEW of all retained events under the stream's own name."""
+        """CREATE VIEW of all retained events with the stream's own name."""
         edge, create = self.edge_sql(), "CREATE OR REPLACE VIEW" if replaces else "CREATE VIEW"
         return f"{create} {name} AS {self.whole_sql(edge, edge)}"
 
@@ -199,7 +198,7 @@ class LogEvents(Events):
     @property
     @abstractmethod
     def bytes_sql(self) -> str:
-        """About how many bytes the event of a log row takes: an expression on its columns."""
+        """The approximate size of the event of a log row in bytes: an expression on its columns."""
 
     @abstractmethod
     def rows(self, where: str) -> str:
@@ -210,12 +209,12 @@ class LogEvents(Events):
         """The event's own columns, on a row `l` of `rows`: partition, op, key and so on.
 
         Args:
-            annotation: SQL of the transaction's; None where it surely has none.
+            annotation: SQL of the transaction's annotation; None if it certainly has none.
         """
 
     @property
     def parts(self) -> tuple[LogEvents, ...]:
-        """See Events."""
+        """This query alone."""
         return (self,)
 
     @property
@@ -237,20 +236,20 @@ class LogEvents(Events):
 
     @property
     def lsns(self) -> str:
-        """See Events."""
+        """The log itself."""
         return self.log
 
     def between(self, first_lsn: int, last_lsn: int) -> Self:
-        """See Events."""
+        """This query: its one log is always read."""
         return self
 
     @property
     def newest(self) -> Self:
-        """See Events."""
+        """This query."""
         return self
 
     def holding(self, lsns: Collection[int]) -> Self:
-        """See Events."""
+        """This query: its one log is always read."""
         return self
 
     def parked(self) -> Self:
@@ -260,7 +259,7 @@ class LogEvents(Events):
     def sql(
         self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
     ) -> str:
-        """See Events."""
+        """The events of the log rows that satisfy `where`; arguments as in `Events.sql`."""
         annotation = annotation_sql(commit)
         query = f"SELECT {head_sql(self._values(annotation), last, commit)} FROM ({self.rows(where)}) AS l"
         if commit is not None:
@@ -269,7 +268,7 @@ class LogEvents(Events):
         return f"{query} JOIN {self.commits} AS c ON c.txid = l.txid{looked_for}"
 
     def whole_sql(self, where: str, whole: str) -> str:
-        """See Events."""
+        """The events, with tx_last from the rows of `whole`."""
         ends = f"SELECT max(lsn) FROM ({self.rows(whole)}) GROUP BY txid"
         return self.sql(where, f"(l.lsn IN ({ends}))")
 
@@ -278,7 +277,7 @@ class LogEvents(Events):
 
         Args:
             where: predicate on the log's columns.
-            annotation: SQL of the transaction's; None where it has none.
+            annotation: SQL of the transaction's annotation; None if it has none.
             inserts: all of the log rows are inserts.
         """
         head = head_sql(self._values(annotation), "", NO_COMMIT, ROW_NAMES)
@@ -286,7 +285,7 @@ class LogEvents(Events):
 
 
 def annotation_sql(commit: Commit | None) -> str | None:
-    """SQL of the annotation of an event's transaction; None where it is known to have none."""
+    """SQL of the annotation of an event's transaction; None if it certainly has none."""
     if commit is None:
         return "c.annotation"
     return None if commit.annotation is None else literal(commit.annotation)
@@ -295,7 +294,7 @@ def annotation_sql(commit: Commit | None) -> str | None:
 def head_sql(
     values: Mapping[str, str], last: str, commit: Commit | None, names: Sequence[str] = EVENT_NAMES
 ) -> str:
-    """The columns of an event; see `Events.sql`."""
+    """The select list of an event's columns; arguments as in `Events.sql`."""
     first_lsn = str(commit.first_lsn) if commit else "c.first_lsn"
     values = {
         "lsn": "l.lsn",
@@ -313,7 +312,8 @@ class EventQuery(LogEvents):
     """The events of a stream on a table, in one version of the table.
 
     Args:
-        next_txid: the transaction that made the next version, whose events here are not its last; 0 for none.
+        next_txid: the transaction that made the next version: its events in this log are not its last; 0 for
+            none.
     """
 
     captured: Captured
@@ -321,12 +321,12 @@ class EventQuery(LogEvents):
 
     @property
     def source(self) -> Source:
-        """The captured table, as it is in this version."""
+        """The captured table in this version."""
         return self.captured
 
     @property
     def has_schema_events(self) -> bool:
-        """True if the log begins with the events that say how the table became so."""
+        """True if the log begins with the schema events of its version."""
         return self.captured.version > 1
 
     def _values(self, annotation: str | None) -> Mapping[str, str]:
@@ -343,7 +343,7 @@ class EventQuery(LogEvents):
         }
 
     def whole_sql(self, where: str, whole: str) -> str:
-        """See Events."""
+        """The events, with tx_last from the rows of `whole`; false in the transaction of the next version."""
         if not self.next_txid:
             return super(EventQuery, self).whole_sql(where, whole)
         # The next version begins with a schema event of that transaction, which every stream has.
@@ -352,7 +352,7 @@ class EventQuery(LogEvents):
 
     @property
     def bytes_sql(self) -> str:
-        """See LogEvents: both images, whatever of them the stream shows."""
+        """The approximate size of an event: both images, even if the stream shows one."""
         plain, parts = HEAD_BYTES, []
         for place, column in enumerate(self.captured.shape.stored, 1):
             plain += len(column.name) + PLAIN_BYTES
@@ -361,23 +361,23 @@ class EventQuery(LogEvents):
         return " + ".join([str(plain), *parts])
 
     def inserts_sql(self, where: str, last: str, commit: Commit) -> str:
-        """The same as `sql` of log rows that are all inserts, of a stream that shows all.
+        """The result of `sql` if all log rows are inserts and the stream shows them all.
 
-        DuckDB takes half the time to plan it, which is most of what a small commit costs the publisher.
+        DuckDB plans it in half the time, and planning is most of the publisher's cost of a small commit.
         """
         assert self.stream.shows_all
         head = head_sql(self._inserted(annotation_sql(commit)), last, commit)
         return f"SELECT {head} FROM {self.log} AS l WHERE {self._mine(where)}"
 
     def rows_sql(self, where: str, annotation: str | None, *, inserts: bool) -> str:
-        """See Events."""
+        """ROW_NAMES of the events of one transaction; a shorter query if all are inserts."""
         if not (inserts and self.stream.shows_all):
             return super(EventQuery, self).rows_sql(where, annotation, inserts=inserts)
         head = head_sql(self._inserted(annotation), "", NO_COMMIT, ROW_NAMES)
         return f"SELECT {head} FROM {self.log} AS l WHERE {self._mine(where)}"
 
     def _inserted(self, annotation: str | None) -> Mapping[str, str]:
-        """`_values` of log rows that are inserts."""
+        """The result of `_values` for log rows that are inserts."""
         key = self.captured.shape.primary_key
         return {
             **self._values(annotation),
@@ -397,11 +397,11 @@ class EventQuery(LogEvents):
             f"({where}) AND lsn > {stream.created_lsn} "
             f"AND (stream_id IS NULL OR stream_id = {stream.stream_id})"
         )
-        # There are as many of these as the table's widest stream has partitions.
+        # The log has one of these for each partition of the table's widest stream.
         return f"{mine} AND (op <> 'x' OR key_hash < {stream.partitions})" if self.has_schema_events else mine
 
     def rows(self, where: str) -> str:
-        """The log rows that are events of the stream, with `event_op` worked out."""
+        """The log rows that are events of the stream, with their `event_op`."""
         stream = self.stream
         base = f"SELECT * FROM {self.log} WHERE {self._mine(where)}"
         if stream.filter is None:
@@ -422,14 +422,14 @@ class EventQuery(LogEvents):
 
     @property
     def _has_pairs(self) -> bool:
-        """True if the stream carries both events of a changed key."""
+        """True if the stream has both events of a changed key."""
         return {"insert", "delete"} <= self.stream.operations
 
     def _filtered(self, base: str) -> str:
-        """`base` with the predicate taken on the row before and the row after.
+        """`base` with the predicate evaluated on the row before and the row after.
 
-        Two plain projections: each gives the image's columns their own names for the predicate,
-        while everything of the log travels under names that no user's column can have.
+        Two plain projections: each gives the image's columns their own names for the predicate, while the
+        log's columns keep names that no user's column can have.
         """
         stored = self.captured.shape.stored
         places = range(1, len(stored) + 1)
@@ -441,8 +441,8 @@ class EventQuery(LogEvents):
         placed = list(zip(places, stored, strict=True))
         new = ", ".join(f"{c.collated(f'n{p}')} AS {ident(c.name)}" for p, c in placed)
         old = ", ".join(f"{c.collated(f'{HIDDEN}o{p}')} AS {ident(c.name)}" for p, c in placed)
-        # A row on which the predicate fails (a cast of what is no number) does not match: an error
-        # here would stop every reader of the stream at that event, for ever.
+        # A row on which the predicate fails (such as a cast of a text that is not a number) does not match:
+        # an error here would stop every reader of the stream at that event for ever.
         predicate = f"coalesce(TRY(({self.stream.filter})::BOOLEAN), false)"
         name = ident(self.captured.shape.name)
         after = f"SELECT {away}, {new} FROM ({base})"
@@ -456,8 +456,8 @@ class EventQuery(LogEvents):
             "WHEN 'd' THEN CASE WHEN b THEN 'delete' END "
             "ELSE CASE WHEN a AND b THEN 'update' WHEN a THEN 'insert' WHEN b THEN 'delete' END END"
         )
-        # Of a changed key the stream has both events where both rows match, and its filter judges each
-        # of them by itself: the log's row of either has both images.
+        # The stream has both events of a changed key if both rows match. The filter judges each by itself:
+        # both log rows have both images.
         both = "a AND b" if self._has_pairs else "false"
         pair = f"CASE WHEN {both} THEN key_change END AS key_change"
         return (
@@ -466,15 +466,15 @@ class EventQuery(LogEvents):
         )
 
     def partition_sql(self) -> str:
-        """The event's partition, from the log row `l`."""
+        """The event's partition, computed from the log row `l`."""
         stream, shape = self.stream, self.captured.shape
         if stream.partitions == 1:
             return "0::INTEGER"
         if not stream.partition_by:
-            # Of several tables those without a key: their order is one of all their rows.
+            # Tables without a key, in a stream over several: all rows of a table are in one partition.
             return "(CASE l.op WHEN 'x' THEN l.key_hash ELSE 0 END)::INTEGER"
         if stream.partition_by == shape.primary_key:
-            # A schema event's own partition stands there, and is less than their number.
+            # A schema event has its partition here, which is less than their number.
             return f"(l.key_hash % {stream.partitions})::INTEGER"
         old = hash_sql([(f"l.o{p}", c.type) for p, c in self._placed(stream.partition_by)])
         new = hash_sql([(f"l.n{p}", c.type) for p, c in self._placed(stream.partition_by)])
@@ -482,7 +482,7 @@ class EventQuery(LogEvents):
         return f"((CASE {schema}WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
 
     def _placed(self, names: Sequence[str]) -> list[tuple[int, Column]]:
-        """The places in the log of these columns, in the order of `names`."""
+        """The positions of these columns in the log, in the order of `names`."""
         stored = self.captured.shape.stored
         by_name = {column.name: (place, column) for place, column in enumerate(stored, 1)}
         lost = next((name for name in names if name not in by_name), None)
@@ -532,7 +532,7 @@ def _table_headers(annotation: str | None) -> str:
 
 
 def lost_column(captured: Captured, stream: Stream, name: str) -> WrongState:
-    """The error where a stream's column has gone, or was renamed, while no ducktail had the file open."""
+    """The error for a stream's column that was dropped or renamed without ducktail."""
     return WrongState(
         f'table "{captured.shape.name}" has no column "{name}", which stream "{stream.name}" carries',
         detail="It was altered past ducktail.",
@@ -541,35 +541,35 @@ def lost_column(captured: Captured, stream: Stream, name: str) -> WrongState:
 
 
 def _topic_headers(annotation: str) -> str:
-    """SQL of a publisher's headers with the annotation of his transaction."""
+    """SQL of a publisher's headers with the annotation of the transaction."""
     merged = with_members({ANNOTATION: annotation}, "l.headers")
     return f"CASE WHEN {annotation} IS NULL THEN l.headers ELSE ({merged})::JSON END"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicQuery(LogEvents):
-    """The events of a topic, which its log holds ready but for what `commits` adds.
+    """The events of a topic: complete in its log except for the columns from `commits`.
 
     Args:
-        bases: by partition, the LSN up to which rows of the log are passed over: its segment has the events
-            up to there (`segments.py`). Empty where no partition has come from another node.
+        bases: by partition, the LSN up to which rows of the log are skipped, because the partition's segment
+            has these events (`segments.py`). Empty if no partition has come from another node.
     """
 
     bases: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
     def source(self) -> Source:
-        """The topic's log."""
+        """The topic."""
         return TopicLog(self.stream)
 
     @property
     def bytes_sql(self) -> str:
-        """See LogEvents."""
+        """The approximate size of an event: key, payload and headers."""
         sizes = (f"coalesce(strlen({name}), 0)" for name in ("payload", "key", "headers"))
         return " + ".join([str(HEAD_BYTES), *sizes])
 
     def rows(self, where: str) -> str:
-        """The log rows."""
+        """The log rows that are events of the topic."""
         behind = f" AND lsn > [{', '.join(map(str, self.bases))}][partition + 1]" if self.bases else ""
         return f"SELECT * FROM {self.log} WHERE ({where}){behind}"
 
@@ -589,28 +589,28 @@ class TopicQuery(LogEvents):
 
 @dataclass(frozen=True, slots=True)
 class VersionsQuery(Events):
-    """The events of a stream on a table that has several versions, each with a log of its own.
+    """The events of a stream on a table with several versions, each with its own log.
 
-    A transaction that has changed the table has events in two of them, or in more.
+    A transaction that has altered the table has events in two or more logs.
 
     Args:
-        versions: the query of each, oldest first.
+        versions: the query of each version, oldest first.
     """
 
     versions: tuple[EventQuery, ...]
 
     @property
     def parts(self) -> tuple[LogEvents, ...]:
-        """See Events."""
+        """The query of each version, oldest first."""
         return self.versions
 
     @property
     def lsns(self) -> str:
-        """See Events."""
+        """The LSNs of all versions' logs."""
         return f"({' UNION ALL '.join(f'SELECT lsn FROM {part.log}' for part in self.versions)})"
 
     def between(self, first_lsn: int, last_lsn: int) -> EventQuery | VersionsQuery:
-        """See Events."""
+        """The query of the versions whose range of LSNs overlaps this one."""
         ends = [*(part.captured.first_lsn - 1 for part in self.versions[1:]), None]
         return self._of(
             [
@@ -622,17 +622,17 @@ class VersionsQuery(Events):
 
     @property
     def newest(self) -> EventQuery:
-        """See Events."""
+        """The query of the newest version, the only one that is written."""
         return self.versions[-1]
 
     def holding(self, lsns: Collection[int]) -> EventQuery | VersionsQuery:
-        """See Events."""
+        """The query of the versions whose ranges contain one of these LSNs."""
         first_lsn = self.versions[0].first_lsn
         found = [self.between(lsn, lsn) for lsn in lsns if lsn >= first_lsn]
         return self._of([part for part in self.versions if part in found])
 
     def _of(self, versions: Sequence[EventQuery]) -> EventQuery | VersionsQuery:
-        """Of some of the versions; of none, where the newest answers as well as any, of that one."""
+        """The query of some of the versions; of the newest if there are none."""
         if len(versions) > 1:
             return replace(self, versions=tuple(versions))
         return versions[0] if versions else self.versions[-1]
@@ -644,11 +644,11 @@ class VersionsQuery(Events):
     def sql(
         self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
     ) -> str:
-        """See Events."""
+        """The events of all versions; arguments as in `Events.sql`."""
         return _all(part.sql(where, last, commit, txids) for part in self.versions)
 
     def whole_sql(self, where: str, whole: str) -> str:
-        """See Events."""
+        """The events of all versions, each with its own tx_last."""
         return _all(part.whole_sql(where, whole) for part in self.versions)
 
 
@@ -658,43 +658,44 @@ TableEvents = EventQuery | VersionsQuery
 
 @dataclass(frozen=True, slots=True)
 class TablesQuery(Events):
-    """The events of a stream over several tables, each with logs of its own: all in one order of LSNs.
+    """The events of a stream over several tables, each with logs of its own, in one order of LSNs.
 
     Args:
-        tables: the query of each table, in the order in which they were named; two at least, but where fewer
-            are left of a stream.
+        tables: the query of each table, in the order of the stream's definition; usually two or more, but
+            fewer if tables were dropped.
     """
 
     tables: tuple[TableEvents, ...]
 
     @property
     def parts(self) -> tuple[LogEvents, ...]:
-        """See Events; oldest first within each table."""
+        """The query of each log; oldest first within each table."""
         return tuple(part for table in self.tables for part in table.parts)
 
     @property
     def lsns(self) -> str:
-        """See Events."""
+        """The LSNs of all logs."""
         return f"({' UNION ALL '.join(f'SELECT lsn FROM {part.log}' for part in self.parts)})"
 
     def of(self, tables: Container[int]) -> Events:
-        """See Events."""
+        """The query of these tables alone."""
         return self._of([table for table in self.tables if table.stream.table_id in tables])
 
     def between(self, first_lsn: int, last_lsn: int) -> Events:
-        """See Events."""
+        """The query of the logs that may have LSNs of this range."""
         made = [table for table in self.tables if table.stream.created_lsn < last_lsn]
         return self._of([table.between(first_lsn, last_lsn) for table in made or self.tables[:1]])
 
     @property
     def newest(self) -> Events:
-        """See Events."""
+        """The query of the newest version of each table."""
         return self._of([table.newest for table in self.tables])
 
     def holding(self, lsns: Collection[int]) -> Events:
-        """See Events."""
+        """The query of the logs that may have one of these LSNs."""
         last = max(lsns)
-        # Of a table the versions that had them may have gone: nothing is parked of those that came after.
+        # The versions of a table that had these LSNs may be deleted: later versions have no parked copies of
+        # them.
         made = [
             table
             for table in self.tables
@@ -712,7 +713,10 @@ class TablesQuery(Events):
         return replace(self, tables=tuple(table.parked() for table in self.tables))
 
     def window(self, cursor: duckdb.DuckDBPyConnection, after_lsn: int, through_lsn: int) -> Events:
-        """See Events: a log without rows there makes the query dearer to plan, and asking is cheap."""
+        """The query of the tables that have rows in the range.
+
+        Each further log costs planning time; the test for rows is cheap.
+        """
         row = cursor.execute(f"SELECT {end_of_transaction(through_lsn)}").fetchone()
         last_lsn = through_lsn if row is None else int(row[0])
         found = self.between(after_lsn + 1, last_lsn)
@@ -730,14 +734,15 @@ class TablesQuery(Events):
     def sql(
         self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
     ) -> str:
-        """See Events."""
+        """The events of all logs; arguments as in `Events.sql`."""
         return _all(part.sql(where, last, commit, txids) for part in self.parts)
 
     def whole_sql(self, where: str, whole: str) -> str:
-        """See Events: a transaction's last event may be in any of the logs."""
+        """The events of all logs; a transaction's last event may be in any of them."""
         rows = " UNION ALL ".join(f"SELECT lsn, txid FROM ({part.rows(whole)})" for part in self.parts)
         last = f"lsn IN (SELECT max(lsn) FROM ({rows}) GROUP BY txid)"
-        # What made a next version that is not among these has an event there, behind all that are.
+        # A transaction that made a next version outside this query has an event there, behind all events
+        # here.
         following = {table.newest.next_txid for table in self.tables} - {0}
         goes_on = ", ".join(str(txid) for txid in sorted(following))
         if goes_on:
@@ -800,12 +805,12 @@ class CopiedEvents(Events):
 
 
 def _all(queries: Iterable[str]) -> str:
-    # A query of its own: what is put behind it is of all of them.
+    # A query of its own, so that a clause appended to it applies to all parts.
     return f"SELECT * FROM ({' UNION ALL '.join(queries)})"
 
 
 def query_over(captured: Captured, stream: Stream) -> TableEvents:
-    """The SELECT of the events of a stream, or of a part of one, on one table."""
+    """The SELECT of the events of a stream, or of its part, on one table."""
     following = [*captured.versions[1:], None]
     queries = tuple(
         EventQuery(
@@ -820,7 +825,7 @@ def query_over(captured: Captured, stream: Stream) -> TableEvents:
 
 
 def query_over_all(stream: Stream, tables: Sequence[Captured]) -> Events:
-    """The SELECT of all events of a stream on tables, these; they need not be in the catalog yet."""
+    """The SELECT of all events of a stream on these tables, which need not be in the catalog yet."""
     if stream.several is None:
         (captured,) = tables
         return query_over(captured, stream)
@@ -831,23 +836,23 @@ def event_query(catalog: Catalog, stream: Stream) -> Events:
     """The SELECT of a stream's events.
 
     Args:
-        stream: as it is, or was when somebody got hold of it: its tables may have been altered since.
+        stream: in its present or an earlier state: its tables may have been altered since.
 
     Raises:
-        UndefinedObject: it has been dropped.
+        UndefinedObject: the stream has been dropped.
     """
     with catalog.mutex:
         if stream.topic:
             return TopicQuery(stream, bases=catalog.segments.bases(stream.stream_id, stream.partitions))
         tables = catalog.tables_of(stream)
         if stream.several is None:
-            # Its columns are found by the names that they have in the table as the catalog has it.
+            # Its columns are found by their names in the catalog's present table.
             stream = tables[0].part_of(stream)
         return query_over_all(stream, tables)
 
 
 def newest_query(catalog: Catalog, stream: Stream) -> Events:
-    """The same of the logs that are written."""
+    """The SELECT of a stream's events from the logs that are still written."""
     return event_query(catalog, stream).newest
 
 

@@ -1,25 +1,23 @@
-"""Published events as rows of a topic's log: of a query, in SQL, and of single Python values.
+"""Published events as rows of a topic's log: from a query, in SQL, and from single Python values.
 
     lsn, txid, partition, key JSON, payload JSON, headers JSON, producer, sequence
 
-A payload is JSON in the log, whatever it was, and comes back as it was (`payload_encoding` is a member of
-the event's headers, and is there only where the payload's JSON does not tell by itself):
+A payload is stored as JSON in the log and returned in its original form. `payload_encoding` is a member of
+the event's headers, present only where the payload's JSON alone is ambiguous:
 
-    given                           stored                  payload_encoding
-    text that is JSON, JSON         the text, unchanged     none; 'json' for a text that is a JSON string
-    text that is none               a JSON string           none
-    bytes                           base64, a JSON string   'base64'
-    any other type                  its JSON, as in `after` of a table's event (values/json_images.py)
-    NULL                            NULL: a tombstone
+    given                           stored                  payload_encoding text that is JSON, JSON
+    the text, unchanged     none; 'json' for a text that is a JSON string other text                      a
+    JSON string           none bytes                           base64, a JSON string   'base64' any other type
+    its JSON, as in `after` of a table's event (values/json_images.py) NULL                            NULL: a
+    tombstone
 
 A key's partition is that of its value (`partitioning.py`); a JSON key that is a string, a whole number or a
-boolean counts as that value, so that events with equal keys are always in one partition. Events without a
-key go round.
+boolean counts as that value, so that events with equal keys are always in one partition. Events without a key
+are distributed in turn.
 
-`single` makes the row of one event from Python values, since planning the INSERT in SQL takes ten times as
-long as running it. Texts, bytes, whole numbers and NULL, of ordinary size, give the same row as SQL; any
-other value is left to SQL (None). tests/property/test_topic_values.py compares the two. Source:
-docs/topics.md.
+`single` makes the row of one event from Python values, because planning the INSERT in SQL takes ten times as
+long as running it. Texts, bytes, integers and NULL, of ordinary size, yield the same row as SQL; any other
+value is left to SQL (None). tests/property/test_topic_values.py compares the two. Source: docs/topics.md.
 """
 
 from __future__ import annotations
@@ -47,16 +45,16 @@ from ..values.json_images import ESCAPES, lenient_sql, value_sql
 
 PAYLOAD, KEY, HEADERS = COLUMNS = ("payload", "key", "headers")
 
-# An event is held in memory several times on its way: as the log's row, as Arrow, as the ready row.
+# An event is held in memory several times: as the log's row, as Arrow, as the ready row.
 PAYLOAD_BYTES_MAX = 16 << 20
-# A key is kept in every event and hashed; nobody's key is longer.
+# A key is stored in every event and hashed; longer keys are not expected.
 KEY_BYTES_MAX = 64 << 10
 HEADERS_BYTES_MAX = 64 << 10
 
-# Member of headers that says what a payload was before it became JSON.
+# Member of headers with the original form of the payload.
 ENCODING = "payload_encoding"
 
-# A failed check is an error() that begins so; behind it the place in _CHECKS.
+# A failed check is an error() with this prefix, followed by its position in _CHECKS.
 _MARK = "__ducktail_topic:"
 _CHECKS: tuple[DucktailError, ...] = (
     ProgramLimitExceeded(
@@ -70,7 +68,7 @@ _CHECKS: tuple[DucktailError, ...] = (
 )
 _PAYLOAD_BYTES, _KEY_BYTES, _HEADERS_BYTES, _HEADERS_JSON, _HEADERS_OBJECT = range(len(_CHECKS))
 _BLANKS = "e' \\t\\n\\r'"
-# Longer texts are left to SQL, which also tells what is too long.
+# Longer texts are left to SQL, which also reports texts that are too long.
 CHARS_MAX = 32_768
 _JSON_BLANKS = " \t\n\r"
 _NO_JSON = object()
@@ -85,7 +83,7 @@ def create_topic_log_sql(topic: Stream) -> str:
 
 
 def check_error(text: str) -> DucktailError | None:
-    """The error of a check in what DuckDB said, or None."""
+    """The error of a failed check in a message of DuckDB, or None."""
     at = text.find(_MARK)
     if at < 0:
         return None
@@ -99,12 +97,11 @@ def _failed(check: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A query whose rows are to be published.
+    """A query whose rows are published.
 
     Args:
-        query: its text.
-        columns: what each column of it is (one of COLUMNS, None for what is not looked at), with its
-            DuckDB type.
+        query: the text of the query.
+        columns: the role of each column (one of COLUMNS, None for an ignored column), with its DuckDB type.
     """
 
     query: str
@@ -117,23 +114,23 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The INSERT of some rows into a topic's log, but for its numbers.
+    """The INSERT of rows into a topic's log, without its numbers.
 
     Args:
-        body: the rows as the log has them: n (from 1), partition_hash, key, payload, headers.
+        body: the rows in the log's form: n (from 1), partition_hash, key, payload, headers.
     """
 
     topic: Stream
     body: str
 
     def sql(self, base_lsn: int, txid: int, turn: int, producer: tuple[str, int] | None, told: bool) -> str:
-        """The statement.
+        """The text of the INSERT statement.
 
         Args:
             base_lsn: the LSN before its first event.
-            turn: the partition, but for whole rounds, of its first event without a key.
-            producer: with its sequence.
-            told: whether it answers partition and LSN of each row, in order; else their number.
+            turn: the partition, modulo their number, of its first event without a key.
+            producer: the producer's name and its sequence number.
+            told: True to return partition and LSN of each row, in order; else the number of rows.
         """
         partitions = self.topic.partitions
         partition = "0"
@@ -151,7 +148,7 @@ def publication(topic: Stream, rows: Rows) -> Publication:
     """The INSERT of a query's rows into a topic's log.
 
     Raises:
-        NotSupported: a key of a type that has no stable text.
+        NotSupported: the key's type has no stable text.
     """
     names = [f"c{place}" for place in range(len(rows.columns))]
     found = {name: (c, type_) for c, (name, type_) in zip(names, rows.columns, strict=True) if name}
@@ -178,7 +175,7 @@ def _bounded(x: str, bytes_max: int, check: int) -> str:
 
 
 def _payload(x: str, type_: str) -> tuple[str, str]:
-    """SQL of a payload's JSON, and of what its headers must say of it (NULL for nothing)."""
+    """SQL of a payload's JSON, and of its encoding for the headers (NULL for none)."""
     kind = read_type(type_).name
     if kind == "BLOB":
         return f"to_json(to_base64({x}))", f"CASE WHEN {x} IS NOT NULL THEN 'base64' END"
@@ -193,7 +190,7 @@ def _payload(x: str, type_: str) -> tuple[str, str]:
 
 
 def _key(x: str, type_: str) -> tuple[str, str]:
-    """SQL of a key's JSON, and of its partition hash; both NULL where it is NULL."""
+    """SQL of a key's JSON, and of its partition hash; both NULL if the key is NULL."""
     try:
         check_type(type_)
     except NotSupported:
@@ -203,7 +200,7 @@ def _key(x: str, type_: str) -> tuple[str, str]:
         ) from None
     value = value_sql(x, type_)
     if read_type(type_).name == "JSON":
-        # One way to write each value, so that what compares keys may compare their text.
+        # One spelling for each value, so that keys can be compared by their text.
         value = f"CASE WHEN {_is_plain_json(x)} THEN json({x}) ELSE {value} END"
     return value, f"CASE WHEN {x} IS NOT NULL THEN {key_hash_sql(x, type_)} END"
 
@@ -220,8 +217,8 @@ def key_hash_sql(x: str, type_: str) -> str:
 
 
 def _is_plain_json(x: str) -> str:
-    """SQL boolean: a JSON key that counts as the value that it is."""
-    # To DuckDB's JSON a whole number of more than 64 bits is a DOUBLE; its digits are kept.
+    """SQL boolean: a JSON key that counts as its plain value."""
+    # DuckDB's JSON treats an integer of more than 64 bits as a DOUBLE; here its digits are kept.
     wide = f"regexp_full_match(json({x})::VARCHAR, '-?[0-9]+')"
     return f"(json_type({x}) IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'BOOLEAN') OR {wide})"
 
@@ -241,7 +238,7 @@ def _headers(x: str, type_: str) -> str:
 
 
 def _encoded_headers(encoding: str) -> str:
-    """SQL of the headers with what they say of the payload."""
+    """SQL of the headers with the payload's encoding."""
     if encoding.startswith("NULL"):
         return "headers"
     return f"CASE WHEN encoding IS NULL THEN headers ELSE {with_members({ENCODING: 'to_json(encoding)'})} END"
@@ -250,7 +247,7 @@ def _encoded_headers(encoding: str) -> str:
 def with_members(members: Mapping[str, str], headers: str = "headers") -> str:
     """SQL of headers (text of a JSON object, or NULL) with members of our own before theirs.
 
-    A publisher's member of the same name makes way.
+    A publisher's member of the same name is dropped.
 
     Args:
         members: name -> SQL of its JSON text, not NULL.
@@ -262,7 +259,7 @@ def with_members(members: Mapping[str, str], headers: str = "headers") -> str:
         f"CASE WHEN list_has_any(json_keys({headers}), [{names}]) "
         f"THEN json_merge_patch({headers}, '{gone}')::VARCHAR ELSE {headers}::VARCHAR END"
     )
-    # Their text stays as it is: only its first bracket goes.
+    # Their text stays unchanged except for its first bracket.
     rest = f"ltrim(substr(ltrim({theirs}, {_BLANKS}), 2), {_BLANKS})"
     return (
         f"'{{' || {ours} || CASE WHEN {headers} IS NULL THEN '}}' WHEN {rest}[1] = '}}' THEN '}}' "
@@ -285,7 +282,7 @@ class Single:
     headers: str | None
 
     def sql(self, base_lsn: int, txid: int, turn: int, producer: tuple[str, int] | None, told: bool) -> str:
-        """The INSERT; arguments as of `topic_rows.Publication.sql`."""
+        """The text of the INSERT; arguments as in `Publication.sql`."""
         partition = self.partition(turn)
         name, sequence = ("NULL", "NULL") if producer is None else (literal(producer[0]), str(producer[1]))
         texts = ", ".join("NULL" if x is None else literal(x) for x in (self.key, self.payload, self.headers))
@@ -296,7 +293,7 @@ class Single:
         )
 
     def table(self) -> pa.Table:
-        """It as a table of one row: n, partition_hash, key, payload, headers."""
+        """The event as a table of one row: n, partition_hash, key, payload, headers."""
         names = ("n", "partition_hash", "key", "payload", "headers")
         values = (1, self.key_hash, self.key, self.payload, self.headers)
         types = (pa.int64(), pa.int64(), pa.string(), pa.string(), pa.string())
@@ -309,7 +306,7 @@ class Single:
 
 
 def single(topic: Stream, values: Mapping[str, object], types: Mapping[str, str]) -> Single | None:
-    """The event of these values, where it is made here.
+    """The event of these values, or None if it is left to SQL.
 
     Args:
         values, types: by column name; "" is the type of a NULL.
@@ -337,7 +334,7 @@ def _json_string(text: str) -> str:
 
 
 def _read(text: str) -> object:
-    """The value of a JSON text; _NO_JSON where it is none."""
+    """The value of a JSON text; _NO_JSON for other text."""
     if "\\u" in text:
         raise ValueError("surrogates")
     try:
@@ -351,7 +348,7 @@ def _refuse(_: str) -> object:
 
 
 def _single_payload(value: object, type_: str) -> tuple[str | None, str | None] | None:
-    """The payload's JSON, and what its headers must say of it; None where it is left to SQL."""
+    """The payload's JSON, and its encoding for the headers; None if it is left to SQL."""
     if value is None:
         return None, None
     if isinstance(value, bytes) and type_ == "BLOB" and len(value) <= CHARS_MAX:
@@ -369,7 +366,7 @@ def _single_payload(value: object, type_: str) -> tuple[str | None, str | None] 
 
 
 def _single_key(value: object, type_: str) -> tuple[str | None, int | None] | None:
-    """The key's JSON and its partition hash; None where it is left to SQL."""
+    """The key's JSON and its partition hash; None if it is left to SQL."""
     if value is None:
         return None, None
     if _is_text(value, type_, ("VARCHAR",)):
@@ -380,7 +377,7 @@ def _single_key(value: object, type_: str) -> tuple[str | None, int | None] | No
 
 
 def _single_headers(value: object, type_: str) -> object:
-    """The headers as text; _NO_JSON where they are left to SQL, which tells what is wrong with them."""
+    """The headers as text; _NO_JSON if they are left to SQL, which reports the error."""
     if value is None:
         return None
     if not _is_text(value, type_, ("VARCHAR", "JSON")):

@@ -1,7 +1,6 @@
-"""Windows over a log: log rows until their events take so many bytes.
+"""Windows over a log: ranges of rows whose events have a bounded size.
 
-Rows may be of any size, so a number of them bounds nothing: 8,192 documents of a megabyte would be 8 GB of
-JSON.
+Rows may be of any size, so a number of rows is no bound: 8,192 documents of a megabyte would be 8 GB of JSON.
 Source: docs/design/engine.md, "Memory".
 """
 
@@ -15,13 +14,13 @@ import numpy as np
 from ..duck.cursors import arrow_table, ask
 from .queries import Events
 
-# Bytes of the events that are made of a log at once, about; one event may be larger. They are there three
-# times while they are encoded: DuckDB's, Arrow's and the rows. DuckDB unpacks a column 2,048 rows at a time,
-# whatever part of them is asked for: with much less, large rows would be unpacked many times over.
+# Approximate bytes of the events that are read from a log at once; one event may be larger. While they are
+# encoded they exist three times: in DuckDB, in Arrow and as rows. DuckDB unpacks a column 2,048 rows at a
+# time, even for a part of them: with a much smaller bound, large rows would be unpacked many times.
 WINDOW_BYTES_MAX = 32 << 20
-# LSNs of one query of the log where all is read: its events are sorted, and held in memory, at once.
+# LSNs of one query when a whole log is read: its events are sorted and held in memory at once.
 WINDOW_LSNS = 32_768
-# Log rows that are taken without asking how large they are: the question costs some two milliseconds.
+# Number of LSNs read without measuring their size first: the query costs about two milliseconds.
 UNASKED_ROWS = 32
 
 
@@ -32,15 +31,15 @@ def windows(
     last_lsn: int,
     unasked: int = UNASKED_ROWS,
 ) -> Iterator[tuple[int, int]]:
-    """A range of a log in parts, each to be read at once: their first and last LSNs.
+    """The first and last LSNs of the parts of a range of a log, each small enough to be read at once.
 
-    LSNs that no row has, as a raised incarnation leaves a trillion of them, are passed over.
+    LSNs without rows are skipped: a raised incarnation leaves a trillion of them.
 
     Args:
-        unasked: log rows that are taken as they are.
+        unasked: number of LSNs up to which a range is read without measuring its size.
 
     Raises:
-        duckdb.Error: a question's.
+        duckdb.Error: a query fails.
     """
     start: int | None = first_lsn
     while start is not None and start <= last_lsn:
@@ -61,13 +60,13 @@ def cuts(
     through_lsn: int,
     unasked: int = UNASKED_ROWS,
 ) -> list[int]:
-    """The LSNs at which a range is parted, so that what lies between can be read at once; none without rows.
+    """The last LSNs of the parts of a range, each small enough to be read at once; empty without rows.
 
     Args:
-        events: of the logs that may have LSNs of this range, which has some ten thousand rows at the most.
+        events: the query of the logs that may have LSNs of this range, of at most some ten thousand rows.
 
     Raises:
-        duckdb.Error: the question's.
+        duckdb.Error: the query fails.
     """
     if through_lsn - after_lsn <= unasked:
         return [through_lsn]
@@ -81,7 +80,7 @@ def cuts(
 
 
 def log_bytes(cursor: duckdb.DuckDBPyConnection, events: Events, first_lsn: int, last_lsn: int) -> int:
-    """About how many bytes the events of a range of a log take."""
+    """The approximate size of the events of a range of a log in bytes."""
     where = f"lsn BETWEEN {first_lsn} AND {last_lsn}"
     (size,) = ask(cursor, f"SELECT coalesce(sum(bytes), 0)::BIGINT FROM {events.sizes} WHERE {where}")
     return int(size)
