@@ -1,1 +1,1 @@
-"""The files of a database: opened, checked, kept, copied; and the tables that are ours."""
+"""The files of a database: opening, checking, copying; and the engine's own tables."""

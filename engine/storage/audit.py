@@ -1,15 +1,14 @@
-"""The audit of a database: its logs, commits and catalog must fit together. Read only.
+"""The audit of a database: its logs, commits and catalog must agree. Read only.
 
-At every open it costs a few aggregates, told by zone maps where it can be; only where a sum does not fit is
-the place looked for. `ducktail check` reads every row besides. What is found:
+At every open it runs a few aggregates, answered from zone maps if possible; the exact place is searched only
+if a sum does not match. `ducktail check` also reads every row. The findings are:
 
-- a hole in `commits` (numbers are dense within an incarnation, LSNs too);
-- a log that is not there, cannot be read, or has rows that no commit knows;
-- LSNs that `commits` has given out and no log has, and LSNs that logs have more than once or `commits` has
-  not given out: sets are compared, so that these do not make up for those. Below `complete_from` nothing can
-  be said: there, retention has cut one log or another, or a dropped stream has taken its log away. What
-  compaction has taken is counted range by range (`deleted_ranges.py`); within such a range no place can
-  be named.
+- a hole in `commits` (numbers and LSNs are dense within an incarnation); - a log that is missing, cannot be
+read, or has rows of no known commit; - LSNs of `commits` that are in no log, and LSNs that logs have more
+than once or that `commits` does not have: sets are compared, so that the two kinds do not cancel out. LSNs
+below `complete_from` cannot be checked: retention has shortened some log there, or a dropped stream's log was
+deleted. Rows deleted by compaction are counted range by range (`deleted_ranges.py`); within such a range no
+place can be named.
 
 Source: docs/design/engine.md, "Checks".
 """
@@ -32,7 +31,7 @@ from ..quoting import ident, literal
 from ..schema import SCHEMA
 from .incarnation import BITS
 
-# Places of one kind of damage that are named; each is a range of LSNs.
+# Most places of one kind of damage that are named; each is a range of LSNs.
 PLACES_MAX = 10
 NO_TABLE = "a stream is on a table that ducktail.table_catalog has not"
 WITHOUT_TABLE = (
@@ -41,19 +40,19 @@ WITHOUT_TABLE = (
     f"UNION ALL SELECT stream_id, table_id FROM {SCHEMA}.stream_tables) "
     f"WHERE table_id NOT IN (SELECT table_id FROM {SCHEMA}.table_catalog)"
 )
-# Numbers are compared as sets: one bit each, in strings of so many. Larger ones would take more memory where
-# few numbers are left of a wide range, and smaller ones more time.
+# Numbers are compared as sets: one bit each, in strings of this length. Longer strings would take more memory
+# for few numbers in a wide range, shorter ones more time.
 SET_BITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that does not fit.
+    """An inconsistency.
 
     Args:
-        text: what, as a sentence without a full stop.
-        tables: ids of the captured tables whose events it concerns.
-        readable_through: the last LSN before the damage; None where nothing of them can be read.
+        text: its description, a sentence without a full stop.
+        tables: ids of the captured tables whose events are affected.
+        readable_through: the last LSN before the damage; None if none of their events can be read.
     """
 
     text: str
@@ -61,7 +60,7 @@ class Finding:
     readable_through: int | None = None
 
     def error(self, stream: Stream) -> DataCorrupted:
-        """The error of reads of one of these streams."""
+        """The error for reads of an affected stream."""
         if self.readable_through is None or self.readable_through <= stream.created_lsn:
             readable = "None of its events can be relied on."
         else:
@@ -75,10 +74,10 @@ class Finding:
 
 
 def audit(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Finding]:
-    """The findings of an opening; none in a database that is whole.
+    """The findings of an opening; empty for an undamaged database.
 
     Raises:
-        duckdb.Error: the engine's own tables cannot be read.
+        duckdb.Error: the engine's own tables are unreadable.
     """
     tables = {source.table_id: source for source in catalog.sources}
     findings: list[Finding] = []
@@ -116,7 +115,7 @@ def read_everything(cursor: duckdb.DuckDBPyConnection, catalog_name: str) -> lis
 
 
 def complete_from(cursor: duckdb.DuckDBPyConnection, sources: Iterable[Source]) -> int:
-    """The LSN after which every event that was committed must be in a log."""
+    """The LSN after which every committed event must be in a log."""
     least = max(_fact(cursor, "dropped"), _fact(cursor, "accepted"))
     for source in sources:
         edges = [read_edges(cursor, stream.stream_id).through_lsn for stream in source.streams]
@@ -138,7 +137,7 @@ def _unreadable(cursor: duckdb.DuckDBPyConnection, source: Source) -> Finding | 
 
 
 def _commits(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[Finding]:
-    """Holes in the chain of commits, incarnation by incarnation; those that were accepted are none."""
+    """Holes in the chain of commits, by incarnation, except those of accepted losses."""
     accepted = _fact(cursor, "accepted")
     known = f"FROM {SCHEMA}.commits WHERE first_lsn > {accepted}"
     rows = cursor.execute(
@@ -174,7 +173,7 @@ def _commits(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
 
 
 def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[str, int]) -> list[Finding]:
-    """Rows behind the last commit: no commit has ever said that they are there."""
+    """Log rows behind the last commit, which no commit has recorded."""
     (last_lsn,) = ask(cursor, f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits")
     findings = []
     for log, table_id in logs.items():
@@ -186,7 +185,7 @@ def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[str, int]) ->
 
 
 def _beyond_versions(cursor: duckdb.DuckDBPyConnection, sources: Iterable[Source]) -> list[Finding]:
-    """Rows of a log that are not of its version of the table: each version has its own range of LSNs."""
+    """Rows of a log outside the range of LSNs of its version of the table."""
     findings = []
     for source in sources:
         if not isinstance(source, Captured) or source.version == 1:
@@ -204,13 +203,13 @@ def _beyond_versions(cursor: duckdb.DuckDBPyConnection, sources: Iterable[Source
 def _missing_rows(
     cursor: duckdb.DuckDBPyConnection, tables: Mapping[int, Source], logs: Mapping[str, int]
 ) -> list[Finding]:
-    """LSNs that a commit has, and no log."""
+    """LSNs that a commit has and no log."""
     (unserved,) = ask(
         cursor,
         f"SELECT count(*) FROM {SCHEMA}.table_catalog WHERE table_id NOT IN ({_list(tables) or -1})",
     )
     if unserved:
-        return []  # A log that is not looked at would be missed here.
+        return []  # The rows of a log that is not examined would appear to be missing.
     compacted = [found for table_id in tables for found in read_ranges(cursor, table_id)]
     after = _beyond_parted(compacted, complete_from(cursor, tables.values()))
     (committed,) = ask(
@@ -218,7 +217,7 @@ def _missing_rows(
         f"SELECT coalesce(sum(last_lsn - greatest(first_lsn - 1, {after})), 0)::BIGINT "
         f"FROM {SCHEMA}.commits WHERE last_lsn > {after}",
     )
-    # LSNs that were kept for whole copies, which no log has.
+    # LSNs reserved for whole copies, which are in no log.
     (kept,) = ask(
         cursor,
         f"SELECT coalesce(sum(greatest(0, last_lsn - greatest(first_lsn - 1, {after}))), 0)::BIGINT "
@@ -263,7 +262,7 @@ def _missing_rows(
 
 
 def _strange_rows(cursor: duckdb.DuckDBPyConnection, rows: str, after: int) -> list[Finding]:
-    """LSNs that the logs have more than once, or that no commit has given out for a row of theirs."""
+    """LSNs that the logs have more than once, or that no commit has for a row of theirs."""
     given = cursor.execute(
         f"SELECT min(first_lsn), max(last_lsn) FROM {SCHEMA}.commits WHERE last_lsn > {after} "
         f"GROUP BY (first_lsn - 1) >> {BITS} ORDER BY 1"
@@ -293,7 +292,7 @@ def _strange_rows(cursor: duckdb.DuckDBPyConnection, rows: str, after: int) -> l
 
 
 def _is_set(cursor: duckdb.DuckDBPyConnection, numbers: str) -> bool:
-    """True if no number comes twice.
+    """True if no number occurs twice.
 
     Args:
         numbers: a query of a column `n`.
@@ -308,7 +307,7 @@ def _is_set(cursor: duckdb.DuckDBPyConnection, numbers: str) -> bool:
 
 
 def _beyond_parted(compacted: Sequence[Range], after: int) -> int:
-    """The least LSN from `after` on that lies within no compacted range: only whole ones can be counted."""
+    """The least LSN from `after` on outside all compacted ranges: only whole ranges can be counted."""
     for found in sorted(compacted, key=lambda one: one.first_lsn):
         if found.first_lsn <= after < found.last_lsn:
             after = found.last_lsn
@@ -316,7 +315,7 @@ def _beyond_parted(compacted: Sequence[Range], after: int) -> int:
 
 
 def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[Finding]:
-    """Rows of the catalog that belong to nothing, and numbers that would be given out again."""
+    """Catalog rows without an owner, and counters that would reuse a number."""
     findings = []
     for what, sql in (
         (NO_TABLE, WITHOUT_TABLE),
@@ -339,7 +338,7 @@ def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
 
 
 def _fact(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
-    """A number in `meta`, 0 where it is not there."""
+    """A number in `meta`, 0 if it is missing."""
     sql = f"SELECT coalesce(max(value::BIGINT), 0) FROM {SCHEMA}.meta WHERE name = {literal(name)}"
     return int(ask(cursor, sql)[0])
 
@@ -349,6 +348,6 @@ def _list(numbers: Iterable[int]) -> str:
 
 
 def worst(findings: Sequence[Finding], stream: Stream) -> Finding | None:
-    """Of what concerns a stream's tables, that which leaves least to be read."""
+    """The finding that leaves the fewest readable events of a stream's tables, or None."""
     mine = [finding for finding in findings if stream.is_on(finding.tables)]
     return min(mine, key=lambda finding: finding.readable_through or 0, default=None)

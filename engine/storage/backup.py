@@ -1,18 +1,17 @@
-"""Copying a database's files so that the copy is one moment of it, while writers go on.
+"""Copying a database's files so that the copy shows one instant, while writers continue.
 
-DuckDB's log is only appended to, and its file is only rewritten by a checkpoint; in between new blocks
-may come, for rows whose commit is in the log later on. So:
+DuckDB only appends to its log, and only a checkpoint rewrites its file; between checkpoints new blocks may be
+added to the file, for rows whose commit is later in the log. So:
 
-1. the log's end is noted, after its last whole commit: everything that was acknowledged is before it;
-2. the file is copied: the blocks that the log up to there speaks of are in it;
-3. the log is copied up to the noted end;
-4. the file's headers must be what they were before: no checkpoint has come between. Else again.
+1. the log's end after its last whole commit is noted: everything acknowledged is before it; 2. the file is
+copied: it has the blocks to which the log refers up to that end; 3. the log is copied up to the noted end; 4.
+the file's headers must be unchanged: no checkpoint has run. Otherwise the copy starts again.
 
-An open write transaction keeps DuckDB from checkpointing (CHECKPOINT is refused, automatic ones are left
-out, FORCE CHECKPOINT waits): whoever copies a live database has one open, and step 4 is the proof.
+An open write transaction keeps DuckDB from checkpointing (CHECKPOINT is refused, automatic ones are skipped,
+FORCE CHECKPOINT waits): a copy of a live database needs one, and step 4 verifies it.
 
-Not for the process that has the database open: closing any descriptor of the file would let go of DuckDB's
-lock on it. Source: docs/design/engine.md, "Backup".
+The process that has the database open must not use this: closing any descriptor of the file would release
+DuckDB's lock on it. Source: docs/design/engine.md, "Backup".
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class Copied:
     """A finished copy.
 
     Args:
-        counters: the last commit in it.
-        incarnation: of the copied database.
-        begins_lsn: of a restored one, the first LSN that it will give.
+        counters: the last commit in the copy.
+        incarnation: the incarnation of the copied database.
+        begins_lsn: for a restored database, the first LSN that it will assign.
     """
 
     path: Path
@@ -68,15 +67,15 @@ class Copied:
 
 
 class _Moved(Exception):
-    """A checkpoint came between."""
+    """The error for a checkpoint that ran during a copy."""
 
 
 @contextmanager
 def closed_database(path: str) -> Iterator[int | None]:
-    """A descriptor of a database file that nobody has open, and nobody can open within; None if one has.
+    """A descriptor of a closed database file, which nobody can open meanwhile; None if it is open.
 
     Raises:
-        UndefinedObject: there is no such file.
+        UndefinedObject: the file does not exist.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -96,10 +95,11 @@ def closed_database(path: str) -> Iterator[int | None]:
 
 
 def copy_closed(path: str, descriptor: int, target: Path) -> None:
-    """Copy the files of a database that `closed_database` holds, logs included.
+    """Copy the files of a database held by `closed_database`, including its logs.
 
     Raises:
-        IoError. DataCorrupted: its log is damaged.
+        IoError: a file cannot be copied.
+        DataCorrupted: the log is damaged.
     """
     try:
         _copy(descriptor, target, None)
@@ -113,10 +113,12 @@ def copy_closed(path: str, descriptor: int, target: Path) -> None:
 
 
 def copy_live(path: str, target: Path) -> None:
-    """Copy the files of a database that another process has open, and that holds its checkpoints back.
+    """Copy the files of a database that another process has open with checkpoints held back.
 
     Raises:
-        IoError. DataCorrupted: its log is damaged. ObjectInUse: checkpoints went on.
+        IoError: a file cannot be copied.
+        DataCorrupted: the log is damaged.
+        ObjectInUse: checkpoints were not held back.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,10 +140,10 @@ def copy_live(path: str, target: Path) -> None:
 
 
 def finish(temporary: Path, target: Path) -> Copied:
-    """Verify a copy, fold its log into it, and give it its name.
+    """Verify a copy, fold its log into it, and rename it to its final name.
 
     Raises:
-        DataCorrupted: something in it does not fit; it is left under its temporary name.
+        DataCorrupted: the copy is inconsistent; it keeps its temporary name.
     """
     copied = verified(temporary)
     with temporary.open("rb+") as file:
@@ -152,10 +154,10 @@ def finish(temporary: Path, target: Path) -> Copied:
 
 
 def verified(path: Path) -> Copied:
-    """Open a copy, read every row, hold everything against each other, and fold its log into the file.
+    """Open a copy, read every row, audit it, and fold its log into the file.
 
     Raises:
-        DataCorrupted.
+        DataCorrupted: the copy is inconsistent.
     """
     file = DuckdbFile.connect(str(path))
     try:
@@ -170,11 +172,13 @@ def verified(path: Path) -> Copied:
 
 
 def restore(backup: Path, target: Path) -> Copied:
-    """Make a database of a backup, under a new incarnation.
+    """Make a database from a backup, with a new incarnation.
 
     Raises:
-        UndefinedObject: no such backup. DuplicateObject: the target is there.
-        ObjectInUse: the backup is open. DataCorrupted.
+        UndefinedObject: the backup does not exist.
+        DuplicateObject: the target exists.
+        ObjectInUse: the backup is open.
+        DataCorrupted: the backup is damaged.
     """
     for path in (target, *wal_chain.wal_paths(str(target))):
         if path.exists():
@@ -199,7 +203,7 @@ def restore(backup: Path, target: Path) -> Copied:
             old = None
             move_aside(side)
         if old is not None:
-            # The lost database's own: what it has given out must not be given out again.
+            # The lost database's counters: its numbers must not be assigned again.
             if old.identity == facts.identity:
                 least = old.incarnation + 1
             old.close()
@@ -209,16 +213,16 @@ def restore(backup: Path, target: Path) -> Copied:
         file.close()
     temporary.rename(target)
     sync_directory(target.parent)
-    # Not before: until the new incarnation stands, it says which ones are used up.
+    # Not earlier: until the new incarnation is stored, the side file records which ones are used.
     side.unlink(missing_ok=True)
     return Copied(target, counters, incarnation, incarnation_base(incarnation) + 1)
 
 
 def new_temporary(target: Path) -> Path:
-    """The name under which a copy is made; what an earlier try left there is taken away.
+    """The temporary name of a copy; the remains of an earlier attempt are deleted.
 
     Raises:
-        IoError: the directory is not there.
+        IoError: the directory does not exist.
     """
     if not target.parent.is_dir():
         raise IoError(f'there is no directory "{target.parent}"')
@@ -229,10 +233,10 @@ def new_temporary(target: Path) -> Path:
 
 
 def look_through(path: str) -> tuple[list[str], list[str]]:
-    """Everything that can be told of a closed database file without changing it.
+    """Examine a closed database file without changing it.
 
     Returns:
-        What it is, and what is wrong with it.
+        Descriptions of the file, and of its damage.
     """
     about, wrong = [], []
     for log in wal_chain.wal_paths(path):
@@ -290,7 +294,7 @@ def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
 def _against_side(
     cursor: duckdb.DuckDBPyConnection, path: str, facts: schema.Facts | None
 ) -> tuple[list[str], list[str]]:
-    """The contents of the side file, and the acknowledged commits that are missing."""
+    """Descriptions of the side file, and of acknowledged commits that are missing."""
     try:
         side = SideFile.open(side_path(path))
     except DamagedSideFile as damage:
@@ -326,7 +330,7 @@ def _whole(path: str, chain: wal_chain.WalChain | None) -> None:
 
 
 def _copy(descriptor: int, target: Path, size: int | None) -> None:
-    """The first `size` bytes of an open file, all that it has where it is None."""
+    """Copy the first `size` bytes of an open file, or all of it for None."""
     at = 0
     with target.open("wb") as copy:
         while size is None or at < size:

@@ -1,6 +1,6 @@
-"""The DuckDB file itself: connected, locked down, and the cursors on it.
+"""The DuckDB file: its connection, its locked-down configuration, and its cursors.
 
-Nothing here knows streams. Source: docs/design/engine.md, "Opening".
+This module does not depend on streams. Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..schema import SCHEMA
 from ..settings import Settings
 
 MEMORY = ":memory:"
-# A file whose stem is our schema's name, or a name of DuckDB's own, is attached under this catalog
-# name: `ducktail.streams` would be ambiguous otherwise.
+# A file whose stem is our schema's name, or one of DuckDB's names, is attached under this catalog name:
+# `ducktail.streams` would be ambiguous otherwise.
 ALIAS = "ducktail_db"
 RESERVED_CATALOGS = frozenset(
     {SCHEMA, "information_schema", "pg_catalog", "main", "memory", "system", "temp", "__ducktail_pg"}
@@ -32,7 +32,7 @@ RESERVED_CATALOGS = frozenset(
 # Below it DuckDB cannot keep the blocks of a few columns at once, for each of its threads.
 MEMORY_BYTES_MIN = 64 << 20
 
-# What DuckDB computes of a result ahead of who takes it: its first row comes once this much is there.
+# Bytes of a result that DuckDB computes ahead of its reader: the first row is returned once they exist.
 STREAMING_BYTES = 1 << 20
 SESSION_SETUP = f"""
     SET SESSION errors_as_json = true;
@@ -64,8 +64,8 @@ class DuckdbFile:
     """A connected database file, or one in memory.
 
     Args:
-        path: as the user gave it; MEMORY is one without a file.
-        catalog_name: under which DuckDB has it attached.
+        path: the path given by the user; MEMORY for a database without a file.
+        catalog_name: the name under which DuckDB has it attached.
     """
 
     path: str
@@ -75,12 +75,12 @@ class DuckdbFile:
 
     @classmethod
     def connect(cls, path: str, settings: Settings | None = None, *, read_only: bool = False) -> DuckdbFile:
-        """Connect to the file at `path`, or make it, with the settings' bounds of memory.
+        """Connect to the file at `path`, or create it, with the memory limits of the settings.
 
-        With `read_only` nothing in it is changed.
+        With `read_only` the file is not changed.
 
         Raises:
-            IoError: the file cannot be opened, is no database, or another process has it.
+            IoError: the file cannot be opened, is not a database, or is open in another process.
             DataCorrupted: DuckDB finds it damaged.
         """
         config: dict[str, str | bool | int | float | list[str]] = {
@@ -102,7 +102,7 @@ class DuckdbFile:
         sql = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = $1"
         (where,) = ask(connection, sql, [name])
         if where is None and path != MEMORY:
-            # DuckDB shows a file of data in a database in memory: what was written would be gone at its end.
+            # DuckDB opens a data file in a database in memory: anything written to it would be lost.
             connection.close()
             raise IoError(f'"{path}" is a file of data, no DuckDB database', hint=DATA_HINT)
         return cls(path, connection, name)
@@ -113,7 +113,7 @@ class DuckdbFile:
         return None if self.path == MEMORY else f"{self.path}.wal"
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
-        """A new DuckDB cursor; with `utc`, in that time zone."""
+        """A new DuckDB cursor; with `utc`, in time zone UTC."""
         cursor = self.connection.cursor()
         self._cursors.add(cursor)
         cursor.execute(SESSION_SETUP)
@@ -124,20 +124,20 @@ class DuckdbFile:
         return cursor
 
     def why_invalidated(self) -> str | None:
-        """The reason why DuckDB gave this database up; None where it has not."""
+        """The reason why DuckDB invalidated this database; None if it did not."""
         try:
             self.cursor().close()
         except duckdb.FatalException as error:
             _, _, original = str(error).partition("Original error: ")
             return " ".join(original.split()).strip('"') or str(error)
         except duckdb.Error:
-            return None  # It is closed, or has no room for one more cursor: not this.
+            return None  # It is closed or out of memory for a cursor, not invalidated.
         return None
 
     def abandon(self) -> None:
-        """Close the connection and its cursors, and leave the file and its log as they are.
+        """Close the connection and its cursors, and leave the file and its log unchanged.
 
-        No call of theirs may be under way. DuckDB lets go of the file with the last of them.
+        No call on them may be running. DuckDB releases the file with the last one.
         """
         with suppress(duckdb.Error):
             self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
@@ -151,14 +151,14 @@ class DuckdbFile:
 
 
 def bound_memory(connection: duckdb.DuckDBPyConnection, path: str, settings: Settings) -> None:
-    """Set DuckDB's bounds: memory, and what it may write beside the file when that is not enough.
+    """Set DuckDB's limits: memory, and the temporary files that it may write when memory is not enough.
 
     Raises:
-        InvalidParameterValue: less memory than DuckDB can work with.
+        InvalidParameterValue: the limit is below the memory that DuckDB needs.
     """
     limit = settings.memory_limit_bytes
     if not limit:
-        # DuckDB's own default is four fifths of what the machine, or the container, has.
+        # DuckDB's default is four fifths of the memory of the machine or container.
         (share,) = ask(connection, "SELECT current_setting('memory_limit')")
         (whole,) = ask(connection, "SELECT parse_formatted_bytes($1)", [share])
         limit = max(int(whole) - settings.buffer_bytes_total, int(whole) // 2)
@@ -173,14 +173,14 @@ def bound_memory(connection: duckdb.DuckDBPyConnection, path: str, settings: Set
 
 
 def lock_down(cursor: duckdb.DuckDBPyConnection, path: str, directories: Sequence[str] = ()) -> None:
-    """Nothing outside the database is reachable through SQL from here on (promise 14).
+    """Make everything outside the database unreachable through SQL (promise 14).
 
     Args:
-        path: the database's.
-        directories: what may be reached all the same, links resolved.
+        path: the path of the database.
+        directories: directories that stay reachable, with links resolved.
 
     Raises:
-        InvalidParameterValue: the database lies under one of them, or a link leads out.
+        InvalidParameterValue: a directory contains the database, or a link to a directory outside.
     """
     for directory in directories:
         if path != MEMORY and Path(os.path.realpath(path)).is_relative_to(directory):
@@ -203,8 +203,8 @@ def lock_down(cursor: duckdb.DuckDBPyConnection, path: str, directories: Sequenc
 def _refuse_ways_out(directory: str, directories: Sequence[str]) -> None:
     """Refuse links to directories outside.
 
-    DuckDB resolves a file's links before it compares, but takes `link/..` for nothing and then opens it
-    as the system does: beside what the link leads to.
+    DuckDB resolves a file's links before it compares, but removes `link/..` from a path; the system then
+    opens it relative to the link's target.
     """
     for root, below, _ in os.walk(directory):
         for name in below:

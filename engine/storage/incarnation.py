@@ -1,9 +1,9 @@
-"""Incarnations: why an LSN that was given to an event is never given to another one.
+"""Incarnations: the rule that an LSN assigned to one event is never assigned to another.
 
-A database that is restored, or opened without commits that it had lost, goes back in time. Somebody may
-hold positions from the time that is gone. Its incarnation is raised then, and LSNs go on from
-incarnation x 2^40: what lies between the last event that stands and there is a hole, and a position in
-a hole is an error (22023) and not other events. Source: docs/design/engine.md, "Opening".
+A database that is restored, or opened in spite of lost commits, goes back in time, but clients may hold
+positions of the lost events. Therefore its incarnation is raised, and LSNs continue from incarnation x 2^40.
+The range between the last remaining event and that LSN is a hole; a position in a hole is an error (22023)
+instead of other events. Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import duckdb
 from ..duck.cursors import ask, in_one_transaction
 from ..schema import SCHEMA
 
-# LSNs of one incarnation: a trillion.
+# Number of LSNs of one incarnation: a trillion.
 BITS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """LSNs after `after` up to and with `through` are of no event."""
+    """A range of LSNs, after `after` through `through`, that belong to no event."""
 
     after: int
     through: int
 
     def has(self, lsn: int) -> bool:
-        """True if a position is of a time that is gone; the hole's two ends are fine."""
+        """True if a position is inside the hole; the hole's two ends are valid positions."""
         return self.after < lsn < self.through
 
 
@@ -37,11 +37,11 @@ def incarnation_base(incarnation: int) -> int:
 
 
 def raise_incarnation(cursor: duckdb.DuckDBPyConnection, *, at_least: int = 0, txid: int = 0) -> int:
-    """Begin a new incarnation, in one transaction; the cursor is in none.
+    """Begin a new incarnation, in one transaction; the cursor must not be in one.
 
     Args:
-        at_least: the least that it may be.
-        txid: transactions go on after this number.
+        at_least: the least number of the new incarnation.
+        txid: the number after which transactions continue.
 
     Returns:
         The new incarnation.

@@ -1,4 +1,4 @@
-"""Loading memory from the file at the start: the counters, and the catalog of streams.
+"""Loading of memory from the file at the start: the counters, and the catalog of streams.
 
 Source: docs/design/engine.md, "Opening".
 """
@@ -41,7 +41,7 @@ class Counters:
 
 
 def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
-    """The counters as the file has them; zeros where nothing was captured yet."""
+    """The counters stored in the file; zeros if nothing was captured yet."""
     txid, lsn, commit_us = ask(
         cursor,
         "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
@@ -51,7 +51,7 @@ def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
 
 
 def read_objects(cursor: duckdb.DuckDBPyConnection) -> CatalogCounts:
-    """The number of streams and groups in the file, those of tables that are gone among them."""
+    """The number of streams and groups in the file, including those of dropped tables."""
     counts = [
         ask(cursor, f"SELECT count(*), coalesce(sum({number}), 0)::BIGINT FROM {SCHEMA}.{table}")
         for number, table in (("stream_id", "stream_catalog"), ("group_id", "group_catalog"))
@@ -61,7 +61,7 @@ def read_objects(cursor: duckdb.DuckDBPyConnection) -> CatalogCounts:
 
 
 def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
-    """Captured tables, streams, groups and bookmarks, as the file has them.
+    """Captured tables, streams, groups and bookmarks from the file.
 
     Raises:
         duckdb.Error: the catalog's own tables cannot be read.
@@ -71,7 +71,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
     ).fetchall()
     served: dict[int, Captured] = {}
-    # A table that was dropped past ducktail has left its name to the next one: older ones let both have it.
+    # The name of a table dropped without ducktail is used by a newer table: older versions allow both.
     newest = {key_of(schema_name, table_name): table_id for table_id, schema_name, table_name, _ in tables}
     for table_id, schema_name, table_name, version in tables:
         try:
@@ -79,7 +79,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
                 raise UndefinedTable(f'another table is called "{table_name}" now')
             shape = read_shape(cursor, schema_name, table_name, is_captured=True)
         except DucktailError as error:
-            # It was dropped while no ducktail had the file open: the others are served all the same.
+            # It was dropped while no ducktail had the file open; the other tables are served.
             logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
             shown = f"{shown_name(schema_name)}.{shown_name(table_name.removesuffix(DROPPED))}"
             for stream in _read_streams(cursor, f"table_id = {table_id}"):
@@ -125,7 +125,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
 
 
 def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Mapping[int, Captured]) -> None:
-    """The streams over several tables, each on those of its tables that are there."""
+    """Add the streams over several tables to the catalog, each on those of its tables that exist."""
     rows = cursor.execute(
         "SELECT stream_id, table_id, created_lsn, partition_by, columns FROM ducktail.stream_tables "
         "ORDER BY place"
@@ -149,7 +149,7 @@ def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Ma
 
 
 def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: Stream) -> None:
-    """Look for tables that have come past ducktail into the schema that a stream is over."""
+    """Find tables created without ducktail in the schema that a stream covers."""
     if stream.of_schema is None:
         return
     came = came_past(cursor, catalog, stream.of_schema)
@@ -163,15 +163,16 @@ def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: St
 
 
 def came_past(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, schema: str) -> list[tuple[str, str]]:
-    """Schema and name of the tables in a schema that streams over all of it should be on, and are not."""
+    """Schema and name of the tables in a schema that streams over the schema should cover and do not."""
     there = tables_in(cursor, schema)
     keys = {name: key_of(*name) for name in there}
     return [name for name, key in keys.items() if key not in catalog.tables and not catalog.is_aside(key)]
 
 
 def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, WrongState]:
-    """Of streams over several tables of which one was dropped while no ducktail had the file open: stream id
-    -> what its readers are told."""
+    """The errors of streams over several tables of which one was dropped without ducktail: stream id
+    -> the error for its readers.
+    """
     rows = cursor.execute(
         "SELECT s.stream_id, t.schema_name, t.table_name, s.table_id FROM ducktail.stream_tables AS s "
         "JOIN ducktail.table_catalog AS t USING (table_id) ORDER BY s.place DESC"
@@ -193,7 +194,7 @@ def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int
 def _read_versions(
     cursor: duckdb.DuckDBPyConnection, table_id: int, present: TableVersion
 ) -> list[TableVersion]:
-    """The versions of a captured table, oldest first, the present one last: that is read from the table."""
+    """The versions of a captured table, oldest first; the present one, read from the table, is last."""
     rows = cursor.execute(
         "SELECT version, first_lsn, epoch_us(since), shape FROM ducktail.schema_catalog "
         f"WHERE table_id = {table_id} ORDER BY version"
@@ -203,7 +204,8 @@ def _read_versions(
         kept = version_of(text)
         shape, ids = kept.shape, kept.ids
         if version == present.version:
-            # Past ducktail it may have got other columns, which no number is for: CHECK STREAM tells of them.
+            # It may have got further columns without ducktail, which have no number: CHECK STREAM reports
+            # them.
             known = dict(zip((column.name for column in shape.stored), ids, strict=True))
             stored = enumerate(present.table.shape.stored, 1)
             ids = tuple(known.get(column.name, -place) for place, column in stored)
@@ -241,9 +243,9 @@ def _by_partition(text: str) -> dict[int, int]:
 
 
 def refresh_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Make the views of streams again that an older format made: they know of no annotations."""
+    """Recreate the views of streams from an older format, which lack annotations."""
     if not catalog.streams:
-        return  # A look at the texts of all views is a tenth of the time that an opening takes.
+        return  # Reading the texts of all views takes a tenth of the time of an opening.
     rows = cursor.execute(
         "SELECT schema_name, view_name FROM system.main.duckdb_views() "
         "WHERE database_name = current_database() AND NOT contains(sql, 'annotation')"
@@ -257,13 +259,12 @@ def refresh_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
 
 
 def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> bool:
-    """Give the streams of an older format their views of typed changes, in one transaction.
+    """Create the views of typed changes for streams of an older format, in one transaction.
 
-    A stream whose view's name is taken, or one of whose columns has a name of the envelope's own, stays
-    without.
+    A stream gets none if the view's name is taken, or if a column has a name reserved by the envelope.
 
     Returns:
-        Whether there were such streams: the catalog is to be read again.
+        True if there were such streams; the catalog must then be read again.
     """
     sql = "SELECT stream_id FROM ducktail.stream_catalog WHERE changes_view IS NULL"
     found = [catalog.stream_by_id(row[0]) for row in cursor.execute(sql).fetchall()]
@@ -295,7 +296,7 @@ def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> b
 def _read_streams(
     cursor: duckdb.DuckDBPyConnection, where: str, stored: tuple[str, ...] = ()
 ) -> list[Stream]:
-    """Streams as the catalog has them; `stored` are the names of their table's columns."""
+    """Streams from the catalog's tables; `stored` are the names of their table's columns."""
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "

@@ -1,22 +1,20 @@
 """Opening a database so that nothing acknowledged is silently missing.
 
-The steps, in this order; nothing is written before the last one:
+The steps, in this order; the file is not written before the last one:
 
-1. nobody else has the file, and this process does not either;
-2. the frame chain of DuckDB's log: a torn tail is cut, damage is refused (`wal_chain.py`);
-3. DuckDB opens the file;
-4. the contents of the file against the commits that were acknowledged (`side_file.py`): a file behind them
-   is refused;
-5. the schema is installed or migrated, and the side file written anew where it must be.
+1. no other process has the file open, and this process has not either; 2. the frame chain of DuckDB's log is
+read: a torn tail is cut, damage is refused (`wal_chain.py`); 3. DuckDB opens the file; 4. the file is
+compared with the acknowledged commits (`side_file.py`): a file behind them is refused; 5. the schema is
+installed or migrated, and the side file rewritten if needed.
 
-`accept_loss` opens a refused file all the same: it reports the loss and raises the incarnation, so that the
-LSNs of lost events are never given to others.
+`accept_loss` opens a refused file: it reports the loss and raises the incarnation, so that the LSNs of lost
+events are never assigned to other events.
 
-The file's stamp tells whether somebody has written it since ducktail closed it. DuckDB gives each
-checkpoint a number, which stands in one of the two headers of the file with the place of the checkpoint's
-catalog; commits since are in the log beside the file. So the headers and the log's length change with any
-commit, and are the same in a copy. The stamp is read while DuckDB has not got the file open: closing a
-descriptor would release its lock. Source: docs/design/engine.md, "Opening".
+The file's stamp shows if another program has written the file since ducktail closed it. DuckDB numbers each
+checkpoint, and stores the number in one of the two headers of the file with the position of the checkpoint's
+catalog; later commits are in the log beside the file. So the headers and the log's length change with any
+commit, and are equal in a copy. The stamp is read only while DuckDB does not have the file open, because
+closing a descriptor would release its lock. Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations
@@ -49,26 +47,26 @@ logger = logging.getLogger(__name__)
 
 ACCEPT_HINT = "Restore a backup, or open it with --accept-loss: it is served without what is lost."
 ANOTHER_HINT = f"{ACCEPT_HINT} Where another database was put in its place, move its side file away."
-# The tables that say what was committed, and what there is.
+# The tables of commits and of the catalog's objects.
 READ = {"commits", "offset_log"}
 LISTED = {"stream_catalog", "group_catalog"}
 ON_TABLES = {"stream_catalog", "stream_tables", "table_catalog"}
 
 _open_lock = threading.Lock()
-_open_files: set[tuple[int, int]] = set()  # device and inode of what this process has open
+_open_files: set[tuple[int, int]] = set()  # device and inode of each file that this process has open
 # The main header and the two of checkpoints, 4,096 bytes each.
 HEADER_BYTES = 3 * 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The acknowledged commits that are not in the file.
+    """The acknowledged commits that are missing from the file.
 
     Args:
-        stored, acknowledged: what the file has, and what the side file says.
-        older: the file is of an incarnation before the acknowledged one.
-        objects: the streams and groups that were acknowledged, and those that are there, where they differ.
-        gone: the schema of the engine's own tables is not there.
+        stored, acknowledged: the last commits of the file and of the side file.
+        older: True if the file's incarnation is before the acknowledged one.
+        objects: the counts of acknowledged and of existing streams and groups, if they differ.
+        gone: True if the schema of the engine's own tables is missing.
     """
 
     stored: Mark
@@ -101,10 +99,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The findings before anything is written.
+    """The findings before any write.
 
     Args:
-        is_new: no ducktail has written the database yet.
+        is_new: True if ducktail has not written the database yet.
     """
 
     side: SideFile | None
@@ -114,11 +112,11 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An opened database's numbers.
+    """The numbers of an opened database.
 
     Args:
-        side: its side file; None in memory.
-        holes: ranges of LSNs that were never given to events of this database as it is.
+        side: the database's side file; None in memory.
+        holes: ranges of LSNs that belong to no event of this database in its present state.
     """
 
     side: SideFile | None
@@ -128,14 +126,14 @@ class Settled:
 
 
 def claim(path: str) -> tuple[int, int] | None:
-    """Note that this process opens the file; None where it is not there yet, or in memory.
+    """Record that this process opens the file; None if the file does not exist or is in memory.
 
-    POSIX locks are the process's: closing any descriptor of the file lets go of DuckDB's own lock. So
-    a file is opened here only while DuckDB does not have it, and two engines on it are refused.
+    POSIX locks belong to the process: closing any descriptor of the file releases DuckDB's lock. Therefore a
+    file is opened here only while DuckDB does not have it open, and a second engine on it is refused.
 
     Raises:
-        ObjectInUse: this process has it open.
-        IoError: another process has it open.
+        ObjectInUse: this process has the file open.
+        IoError: another process has the file open.
     """
     if path == MEMORY:
         return None
@@ -154,7 +152,7 @@ def claim(path: str) -> tuple[int, int] | None:
 
 
 def claim_new(path: str) -> tuple[int, int] | None:
-    """The same for a file that DuckDB has just made."""
+    """Record that this process has opened a file that DuckDB has just created."""
     if path == MEMORY:
         return None
     status = os.stat(path)
@@ -165,17 +163,17 @@ def claim_new(path: str) -> tuple[int, int] | None:
 
 
 def release(key: tuple[int, int] | None) -> None:
-    """This process has closed the file."""
+    """Record that this process has closed the file."""
     with _open_lock:
         _open_files.discard(key or (0, 0))
 
 
 def lock_is_free(path: str) -> bool:
-    """True if no other process has a database file open; only where this one has not."""
+    """True if no other process has a database file open; only valid if this process has not either."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return True  # It cannot be opened at all: DuckDB says why.
+        return True  # It cannot be opened at all: DuckDB reports the reason.
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -186,10 +184,10 @@ def lock_is_free(path: str) -> bool:
 
 
 def check_logs(path: str, *, accept_loss: bool) -> None:
-    """Read the frame chains of DuckDB's logs, before DuckDB does.
+    """Read the frame chains of DuckDB's logs before DuckDB does.
 
     Raises:
-        DataCorrupted: one is damaged; it was copied aside.
+        DataCorrupted: a log is damaged; it was copied aside.
     """
     for log in wal_chain.wal_paths(path):
         chain = wal_chain.read_chain(log)
@@ -202,7 +200,7 @@ def check_logs(path: str, *, accept_loss: bool) -> None:
                 raise error
             logger.error("%s: %s", error.message, error.detail)
         elif chain.fits:
-            # DuckDB would refuse a last frame that has its length and not its checksum: a torn page.
+            # DuckDB would refuse a last frame with its full length and a wrong checksum: a torn page.
             copy = wal_chain.copy_aside(log)
             logger.warning(
                 "the last, unfinished transaction in %s is torn: cut at byte %d; a copy is %s",
@@ -214,10 +212,11 @@ def check_logs(path: str, *, accept_loss: bool) -> None:
 
 
 def connect(path: str, settings: Settings, *, accept_loss: bool) -> DuckdbFile:
-    """Let DuckDB open the file; with `accept_loss` without logs that it refuses, moved aside.
+    """Let DuckDB open the file; with `accept_loss`, logs that it refuses are moved aside.
 
     Raises:
-        IoError. DataCorrupted.
+        IoError: the file cannot be opened.
+        DataCorrupted: DuckDB finds the file or its log damaged.
     """
     try:
         return DuckdbFile.connect(path, settings)
@@ -232,7 +231,7 @@ def connect(path: str, settings: Settings, *, accept_loss: bool) -> DuckdbFile:
 
 
 def damaged_log(path: str, chain: wal_chain.WalChain, copy: Path | None) -> DataCorrupted:
-    """The error of a log with commits behind a break."""
+    """The error for a log with commits behind a break."""
     kept = f" The log as it was is copied to {copy}." if copy else ""
     return DataCorrupted(
         f'the write-ahead log of database "{path}" is damaged at byte {chain.broken_at} of {chain.size}',
@@ -243,7 +242,7 @@ def damaged_log(path: str, chain: wal_chain.WalChain, copy: Path | None) -> Data
 
 
 def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> Looked:
-    """Hold what the file has against what was acknowledged; nothing in the file is changed.
+    """Compare the file with the acknowledged commits, without changing it.
 
     Raises:
         DataCorrupted: commits or parts of the catalog are missing, or the format is newer.
@@ -263,7 +262,7 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
         loss = loss_of(cursor, stored, side)
         if loss is None and not accept_loss and own_tables(cursor) >= ON_TABLES:
             if ask(cursor, WITHOUT_TABLE)[0]:
-                # Such a stream cannot be served, so that none of its readers could be told.
+                # Such a stream cannot be served, so that its readers could not be informed.
                 raise DataCorrupted(
                     f'the catalog of database "{path}" is damaged',
                     detail=f"{NO_TABLE[0].upper()}{NO_TABLE[1:]}.",
@@ -284,7 +283,7 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
 
 
 def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Settled:
-    """Install or migrate the schema, raise the incarnation where commits were lost, write the side file.
+    """Install or migrate the schema, raise the incarnation if commits were lost, write the side file.
 
     Raises:
         IoError: the side file cannot be written.
@@ -308,19 +307,19 @@ def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Sett
 
 
 def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts | None, side: SideFile) -> Loss | None:
-    """The commits that the side file of a database acknowledges and the database has not.
+    """The commits that the side file acknowledges and the database lacks, or None.
 
     Args:
-        stored: what the database says of itself; None where it says nothing.
+        stored: the facts stored in the database; None if it has none.
     """
     if stored is None:
         return None if side.mark == Mark() else Loss(Mark(), side.mark, gone=True)
     if side.incarnation < stored.incarnation:
-        return None  # The incarnation was raised, and the side file not yet written: it knows of nothing.
+        return None  # The incarnation was raised, and the side file not yet written: it has no marks for it.
     there = own_tables(cursor)
     mark = _stored_mark(cursor, stored.incarnation) if there >= READ else Mark()
     objects = None
-    # A mark that is behind a commit that defined something says nothing of what there is now.
+    # A mark before the last commit that defined an object does not describe the present objects.
     if side.objects is not None and mark.txid == side.mark.txid:
         found = read_objects(cursor) if there >= LISTED else CatalogCounts()
         objects = (side.objects, found) if found != side.objects else None
@@ -329,7 +328,7 @@ def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts | None, side
 
 
 def own_tables(cursor: duckdb.DuckDBPyConnection) -> set[str]:
-    """The names of the engine's own tables that are there."""
+    """The names of the engine's own tables that exist."""
     rows = cursor.execute(
         "SELECT table_name FROM system.main.duckdb_tables() "
         f"WHERE database_name = current_database() AND schema_name = '{schema.SCHEMA}'"
@@ -340,10 +339,10 @@ def own_tables(cursor: duckdb.DuckDBPyConnection) -> set[str]:
 def find_damage(
     cursor: duckdb.DuckDBPyConnection, catalog: Catalog, last_lsn: int, *, accept_loss: bool
 ) -> dict[int, DucktailError]:
-    """Hold logs, commits and catalog against each other.
+    """Audit logs, commits and catalog.
 
     Returns:
-        Stream id -> what its readers are told; the other streams are served.
+        Stream id -> the error for its readers; the other streams are served.
     """
     findings = audit(cursor, catalog)
     for finding in findings:
@@ -366,16 +365,17 @@ def find_damage(
 
 
 def set_aside(path: str) -> None:
-    """A database file is about to be made: the side file of one that stood there is another's."""
+    """Move aside the side file of a former database before a new file is created at its path."""
     side = side_path(path)
     if path != MEMORY and side.exists():
         logger.warning("%s has lost its database: moved aside to %s", side, move_aside(side))
 
 
 def _side_of(path: str, identity: uuid.UUID | None) -> SideFile | None:
-    """The side file, if it is this database's; another one is moved aside.
+    """The side file, if it belongs to this database; another one is moved aside.
 
-    Where the database says nothing of itself, and something was acknowledged here, it is this one's.
+    If the database has no facts of its own and the side file has acknowledged commits, it counts as this
+    database's.
     """
     place = side_path(path)
     try:
@@ -391,7 +391,7 @@ def _side_of(path: str, identity: uuid.UUID | None) -> SideFile | None:
 
 
 def _raised(cursor: duckdb.DuckDBPyConnection, found: Counters, incarnation: int) -> Counters:
-    """The counters from which a raised incarnation goes on, before its first commit says so."""
+    """The counters with which a raised incarnation starts, before its first commit stores them."""
     (txid,) = ask(
         cursor, f"SELECT coalesce(max(value::BIGINT), 0) FROM {schema.SCHEMA}.meta WHERE name = 'txid'"
     )
@@ -405,7 +405,7 @@ def _stored_mark(cursor: duckdb.DuckDBPyConnection, incarnation: int) -> Mark:
 
 
 def read_stamp(path: str) -> bytes | None:
-    """The stamp of a database file that nobody here has open; None where there is none, or in memory."""
+    """The stamp of a database file that this process does not have open; None without a file."""
     if path == MEMORY:
         return None
     try:
@@ -419,9 +419,9 @@ def read_stamp(path: str) -> bytes | None:
 
 
 def stamp_left(path: str) -> bytes | None:
-    """The stamp of a file that has just been closed; None where DuckDB's log is still there.
+    """The stamp of a file just closed; None if DuckDB's log still exists.
 
-    Then somebody has its instance open yet (a result that was not read to its end), which will write the log
-    into the file: and to open the file here would let go of the instance's lock.
+    In that case DuckDB's instance is still open (for a result that was not read to its end) and will write
+    the log into the file; opening the file here would release the instance's lock.
     """
     return None if any(log.exists() for log in wal_paths(path)) else read_stamp(path)

@@ -1,18 +1,16 @@
-"""Coming back after DuckDB has given its database up.
+"""Reopening of the file after DuckDB has invalidated its database.
 
-An error while DuckDB writes the file itself (a checkpoint on a full disk) invalidates its instance: each
-call is an error from then on, whatever it wants. What was committed is in the file and its log, so
-the instance is closed and the file is opened again in the same process, with all that is held against it
-at a start. Three rules:
+An error while DuckDB writes the file itself (a checkpoint on a full disk) invalidates its instance: every
+later call fails. Committed data is in the file and its log, so the instance is closed and the file is opened
+again in the same process, with all the checks of a start. Three rules apply:
 
-- From the fall until the file is open again nobody calls DuckDB: sessions are told, let go of their
-  cursors, and are answered 58030; then the engine's own threads end. A cursor is only closed by
-  who has it to himself.
-- The old instance is closed whole before the file is opened: POSIX locks are the process's, and a
-  descriptor of the file that is closed later would let go of the new instance's.
-- What the file lacks of what was acknowledged is an error that stays (XX001), as at a start.
+- From the failure until the file is open again, DuckDB is not called: sessions are notified, close their
+cursors, and fail with 58030; then the engine's own threads end. A cursor is closed only by its exclusive
+user. - The old instance is closed completely before the file is opened: POSIX locks belong to the process,
+and closing a descriptor of the file later would release the lock of the new instance. - A file that lacks
+acknowledged commits is a permanent error (XX001), as at a start.
 
-Where opening fails (the disk is still full) it is tried again, each time a little later.
+If opening fails (the disk is still full), it is tried again after growing delays.
 Source: docs/design/engine.md, "Coming back".
 """
 
@@ -29,11 +27,11 @@ from ..waiting import Wait, Waiting
 
 logger = logging.getLogger(__name__)
 
-# Seconds before the first, second, ... time that it is tried; later ones as the last.
+# Seconds before the first, second, ... attempt; later attempts use the last value.
 PACE_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 # An instance that lasted for less than this many seconds is opened again at the pace of the one before.
 LASTED_S = 60.0
-# How long a statement waits for the file to be opened before it is answered 58030.
+# Seconds that a statement waits for the file to be opened before it fails with 58030.
 WAIT_S = 10.0
 
 HINT = "Make room if the disk is full, and try again: the server need not be started again."
@@ -41,12 +39,12 @@ HINT_GONE = "A database in memory cannot be opened again: open a new one."
 
 
 class Reopener:
-    """The state of a database that DuckDB may give up, and the thread that opens it again then.
+    """The state of a database that DuckDB may invalidate, and the thread that reopens it.
 
     Args:
-        let_go: make everybody let go of the old instance and close it; told why. May be called again.
-        come_back: open the file.
-        has_file: whether there is one to open; a database in memory stays lost.
+        let_go: releases all uses of the old instance and closes it; gets the reason. May be called again.
+        come_back: opens the file.
+        has_file: False for a database in memory, which stays lost.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Reopener:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._fallen: DucktailError | None = None
-        self._attempt: Future[None] | None = None  # the one under way
+        self._attempt: Future[None] | None = None  # the running attempt
         self._attempts = 0
         self._opened_s: float | None = None
 
@@ -75,11 +73,11 @@ class Reopener:
         fallen = self._fallen
         if fallen is None:
             return None
-        # Each its own: an error that is raised in two threads would mix their tracebacks.
+        # A new error for each: one raised in two threads would mix their tracebacks.
         return type(fallen)(fallen.message, detail=fallen.detail, hint=fallen.hint)
 
     def fell(self, reason: str) -> None:
-        """DuckDB has given the database up; again is harmless. Returns at once."""
+        """Record that DuckDB has invalidated the database; may be repeated. Returns at once."""
         with self._mutex:
             if self._fallen is not None or self._stop.is_set():
                 return
@@ -98,7 +96,8 @@ class Reopener:
         """Wait while the file is being opened again.
 
         Raises:
-            IoError: it is not open yet. DataCorrupted: it lacks what was acknowledged.
+            IoError: the file is not open yet.
+            DataCorrupted: acknowledged commits are missing.
         """
         if self._fallen is None:
             return
@@ -112,7 +111,7 @@ class Reopener:
             raise error
 
     def close(self) -> None:
-        """Try no more; an attempt under way is let finish."""
+        """Stop reopening; a running attempt is completed."""
         with self._mutex:
             self._stop.set()
         if self._thread is not None:
@@ -129,20 +128,20 @@ class Reopener:
                 return
 
     def _pause(self, delay_s: float) -> bool:
-        """Wait for the next attempt; whoever asks meanwhile is answered at once. True: it is the end."""
+        """Wait for the next attempt; sessions that ask meanwhile are answered at once. True if closed."""
         fallen = self._fallen
         assert fallen is not None
         self._finish_attempt()
         try:
             self._let_go(fallen)
-        except Exception:  # It is tried again with the attempt itself.
+        except Exception:  # It is repeated with the next attempt.
             logger.exception("letting go of the database")
         stopped = self._stop.wait(delay_s)
         self._attempt = Future()
         return stopped
 
     def _try(self) -> bool:
-        """One attempt; True when there is to be no other."""
+        """Make one attempt; returns True if no other is needed."""
         fallen = self._fallen
         assert fallen is not None
         try:

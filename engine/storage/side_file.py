@@ -1,32 +1,26 @@
-"""The small file beside a database, `x.duckdb.ducktail`: what was acknowledged last.
+"""The side file of a database, `x.duckdb.ducktail`: its last acknowledged commits.
 
-DuckDB forgets commits without a word where its log is gone or cut. This file cannot bring them back; it
-tells that they are missing. It is written after DuckDB's COMMIT has returned and before anybody is told,
-so it is never ahead of the database, and a database that opens behind it has lost commits.
+DuckDB silently loses commits if its log is deleted or cut. This file cannot restore them, but shows that they
+are missing. It is written after DuckDB's COMMIT has returned and before the commit is acknowledged, so it is
+never ahead of the database, and a database that opens behind it has lost commits.
 
-    offset  size  field
-    0       8     "DUCKTAIL"
-    8       4     format, 1
-    12      4     CRC-32 of bytes 0 to 11 and 16 to 39
-    16      16    identity of the database (uuid), also in ducktail.meta
-    32      8     incarnation
-    64      56    mark 0 and its objects
-    128     56    mark 1 and its objects
-    192     16    stamp of the database file when this was closed (see `opening.py`); zeros without one
-    256     2     length of the address
-    258     n     address of the server that has the database open, "host port"; empty without one
+    offset  size  field 0       8     "DUCKTAIL" 8       4     format, 1 12      4     CRC-32 of bytes 0 to 11
+    and 16 to 39 16      16    identity of the database (uuid), also in ducktail.meta 32      8
+    incarnation 64      56    mark 0 and its objects 128     56    mark 1 and its objects 192     16    stamp
+    of the database file at the last close (see `opening.py`); zeros without one 256     2     length of the
+    address 258     n     address of the server that has the database open, "host port"; empty without one
 
     mark    u64 number, u64 txid, u64 lsn, u64 offset commit, u32 CRC-32 of the identity and these 32 bytes
-    behind  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: what the
-    a mark  catalog had at that commit; no such CRC-32 where it was just being changed
+    behind  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: the
+    a mark  catalog's objects at that commit; the CRC-32 does not match while they are being changed
 
-The marks are written in turn, so that one is whole at any instant; the whole one with the larger number
-counts. A write goes to the page cache, as a mapped page would: kill -9 does not lose it, and a full disk is
-an error and not a signal. It is not synced: what a power cut may take is the newest marks, and a mark that
-is behind accuses nobody. Integers are little-endian.
+The marks are written in turn, so that one is valid at any instant; the valid one with the larger number
+counts. A write goes to the page cache, as with a mapped page: kill -9 does not lose it, and a full disk is an
+error instead of a signal. It is not synced: a power cut may lose the newest marks, and an old mark never
+reports a loss wrongly. Integers are little-endian.
 
-While it cannot be written nothing is committed that it should tell of: before each such COMMIT its last
-mark is written again (`check`). Source: docs/design/engine.md, "Opening".
+While it cannot be written, no commit that it must record is possible: before each such COMMIT its last mark
+is written again (`check`). Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations
@@ -80,21 +74,20 @@ def side_path(path: str) -> Path:
 
 
 class DamagedSideFile(Exception):
-    """It is no side file, or its checksums do not fit."""
+    """The error for a file that is not a side file, or whose checksums do not match."""
 
 
 class SideFile:
-    """One open side file; safe to use from several threads.
+    """An open side file; safe to use from several threads.
 
     Args:
-        identity: the database's, a uuid.
-        incarnation: the database's.
-        mark: what it says now.
-        objects: what the catalog had then; None where that is not known.
+        identity: the uuid of the database.
+        incarnation: the incarnation of the database.
+        mark: the current mark.
+        objects: the catalog's objects at that mark; None if unknown.
 
     Attributes:
-        failure: why it could not be written at the last try; None where it could.
-        errors: how often it could not.
+        failure: the error of the last write; None if it succeeded. errors: the number of failed writes.
     """
 
     def __init__(
@@ -120,7 +113,7 @@ class SideFile:
 
     @classmethod
     def create(cls, path: Path, identity: uuid.UUID, incarnation: int, mark: Mark) -> SideFile:
-        """Write a new one, in place of any that is there, durable when it returns.
+        """Write a new side file, replacing an existing one; durable when it returns.
 
         Raises:
             IoError: it cannot be written.
@@ -145,11 +138,11 @@ class SideFile:
 
     @classmethod
     def open(cls, path: Path) -> SideFile | None:
-        """The side file that is there; None where there is none.
+        """The existing side file; None without one.
 
         Raises:
-            DamagedSideFile: it cannot be believed.
-            IoError: it cannot be read, or must not be written.
+            DamagedSideFile: the file is invalid.
+            IoError: the file cannot be read, or is not writable.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -170,10 +163,10 @@ class SideFile:
             raise
 
     def acknowledge(self, *, txid: int = 0, lsn: int = 0, seq: int = 0, defines: bool = False) -> None:
-        """DuckDB has committed this; call it before anybody is told. What is not given stays.
+        """Record a commit of DuckDB, before it is acknowledged. Omitted values are unchanged.
 
         Args:
-            defines: it may have made or dropped streams or groups; `tell` follows.
+            defines: the commit may have created or dropped streams or groups; a call of `tell` follows.
         """
         with self._mutex:
             old = self.mark
@@ -183,13 +176,13 @@ class SideFile:
             self._write_mark()
 
     def tell(self, objects: CatalogCounts) -> None:
-        """Streams and groups are these since the last commit that defined any."""
+        """Record the streams and groups after the last commit that defined any."""
         with self._mutex:
             self.objects = objects
             self._write_mark()
 
     def check(self) -> None:
-        """Write the last mark again, before DuckDB commits what is to be acknowledged.
+        """Write the last mark again, before DuckDB commits a transaction that will be acknowledged.
 
         Raises:
             IoError: it cannot be written.
@@ -205,7 +198,7 @@ class SideFile:
                 )
 
     def superseded(self, error: IoError) -> None:
-        """Another one was to take its place, and could not be made: the next opening makes it."""
+        """Record that its replacement could not be created; the next opening creates it."""
         with self._mutex:
             self._superseded = f"{error.message}: {error.detail}. Restart the server."
             self._failed(self._superseded)
@@ -221,7 +214,7 @@ class SideFile:
         try:
             os.pwrite(self._descriptor, data, place)
         except OSError as error:
-            # What stands, stands: a mark that is behind can only miss a loss, not tell a false one.
+            # The old mark stays: an old mark can only miss a loss, not report a false one.
             self._failed(str(error))
             return
         if self.failure is not None and self._superseded is None:
@@ -235,7 +228,7 @@ class SideFile:
         self.failure = reason
 
     def announce(self, address: str) -> None:
-        """Say where the server is that has the database open; "" when there is none any more."""
+        """Store the address of the server that has the database open; "" for none."""
         data = address.encode()
         if len(data) > ADDRESS_BYTES_MAX:
             raise ValueError("an address of a few hundred bytes is none")
@@ -243,26 +236,27 @@ class SideFile:
             self._write(struct.pack("<H", len(data)) + data, ADDRESS_PLACE)
 
     def leave(self, stamp: bytes) -> None:
-        """Say how the database file is left: whoever opens it next sees whether somebody has written it."""
+        """Store the stamp of the database file at its close; the next opening compares it."""
         assert len(stamp) == STAMP_BYTES
         with self._mutex:
-            # Where it cannot be written, another stamp than the file's makes the next opening look.
+            # If it cannot be written, the old stamp differs from the file's, and the next opening checks the
+            # file.
             self._write(stamp, STAMP_PLACE)
 
     @property
     def stamp(self) -> bytes:
-        """The stamp of the database file when it was closed last; zeros where there is none."""
+        """The stamp of the database file at its last close; zeros without one."""
         return os.pread(self._descriptor, STAMP_BYTES, STAMP_PLACE)
 
     @property
     def address(self) -> str:
-        """The address that was announced last."""
+        """The last announced address."""
         data = os.pread(self._descriptor, SIZE, 0)
         (length,) = struct.unpack_from("<H", data, ADDRESS_PLACE)
         return data[ADDRESS_PLACE + 2 : ADDRESS_PLACE + 2 + length].decode(errors="replace")
 
     def close(self) -> None:
-        """Close it; again is harmless."""
+        """Close the file; may be repeated."""
         with self._mutex:
             if not self._closed:
                 self._closed = True
@@ -274,10 +268,10 @@ def _unreadable(path: Path, error: OSError) -> IoError:
 
 
 def move_aside(path: Path) -> Path:
-    """Give a side file a name under which nobody looks for it.
+    """Rename a side file to a name that is not read.
 
     Returns:
-        Its new path.
+        The new path.
     """
     number = 1
     while (other := path.with_name(f"{path.name}.old-{number}")).exists():
@@ -324,7 +318,7 @@ def _objects(data: bytes) -> CatalogCounts | None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names of files that were made or moved here last."""
+    """Make created or renamed files in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,9 @@
-"""Files without a name for what sessions keep and memory should not: one a session, bounded together.
+"""Unnamed files for data of sessions that would not fit in memory: one for each session, with a common limit.
 
-Such a file lies in the directory of the database and has no name there from its first moment on (where
-the file system cannot do that, it loses it at once): nobody else opens it, and nothing is left of it
-once its process has ended, however that ends. What is freed in it is written again; free space at its end
-is given back. Source: docs/design/sql.md, "Cursors".
+Such a file is in the directory of the database, created without a name (if the file system does not support
+that, its name is removed at once): no other process opens it, and it disappears with its process in any case.
+Freed space is reused; free space at its end is returned to the file system. Source: docs/design/sql.md,
+"Cursors".
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ HINT = "Read results to their end, or close them, before the next statement; or 
 
 
 class SpillSpace:
-    """The place of a database's files for spilling, and their bound together.
+    """The directory of a database's spill files, and their common limit.
 
     Args:
-        path: the database's; the files of one in memory lie in the system's directory for such.
-        bytes_max: of all files together.
+        path: the path of the database; files of a database in memory are in the system's temporary directory.
+        bytes_max: the limit of all files together.
     """
 
     def __init__(self, path: str, bytes_max: int) -> None:
@@ -35,14 +35,14 @@ class SpillSpace:
 
     @property
     def size(self) -> int:
-        """The bytes that the files hold now."""
+        """The total size of the files in bytes."""
         return self._bytes
 
     def take(self, count: int) -> None:
-        """A file grows.
+        """Count the growth of a file.
 
         Raises:
-            OutOfMemory: beyond what the files may hold together.
+            OutOfMemory: the total would exceed the limit.
         """
         with self._mutex:
             if self._bytes + count > self.bytes_max:
@@ -52,7 +52,7 @@ class SpillSpace:
             self._bytes += count
 
     def give_back(self, count: int) -> None:
-        """A file has become shorter."""
+        """Count the shrinking of a file."""
         with self._mutex:
             self._bytes -= count
             assert self._bytes >= 0, "more is given back than was taken"
@@ -60,33 +60,34 @@ class SpillSpace:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Extent:
-    """A piece of a file: bytes from `start` to before `end`."""
+    """A piece of a file: the bytes from `start` to before `end`."""
 
     start: int
     end: int
 
 
 class SpillFile:
-    """A session's file, made with its first piece. Safe to use from several threads."""
+    """The spill file of a session, created with its first piece. Safe to use from several threads."""
 
     def __init__(self, space: SpillSpace) -> None:
         self._space = space
         self._descriptor: int | None = None
         self._end = 0
-        self._free: list[Extent] = []  # in their order; no two touch each other, none touches the end
+        self._free: list[Extent] = []  # sorted; no two are adjacent, none is at the end
         self._closed = False
         self._mutex = threading.Lock()
 
     @property
     def size(self) -> int:
-        """Its length now."""
+        """The present length of the file."""
         return self._end
 
     def write(self, data: memoryview) -> Extent:
-        """Keep a piece.
+        """Store a piece.
 
         Raises:
-            OutOfMemory: the files hold too much. IoError: it cannot be written.
+            OutOfMemory: the files would exceed their limit.
+            IoError: the file cannot be written.
         """
         with self._mutex:
             assert not self._closed, "a session that has ended keeps nothing"
@@ -102,10 +103,10 @@ class SpillFile:
             return extent
 
     def read(self, extent: Extent) -> bytes:
-        """A piece as it was written.
+        """The bytes of a stored piece.
 
         Raises:
-            IoError: it cannot be read.
+            IoError: the file cannot be read.
         """
         size = extent.end - extent.start
         with self._mutex:
@@ -119,13 +120,13 @@ class SpillFile:
         return data
 
     def free(self, extent: Extent) -> None:
-        """A piece is not wanted any more."""
+        """Free a piece."""
         with self._mutex:
             if not self._closed:
                 self._let_go(extent)
 
     def close(self) -> None:
-        """Free all of it; may be called twice."""
+        """Delete the file; may be repeated."""
         with self._mutex:
             self._closed = True
             if self._descriptor is not None:
@@ -143,7 +144,7 @@ class SpillFile:
         return self._descriptor
 
     def _room(self, size: int) -> Extent:
-        """The first free place that is large enough, or one at the end."""
+        """The first free extent that is large enough, or a new one at the end."""
         for place, free in enumerate(self._free):
             if free.end - free.start >= size:
                 taken = Extent(free.start, free.start + size)
@@ -154,7 +155,7 @@ class SpillFile:
         return Extent(self._end - size, self._end)
 
     def _let_go(self, extent: Extent) -> None:
-        """Join a piece with the free ones beside it; at the end the file becomes shorter."""
+        """Merge a piece with the free extents beside it; at the end of the file, truncate the file."""
         before = [free for free in self._free if free.end < extent.start]
         after = [free for free in self._free if free.start > extent.end]
         touching = self._free[len(before) : len(self._free) - len(after)]

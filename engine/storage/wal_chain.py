@@ -1,8 +1,8 @@
 """DuckDB's write-ahead log as a chain of frames, read before DuckDB opens the file.
 
-DuckDB takes the log up to the first frame that does not fit in the file, and deletes the rest: right
-for the tail that a crash tore, wrong for a flipped length in the middle, after which acknowledged
-commits still stand. The two are told apart here: what a crash tore has no commit behind it.
+DuckDB reads the log up to the first frame that exceeds the file, and deletes the rest. That is right for the
+torn tail of a crash, but wrong for a corrupted length in the middle, which acknowledged commits follow. This
+module distinguishes the two: no commit follows a torn tail.
 
     log     header, then frames
     header  pairs of a field number (u16) and varints, ended by 0xffff: 100 is 98, 101 the version, 102 the
@@ -10,8 +10,8 @@ commits still stand. The two are told apart here: what a crash tore has no commi
     frame   u64 size, u64 checksum, `size` bytes: 0x64 0x00 type .. 0xff 0xff
     commit  a frame of type 100, always the same 21 bytes
 
-The checksum is the XOR of the payload's 64-bit words, each multiplied by a constant, from 5381 on; what is
-left of the last word goes through a Murmur mix. Little-endian. Source: docs/design/engine.md, "Opening".
+The checksum is the XOR of 5381 and the payload's 64-bit words, each multiplied by a constant; the bytes of an
+incomplete last word pass through a Murmur mix. Little-endian. Source: docs/design/engine.md, "Opening".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEED = 5381
 MASK = (1 << 64) - 1
 # Below it a loop in Python is faster than a call of numpy.
 SMALL = 128
-# A header is some 40 bytes; what has no end within this is none.
+# A header has some 40 bytes; data without an end within this many bytes is not a header.
 HEADER_BYTES_MAX = 256
 
 
@@ -48,15 +48,15 @@ class WalChain:
     """The chain of frames in one log file.
 
     Args:
-        size: of the file, bytes.
-        commits: whole commits from the beginning on.
-        end: where the last of them ends.
-        broken_at: where the first frame begins that is not whole; None where all are.
-        resumes_at: where a commit stands behind the break; None where there is none.
-        fits: whether the frame at the break has its length, and only its bytes are wrong.
-        checkpointing: a checkpoint has begun after what is in it.
-        readable: False for a version whose frames are not read here.
-        follows: the checkpoint of the file that the log follows, None where it does not say.
+        size: the size of the file in bytes.
+        commits: the number of whole commits from the beginning.
+        end: the end of the last of them.
+        broken_at: the start of the first incomplete frame; None if all are complete.
+        resumes_at: the position of a commit behind the break; None without one.
+        fits: True if the frame at the break has its full length and only its bytes are wrong.
+        checkpointing: True if a checkpoint has begun after the log's last frame.
+        readable: False for a version whose frames are not understood here.
+        follows: the checkpoint of the file that the log follows, None if the log does not record it.
     """
 
     path: Path
@@ -72,20 +72,20 @@ class WalChain:
 
     @property
     def damaged(self) -> bool:
-        """True if commits stand behind a break: no crash does that."""
+        """True if commits follow a break, which no crash can cause."""
         return self.resumes_at is not None
 
 
 def wal_paths(path: str) -> tuple[Path, Path]:
-    """The logs of a database file: its own, and the one that is written while a checkpoint runs."""
+    """The logs of a database file: its own, and the one written during a checkpoint."""
     return Path(f"{path}.wal"), Path(f"{path}.wal.checkpoint")
 
 
 def read_chain(path: Path) -> WalChain | None:
-    """Read one log; None where there is none, or nothing in it.
+    """Read one log; None if it is missing or empty.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the log cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -114,10 +114,10 @@ def checksum(payload: bytes) -> int:
 
 
 def copy_aside(path: Path) -> Path:
-    """Copy a log beside itself under a name that nothing deletes; once, however often it is tried.
+    """Copy a log beside itself under a name that is never deleted; once, even if repeated.
 
     Returns:
-        The copy's path.
+        The path of the copy.
     """
     number = 1
     while (copy := path.with_name(f"{path.name}.damaged-{number}")).exists():
@@ -131,7 +131,7 @@ def copy_aside(path: Path) -> Path:
 
 
 def cut(path: Path, end: int) -> None:
-    """Cut a log after its last whole commit."""
+    """Truncate a log after its last whole commit."""
     with path.open("rb+") as file:
         file.truncate(end)
         os.fsync(file.fileno())
@@ -165,7 +165,7 @@ def _read(path: Path, log: mmap.mmap, size: int) -> WalChain:
             commits, end = commits + 1, after
         checkpointing = checkpointing or log[at + FRAME.size + 2] == CHECKPOINT_TYPE
         at = after
-    # Whole frames may be left over, of a transaction whose commit was not written any more.
+    # Whole frames may remain of a transaction whose commit was not written.
     broken_at = None if end == size else end
     return WalChain(path, size, commits, end, broken_at, checkpointing=checkpointing, follows=follows)
 
@@ -190,7 +190,7 @@ def _header(data: bytes) -> tuple[int, int, int | None] | None:
             return (at, facts[101], facts.get(103)) if good else None
         count, at = _varint(data, at)
         facts[field] = count
-        if field == 102:  # a list: so many varints follow
+        if field == 102:  # a list: this is the number of varints that follow
             for _ in range(min(count, HEADER_BYTES_MAX)):
                 _, at = _varint(data, at)
     return None
