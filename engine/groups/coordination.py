@@ -91,14 +91,14 @@ class Fence(Shared):
 def _stale(shared: Fence, name: str, partition: int) -> SerializationFailure:
     return SerializationFailure(
         f'member {literal(name)} of consumer group "{shared.group.name}" does not own partition {partition}',
-        # The home reads the detail (`epoch_told`): it learns of epochs that another home has given out.
+        # The home reads the detail (`epoch_told`): it learns of epochs that another home has assigned.
         detail=f"Epoch {shared.epochs[partition]} of it is known. Nothing was committed.",
         hint="Read again: what was not committed comes again, to who has its partition now.",
     )
 
 
 def epoch_told(error: SerializationFailure) -> int | None:
-    """The later epoch because of which an owner has refused a request; None for another error."""
+    """The later epoch for which an owner has refused a request; None for another error."""
     words = (error.detail or "").split()
     return int(words[1]) if words[:1] == ["Epoch"] and words[1].isdigit() else None
 

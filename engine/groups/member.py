@@ -22,8 +22,8 @@ class Claim:
     """The right to commit a partition.
 
     Args:
-        member: the member that must own the partition; None: a commit without MEMBER, while the group has no
-            members.
+        member: the member that must own the partition; None for a commit without MEMBER, while the group has
+            no members.
         epoch: the epoch since which it must own it.
     """
 
@@ -33,15 +33,15 @@ class Claim:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A live member of a group. A name that comes back after a time-out is a new member.
+    """A live member of a group. A name that returns after a time-out is a new member.
 
     Args:
         user: the user of its last read or commit.
         epoch: the group's epoch when the member last got or lost a partition.
-        heard_s: time of its last heartbeat, by the clock that never goes back.
-        given: partition -> last LSN that was given and is not committed, and the number of the read.
+        heard_s: time of its last heartbeat, by the monotonic clock.
+        given: partition -> last LSN that was returned and is not committed, and the number of the read.
         open: partition -> number of reads and transactions that hold it.
-        untold: at a topic's home, its reads whose outcome has not been reported, by number.
+        untold: at a topic's home, its reads without a reported outcome, by number.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Member:
     untold: dict[int, MemberHold] = field(default_factory=dict)
 
     def holds(self, partition: int) -> bool:
-        """True if a hand-over of the partition would take given events or a hold from the member."""
+        """True if moving the partition would take uncommitted events or a hold from the member."""
         return partition in self.given or self.open[partition] > 0
 
 
@@ -89,10 +89,10 @@ class CommitRight:
 
     Args:
         lsns: partition -> LSN.
-        began: of a read position, partition -> committed LSN from which it was read.
+        began: for a read position: partition -> committed LSN from which it was read.
         claims: partition -> the claim to it.
         hold: the member's hold for the commit, to be ended after it.
-        again: of a read position, the released events that the read gave; None: a commit by number.
+        again: for a read position: the released events that the read returned; None for a commit by number.
     """
 
     lsns: Mapping[int, int]

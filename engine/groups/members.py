@@ -8,12 +8,12 @@ The rules:
   epoch under which its partition was read: it fails with SerializationFailure if the member has lost the
   partition, even if it has got it back. A commit by number outside a transaction names no read: it is
   compared with the present epoch.
-- A member from which the assignment (`assignment.py`) takes a partition keeps it until it holds nothing
-  there: no read of it is open on the partition, no transaction of it has read or commits the partition, and
-  the events that it was given are committed, or given up by reading again. A member that leaves or times out
+- A member from which the assignment (`assignment.py`) takes a partition keeps it while it holds anything
+there: an open read of the partition, a transaction that has read or commits it, or returned events that are
+neither committed nor given up by reading again. A member that leaves or times out
   loses all partitions at once.
-- A commit pins its partitions from the check of the epoch until it is written or refused: in between no other
-  member gets them, whether or not the member stays.
+- A commit pins its partitions from the check of the epoch until it is written or refused: meanwhile no other
+member gets them, whether or not the member stays.
 
 Members are in memory only: after a restart a group has none, commits fail with SerializationFailure, and
 reads join anew. Epochs begin at the clock's milliseconds, so that they rise over a restart. Names are
@@ -37,12 +37,13 @@ from .coordination import Fence
 from .member import Claim, CommitRight, Member, MemberHold, Pin, Shared, Shown
 from .read_positions import ReadPosition, ReadPositions
 
-# Members beyond the largest number of partitions would be idle, and each read looks at all members.
+# Members beyond the largest number of partitions would be idle, and each read examines all members.
 MEMBERS_MAX = PARTITIONS_MAX
 # Names appear in views and messages; a host, a process and a thread fit.
 NAME_CHARS_MAX = 256
 
-# A statement that was under way when a group was dropped asks for it soon: fewer are dropped meanwhile.
+# A statement that was running when a group was dropped still asks for it soon: fewer groups are dropped until
+# then.
 FORGOTTEN_MAX = 1024
 
 GIVEN_ANEW = "its partitions have been given out anew since it was read"
@@ -94,7 +95,7 @@ class Members:
         joins: bool = True,
         home: bool = False,
     ) -> MemberHold:
-        """Begin a member's read, and make it a member if it is none.
+        """Begin a member's read; a reader that is not a member becomes one.
 
         Args:
             partitions: number of partitions of the stream.
@@ -153,7 +154,7 @@ class Members:
         seeks: int,
         again: Mapping[int, frozenset[int]],
     ) -> None:
-        """Set the member's read position: a read has given everything up to `lsns`."""
+        """Set the member's read position: a read has returned everything up to `lsns`."""
         with self._mutex:
             shared = hold.shared
             if _is_live(hold):
@@ -173,7 +174,7 @@ class Members:
                 hold.shared.positions.seeked(hold.member.name, seeks, (hold.read, partitions))
 
     def gave(self, hold: MemberHold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
-        """Note events up to `lsns`, or fewer, that a read without a position has given."""
+        """Note the events, at most up to `lsns`, that a read without a position has returned."""
         with self._mutex:
             if _is_live(hold):
                 self._gave(hold, {p: lsn for p, lsn in lsns.items() if p in hold.epochs}, began)
@@ -185,7 +186,7 @@ class Members:
         began: Mapping[int, int],
         again: Mapping[int, frozenset[int]] = _NOTHING_AGAIN,
     ) -> None:
-        """Hold the events that a read gave; released ones stand at or before the committed LSN."""
+        """Hold the events that a read returned; released events are at or before the committed LSN."""
         for partition, lsn in lsns.items():
             if lsn > began[partition] or again.get(partition):
                 hold.member.given[partition] = (lsn, hold.read)
@@ -220,7 +221,7 @@ class Members:
             home: True for a request to the topic's home.
 
         Raises:
-            WrongState: there is none, or the name is no member.
+            WrongState: there is no position, or the name is not a member.
         """
         with self._touched(self._assigned if home else self._present, group, partitions) as shared:
             if name not in shared.members:
@@ -251,13 +252,13 @@ class Members:
         """Begin a member's commit; the member must own all partitions that it commits.
 
         Args:
-            lsns: LSNs that are given by number; None: the member's read position.
+            lsns: LSNs given by number; None for the member's read position.
             seeks: the number of SEEKs of the group.
             since: partition -> the epoch under which the transaction has read it.
             home: True for a request to the topic's home.
 
         Raises:
-            SerializationFailure: no such member, or it does not own a partition, or has lost it since.
+            SerializationFailure: the member does not exist, does not own a partition, or has lost it since.
             WrongState: the member has no read position.
         """
         with self._touched(self._assigned if home else self._present, group, partitions) as shared:
@@ -285,7 +286,7 @@ class Members:
                     shared.positions.set_aside(name, lsn)
 
     def released(self, group_id: int, name: str) -> dict[int, frozenset[int]]:
-        """Partition -> the released events that a member's latest reads have given."""
+        """Partition -> the released events that a member's latest reads have returned."""
         with self._mutex:
             shared = self._known(group_id)
             return {} if shared is None else shared.positions.released(name)
@@ -300,7 +301,7 @@ class Members:
 
         Raises:
             SerializationFailure: a partition has been lost since it was read.
-            WrongState: it is a commit without MEMBER, and the group has got members.
+            WrongState: the commit is without MEMBER, and the group has members now.
         """
         with self._mutex:
             shared = self._known(group_id)
@@ -346,7 +347,7 @@ class Members:
             return name in shared.members
 
     def remove(self, group_id: int, name: str) -> None:
-        """Take a member out, if it is one; all its partitions are free."""
+        """Remove a member, if it exists; all its partitions become free."""
         self.on_leave(group_id, name)
         shared = self._groups.get(group_id)
         if shared is not None:
@@ -355,7 +356,7 @@ class Members:
                     self._remove(shared, {name})
 
     def altered(self, changed: Group) -> None:
-        """Put a group's changed options in force; waiting members look again, by the new time-out."""
+        """Put a group's changed options in force and wake waiting members, whose time-outs may differ."""
         with self._mutex:
             for shared in self._states(changed.group_id):
                 self._expire(shared)
@@ -400,7 +401,7 @@ class Members:
         return sum(shared.ends_s(member) > now_s for member in list(shared.members.values()))
 
     def next_expiry_s(self, group_id: int) -> float | None:
-        """Seconds until the first member of a group times out, if none has a heartbeat before."""
+        """Seconds until the first member of a group times out, without further heartbeats."""
         with self._mutex:
             shared = self._groups.get(group_id)
             if shared is None or not shared.members:
@@ -742,7 +743,7 @@ class Members:
         return changed
 
     def _tell(self, changed: Set[tuple[int, str]]) -> None:
-        """Call `on_change` for each member; outside the mutex, as a waiting read may come back at once."""
+        """Call `on_change` for each member, outside the mutex, because a waiting read may return at once."""
         for group_id, name in changed:
             self.on_change(group_id, name)
 

@@ -1,10 +1,10 @@
 """Committed LSNs: cached in memory, written to DuckDB before they are acknowledged.
 
 DuckDB syncs once per commit and refuses two transactions that touch one row. Commits are therefore appended,
-a row each, and commits that arrive together are written in one transaction: by the session that finds nobody
-writing, else by the committer thread. Rows that later ones have overtaken are folded away now and then. A
-commit of offsets inside a user's transaction is written by that transaction instead, under the group's lock;
-requests for such a group are left for the committer's next batch.
+one row each, and commits that arrive together are written in one transaction: by a session if no other is
+writing, else by the committer thread. Rows overtaken by later ones are deleted from time to time. A commit of
+offsets inside a user's transaction is written by that transaction instead, under the group's lock; requests
+for such a group are left for the committer's next batch.
 
 The cache is only changed after DuckDB's COMMIT has returned. Source: docs/design/engine.md,
 "Offsets".
@@ -56,7 +56,7 @@ COMMITTER = 0
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """A group's place in one partition: the last LSN that it has processed, the time and the user.
+    """A group's position in one partition: the last LSN that it has processed, the time and the user.
 
     `seq` is the number of its row of offset_log.
     """
@@ -105,8 +105,8 @@ class Request:
     """Offsets to be committed outside a transaction.
 
     Args:
-        seeks: of a read position, the number of SEEKs of the group when it was read; None: a position that
-            was given by number.
+        seeks: for a read position: the number of SEEKs of the group when it was read; None for a position
+            given by number.
     """
 
     group_id: int
@@ -144,10 +144,10 @@ class Offsets:
     """All groups' positions, and the committer thread.
 
     Args:
-        check: called before a batch is written; raises IoError where it could not be acknowledged.
+        check: called before a batch is written; raises IoError if the batch could not be acknowledged.
         written: called with the number of the last offset commit of a batch, once it is durable and before
             it is acknowledged.
-        seeks: `all_seeks` of the Offsets before this one, where the file has been opened again.
+        seeks: `all_seeks` of the previous Offsets, if the file was reopened.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Offsets:
             return dict(self._positions.get(group_id, {}))
 
     def glimpse(self, group_id: int) -> dict[int, GroupPosition]:
-        """The same without waiting for the committer."""
+        """A copy of a group's positions, without waiting for the committer."""
         return dict(self._positions.get(group_id, {}))
 
     def seeks(self, group_id: int) -> int:
@@ -245,7 +245,7 @@ class Offsets:
             self._away |= {(group_id, partition) for partition in partitions for group_id in group_ids}
 
     def unseal(self, partitions: Iterable[int], group_ids: Iterable[int]) -> None:
-        """Allow moves in partitions that are this node's again."""
+        """Allow moves in partitions that belong to this node again."""
         with self._condition:
             self._away -= {(group_id, partition) for partition in partitions for group_id in group_ids}
 
@@ -272,16 +272,16 @@ class Offsets:
         return self.move(DROPPED, {0: 0}, "")
 
     def writing(self) -> AbstractContextManager[object]:
-        """A context within which nobody else writes offset commits, so that numbers commit in order."""
+        """A context that excludes other writers of offset commits, so that numbers commit in order."""
         return self._writing
 
     # Commits outside a transaction.
 
     def submit(self, request: Request) -> None:
-        """Commit offsets: at once where nobody else is writing, else with the committer's next batch.
+        """Commit offsets: at once if no other session is writing, else with the committer's next batch.
 
-        `request.done` is done when they are durable. It fails with InvalidParameterValue where an LSN goes
-        back, with UndefinedObject where the group is gone. Runs DuckDB.
+        `request.done` is done when they are durable. It fails with InvalidParameterValue if an LSN goes back,
+        and with UndefinedObject if the group was dropped. Runs DuckDB.
         """
         if self._writing.acquire(blocking=False):
             try:
@@ -296,7 +296,7 @@ class Offsets:
         self.enqueue(request)
 
     def enqueue(self, request: Request) -> None:
-        """Commit offsets with the committer's next batch; runs no DuckDB. See `submit`."""
+        """Commit offsets with the committer's next batch, as in `submit`; does not run DuckDB."""
         with self._condition:
             assert len(self._queue) < REQUESTS_MAX, "a session has one commit under way"
             if self._closing:
@@ -350,7 +350,7 @@ class Offsets:
             self._holders[request.group_id] = COMMITTER
 
     def _write(self, batch: Sequence[Request]) -> None:
-        """Append the valid requests of a batch in one transaction; then change the cache, then answer."""
+        """Append a batch's valid requests in one transaction, change the cache, complete the requests."""
         moves: dict[int, dict[int, int]] = {}
         good: list[Request] = []
         for request in batch:
@@ -377,7 +377,7 @@ class Offsets:
             self._answer(request, error)
 
     def _checked(self, request: Request, moves: Mapping[int, int]) -> dict[int, int]:
-        """The LSNs of a request that move a position; an equal one is accepted and moves nothing."""
+        """The LSNs of a request that move a position; an equal LSN is accepted without effect."""
         with self._condition:
             known = self._positions.get(request.group_id)
             if known is None:
@@ -477,7 +477,7 @@ class Offsets:
         """Hold a group for a committing transaction.
 
         Returns:
-            None when it is held now; else a future that is done when it is.
+            None if the group is held now; else a future that is done once it is.
         """
         with self._condition:
             holder = self._holders.get(group_id)
@@ -520,7 +520,7 @@ class Offsets:
                 self._apply(move)
 
     def add_group(self, move: Move) -> None:
-        """Add a group that has been made, at the positions of its first move."""
+        """Add a new group, at the positions of its first move."""
         with self._condition:
             self._positions[move.group_id] = {}
             self._apply(move)

@@ -1,17 +1,17 @@
 """Parked events: events that a group has set aside, and those that it has released to be read again.
 
-A group parks an event that it cannot process and goes on. The states of rows of `parked_events`:
+A group parks an event that it cannot process and continues. The states of rows of `parked_events`:
 
 - `parked`: the event is set aside. With `by_key` later events of its key in its partition are set aside
   behind it; a read works out which events these are.
-- `behind`: such a later event that retention has trimmed, kept so that it is not lost.
-- `released`: the event is given by reads again, although the group's committed LSN may have passed it, or may
-  yet do so by the commit of a read that has passed over it. Reads give it until a commit of what they gave
-  covers it; the commit deletes the row.
+- `behind`: such a later event that retention has trimmed, kept so that it is not lost. - `released`: reads
+return the event again, although the group's committed LSN may have passed it, or may yet pass it by the
+commit of a read that has skipped it. Reads return it until one of their commits covers it; the commit deletes
+the row.
 
-Each row's event is copied, as a row of its log, into the log's `side_log`, and its transaction's line into
-`parked_commits`, so that retention does not remove it. Rows and copies change inside transactions that hold
-the group (and, except for a commit, the writer lock); memory follows at COMMIT.
+Each row's event is copied, as a row of its log, into the log's `side_log`, and its transaction's row of
+`commits` into `parked_commits`, so that retention does not remove it. Rows and copies change inside
+transactions that hold the group (and, except for a commit, the writer lock); memory follows at COMMIT.
 Source: docs/groups.md, "Parked events".
 """
 
@@ -33,7 +33,7 @@ PARKED, BEHIND, RELEASED = "parked", "behind", "released"
 # Limits of one group: a group that parks more has another problem. An event is some hundred bytes in memory.
 PARKED_MAX = 1000
 RELEASED_MAX = 100_000
-# A reason is held in memory with its event; longer texts belong in a table of the user's.
+# A reason is held in memory with its event; longer texts belong in a table of the user.
 REASON_CHARS_MAX = 1000
 
 # A column's name in a key's JSON text.
@@ -42,7 +42,7 @@ _NAME = r'([{,])"(?:[^"\\]|\\.)*":'
 
 @dataclass(frozen=True, slots=True)
 class ParkedEvent:
-    """One row of `parked_events` that memory knows: a parked or a released event.
+    """One row of `parked_events` that is cached in memory: a parked or a released event.
 
     Args:
         key: JSON text of the event's key; None without one.
@@ -66,11 +66,11 @@ class Aside:
     """The parked and released events of a group that a scan meets.
 
     Args:
-        lsns: LSN -> partition of parked events after the scan's starts; the scan passes over them.
-        keys: partition, LSN and key of parked events; the scan passes over later events of the same key.
-        released: LSN -> event, rising: released events outside the scan's range, which it gives besides:
+        lsns: LSN -> partition of parked events after the scan's starts; the scan skips them.
+        keys: partition, LSN and key of parked events; the scan skips later events of the same key.
+        released: LSN -> event, rising: released events outside the scan's range, which it also returns:
             events at or before the starts, and rows of a whole copy that SEEK has left.
-        partitions: LSN -> partition of all released events that the scan gives, including those after the
+        partitions: LSN -> partition of all released events that the scan returns, including those after the
             starts.
     """
 
@@ -189,11 +189,11 @@ class Parked:
 def released_through(
     parked: ParkedOfGroup, lsns: Mapping[int, int], given: Mapping[int, frozenset[int]]
 ) -> frozenset[int]:
-    """The released events that a commit by number covers: those that the committing reader was given.
+    """The released events that a commit by number covers: those that the committing reader has received.
 
     Args:
         lsns: partition -> committed LSN.
-        given: partition -> released events that the reader's latest reads have given.
+        given: partition -> released events that the reader's latest reads have returned.
     """
     return frozenset(
         event.lsn
@@ -203,7 +203,7 @@ def released_through(
 
 
 def behind_sql(keys: Iterable[tuple[int, int, str]]) -> str:
-    """SQL condition that an event stands behind one of these parked keys; empty without any.
+    """SQL condition that an event is behind one of these parked keys; empty without keys.
 
     Args:
         keys: partition, LSN and key of each.
@@ -243,11 +243,12 @@ def kept_behind_sql(
 
 
 def copies_sql(log: str, side: str, lsns: str, commits: str = f"{SCHEMA}.commits") -> Iterator[str]:
-    """The statements that copy log rows and the lines of their transactions, except those copied before.
+    """The statements that copy log rows and their transactions' rows of `commits`, except those copied
+    before.
 
     Args:
         lsns: a query of the rows' LSNs.
-        commits: the relation that has the lines.
+        commits: the relation with the transactions' rows.
     """
     new = f"lsn IN ({lsns}) AND lsn NOT IN (SELECT lsn FROM {side})"
     yield f"CREATE TABLE IF NOT EXISTS {side} AS SELECT * FROM {log} LIMIT 0"

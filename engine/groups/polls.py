@@ -1,13 +1,13 @@
-"""Long polls: readers that wait for events which are still to come.
+"""Long polls: readers that wait for events to come.
 
-A poll names a stream, a place in each partition, and the number of events that ends it. Its reader waits for
-its future and holds no thread, no cursor and no lock. The publisher reports the partitions that have got
-events once these are readable, and only the polls of those partitions are checked, by counts in memory: a
-waiting poll costs no query.
+A poll names a stream, a position in each partition, and the number of events that ends it. Its reader waits
+for its future and holds no thread, no cursor and no lock. The publisher reports partitions with new events
+once these are readable. Only the polls of those partitions are checked, by counts in memory: a waiting poll
+costs no query.
 
-A poll is armed (`arm`) before its reader looks at the events that are there, so that an event either comes
-before the look or wakes the poll. An error that ends a poll (its stream or group is dropped, the database
-closes) stays with it, as the poll may have been woken for another reason just before.
+A poll is armed (`arm`) before its reader reads the available events, so that an event is either read or wakes
+the poll. An error that ends a poll (its stream or group is dropped, the database closes) is kept in it,
+because the poll may have been woken for another reason just before.
 Source: docs/design/engine.md, "Long polls".
 """
 
@@ -33,18 +33,18 @@ LATELY_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class Poll:
-    """One reader that waits.
+    """A waiting reader.
 
     Args:
         session_id: the reader's session.
         stream: the stream that it reads.
-        member: the member of the group as which it reads.
+        member: the name under which it reads as a member of the group.
         events: number of events that ends the wait.
         after: partition -> number of its events, over its whole life, before those that count.
-        group_id: the group as which it reads.
+        group_id: the group for which it reads.
         future: done when the reader must look again.
         ended: the error that ends the wait; the future is done then, too.
-        left: True once LEAVE has taken its member out of the group: it neither waits nor joins any more.
+        left: True once LEAVE has removed its member from the group: it neither waits nor joins again.
     """
 
     session_id: int
@@ -58,7 +58,7 @@ class Poll:
     left: bool = False
 
     def is_met(self, counts: Sequence[int]) -> bool:
-        """True if enough events are there; `counts` are the events of each partition of the stream."""
+        """True if enough events exist; `counts` are the events of each partition of the stream."""
         found = 0
         for partition, before in self.after.items():
             found += max(0, counts[partition] - before)
@@ -103,7 +103,7 @@ class Polls:
         return table_id in self._of_table
 
     def is_awaited_lately(self, table_id: int) -> bool:
-        """True if a poll waits for a table's events, or has just waited and is likely to wait again."""
+        """True if a poll waits for a table's events, or has waited recently and is likely to wait again."""
         left_s = self._left_s.get(table_id)
         if left_s is not None and self._clock.monotonic_s() - left_s < LATELY_S:
             return True
@@ -120,12 +120,12 @@ class Polls:
         """Let these partitions' events wake a poll from now on; it may have been armed before.
 
         Args:
-            partitions: empty where only changes of its stream, group and member wake it.
-            group_id: the group as which it reads.
+            partitions: empty if only changes of its stream, group and member wake it.
+            group_id: the group for which it reads.
 
         Raises:
             ProgramLimitExceeded: too many polls wait already.
-            AdminShutdown: the database closes.
+            AdminShutdown: the database is being closed.
             UndefinedObject: the stream or group was dropped since it was armed before.
         """
         with self._mutex:
@@ -160,7 +160,7 @@ class Polls:
             poll.after = after
 
     def leave(self, poll: Poll) -> None:
-        """Remove a poll whose reader waits no more."""
+        """Remove a poll whose reader no longer waits."""
         with self._mutex:
             self._forget(poll)
 
@@ -182,11 +182,11 @@ class Polls:
     # Events and changes that wake polls.
 
     def published(self, stream_id: int, counts: Sequence[int], changed: Iterable[int]) -> None:
-        """Wake the polls that newly readable events end.
+        """Wake the polls that are ended by newly readable events.
 
         Args:
-            counts: number of events that each partition of the stream has had.
-            changed: the partitions that have got events.
+            counts: number of events in each partition of the stream over its life.
+            changed: the partitions with new events.
         """
         if not self._polls:
             return

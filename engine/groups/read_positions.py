@@ -1,13 +1,13 @@
-"""Read positions: the last LSNs that the latest read of a stream by a group has given, per partition.
+"""Read positions: the last LSNs returned by a group's latest read of a stream, for each partition.
 
-COMMIT OFFSETS without AT commits the read position. It belongs to a session, or to a member of the group over
-all its connections: each has a `ReadPositions`, with the same rules. It is set when a read's answer is
+COMMIT OFFSETS without AT commits the read position. It belongs to a session, or to a member of the group
+across all its connections: each has a `ReadPositions`, with the same rules. It is set when a read's answer is
 complete, and voided by an error, a cancel and the ROLLBACK of the transaction that read. For each partition
-it has the last LSN that was given and the committed LSN from which the read began.
+it has the last LSN returned and the committed LSN from which the read began.
 
-Several reads of one reader may be under way. In a partition the events that were given last count. A read
-that fails removes its own entries and those that stood when it began, as it would have replaced them; entries
-of other reads since then stay. Source: docs/sql.md, "Committing".
+Several reads of one reader may run at once. In a partition the events returned last count. A failed read
+removes its own entries and those that existed when it began, as it would have replaced them; later entries of
+other reads stay. Source: docs/sql.md, "Committing".
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Given:
     """One partition of a read position.
 
     Args:
-        lsn: the last LSN given.
+        lsn: the last LSN returned.
         began: the committed LSN from which the read began.
         read: number of the read.
-        at: place in the order of all reads and their answers.
+        at: position in the order of all reads and their results.
         done: True once the reader has committed it.
     """
 
@@ -48,10 +48,10 @@ class ReadPosition:
     """The read position of one group.
 
     Args:
-        given: partition -> last LSN given.
+        given: partition -> the last LSN returned.
         seeks: number of SEEKs of the group when it was set.
-        reason: the reason for a missing position, for the error; "" while there is one.
-        released: partition -> the released events that the read gave (see `parked.py`).
+        reason: the reason for a missing position, for the error; "" if there is a position.
+        released: partition -> the released events that the read returned (see `parked.py`).
     """
 
     given: dict[int, Given] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ReadPosition:
 
     @property
     def lsns(self) -> dict[int, int]:
-        """Partition -> last LSN given."""
+        """Partition -> the last LSN returned."""
         return {partition: given.lsn for partition, given in self.given.items()}
 
     @property
@@ -71,13 +71,13 @@ class ReadPosition:
 
     @property
     def again(self) -> frozenset[int]:
-        """The released events that were given."""
+        """The released events that were returned."""
         return _NOTHING.union(*(lsns for number, lsns in self.released.items() if number in self.given))
 
     def left(self) -> ReadPosition:
-        """The position without committed partitions, so that a commit is of later reads only.
+        """The position without committed partitions, so that a commit covers later reads only.
 
-        Where every partition is committed it is the whole position: the commit finds that nothing moves.
+        If every partition is committed it is the whole position, whose commit has no effect.
         """
         left = {partition: given for partition, given in self.given.items() if not given.done}
         return ReadPosition(left or self.given, self.seeks, self.reason, self.released)
@@ -88,7 +88,7 @@ class ReadPosition:
 
 
 class ReadPositions:
-    """The read positions of a session, or of members. The owner guards them.
+    """The read positions of a session, or of members; guarded by the owner's lock.
 
     Args:
         first: the number of the first read.
@@ -111,10 +111,10 @@ class ReadPositions:
         seeks: int,
         again: Mapping[int, frozenset[int]],
     ) -> None:
-        """Set the position of a read that has given everything up to `lsns` in its partitions.
+        """Set the position of a read that has returned everything up to `lsns` in its partitions.
 
         Args:
-            again: partition -> the released events that it gave.
+            again: partition -> the released events that it returned.
         """
         position = self._positions.get(key)
         if position is None or position.reason or position.seeks != seeks:
@@ -142,7 +142,7 @@ class ReadPositions:
             self._positions[key] = ReadPosition(reason=reason)
 
     def lsns(self, key: Hashable, seeks: int | None = None) -> dict[int, int]:
-        """Partition -> last LSN given; empty without a position.
+        """Partition -> the last LSN returned; empty without a position.
 
         Args:
             seeks: the number of SEEKs that the position must have; None: any.
@@ -153,14 +153,14 @@ class ReadPositions:
         return position.lsns
 
     def released(self, key: Hashable) -> dict[int, frozenset[int]]:
-        """Partition -> the released events that the position's reads gave; empty without a position."""
+        """Partition -> the released events that the position's reads returned; empty without a position."""
         position = self._positions.get(key)
         if position is None or position.reason:
             return {}
         return {number: lsns for number, lsns in position.released.items() if number in position.given}
 
     def set_aside(self, key: Hashable, lsn: int) -> None:
-        """Forget that a released event was given: it is parked again, and may be released again later."""
+        """Forget that a released event was returned: it is parked again, and may be released again later."""
         position = self._positions.get(key)
         if position is not None and position.released:
             position.released = {number: lsns - {lsn} for number, lsns in position.released.items()}
@@ -202,7 +202,7 @@ class ReadPositions:
 
         Args:
             seeks: the number of SEEKs of the group now.
-            mine: the read and its partitions that stay; None where the position has no other entries.
+            mine: the read and its partitions that stay; None if the position has no other entries.
         """
         position = self._positions.get(key)
         if position is None:
@@ -217,7 +217,7 @@ class ReadPositions:
                 self._positions[key] = ReadPosition(reason=MOVED)
 
     def lose(self, key: Hashable, partition: int) -> None:
-        """Remove a partition that is no longer the reader's."""
+        """Remove a partition that the reader no longer owns."""
         position = self._positions.get(key)
         if position is not None:
             position.given.pop(partition, None)
