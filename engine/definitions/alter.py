@@ -1,7 +1,7 @@
-"""Changing a stream that is there: its retention, its buffer, its comment, its name.
+"""Changes of an existing stream: its options, its comment, its name.
 
-Each is a transaction of its own under the writer lock; the catalog in memory follows DuckDB's COMMIT.
-Scans that are open go on: they know the stream by its number, which stays.
+Each change is a transaction of its own under the writer lock; the catalog in memory is updated after DuckDB's
+COMMIT. Open scans continue: they refer to the stream by its number, which does not change.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ def set_stream(
     values: Mapping[str, int | str | None],
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Change options of a stream; retention is held to them from its next pass on.
+    """Change options of a stream; retention applies them from its next pass on.
 
     Args:
-        values: of 'retention_us', 'retention_bytes', 'buffer_bytes', 'compaction', 'compaction_lag_us' and
-            'tombstone_retention_us', those that change, within their bounds.
+        values: the changed options among 'retention_us', 'retention_bytes', 'buffer_bytes', 'compaction',
+            'compaction_lag_us' and 'tombstone_retention_us', within their bounds.
 
     Raises:
-        LockNotAvailable. UndefinedObject: somebody else has dropped it.
-        InvalidParameterValue: it cannot be compacted.
+        LockNotAvailable: the writer lock was not free in time.
+        UndefinedObject: the stream was dropped meanwhile.
+        InvalidParameterValue: the stream cannot be compacted.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -70,10 +71,11 @@ def comment_on_stream(
     comment: str | None,
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Give a stream, and the view of its events, a comment; None takes it away.
+    """Set the comment of a stream and of the view of its events; None removes it.
 
     Raises:
-        LockNotAvailable. UndefinedObject: somebody else has dropped it.
+        LockNotAvailable: the writer lock was not free in time.
+        UndefinedObject: the stream was dropped meanwhile.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -97,11 +99,12 @@ def rename_stream(
     name: str,
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Give a stream, and its views, another name in the same schema.
+    """Rename a stream and its views within their schema.
 
     Raises:
-        DuplicateObject: the name is taken. LockNotAvailable. UndefinedObject:
-        somebody else has dropped it.
+        DuplicateObject: the name is taken.
+        LockNotAvailable: the writer lock was not free in time.
+        UndefinedObject: the stream was dropped meanwhile.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -124,8 +127,8 @@ def rename_stream(
             for item in database.rights.of_stream(present.schema, present.name)
         ]
         if renamed.topic:
-            # An event of a topic says the topic's name, and so do the events in the buffers. What is
-            # committed is published under the old name first, so that nothing of it follows.
+            # Events of a topic contain the topic's name, also in the buffers. Committed events are published
+            # under the old name first, so that none of them follow the change.
             yield from database.commits.wait_readable()
 
         def show() -> None:
@@ -145,7 +148,7 @@ def _value(value: int | str | None) -> str:
 
 
 def _present(database: Database, stream: Stream) -> Stream:
-    """The stream as it is under the writer lock."""
+    """The present state of a stream; the caller holds the writer lock."""
     present = database.catalog.stream_by_id(stream.stream_id)
     if present is None:
         raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist')

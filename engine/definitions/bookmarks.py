@@ -1,9 +1,9 @@
-"""Bookmarks: positions of whole streams under a name, kept in the database.
+"""Bookmarks: named positions of whole streams, stored in the database.
 
-A bookmark is an LSN for each partition, behind which a reader goes on. It is made and dropped inside the
-transaction that asks for it, under the writer lock as all that has a number in `commits`; the catalog in
-memory follows at COMMIT. Beside each LSN it keeps how many of the partition's events are at or before it,
-so that what retention takes away behind it is an exact count. Source: docs/groups.md, "Bookmarks".
+A bookmark is an LSN for each partition, after which a reader continues. It is created and dropped inside the
+requesting transaction, under the writer lock like every numbered transaction in `commits`; the catalog in
+memory is updated at COMMIT. With each LSN it stores the number of the partition's events at or before it, so
+that events removed by retention behind it are counted exactly. Source: docs/groups.md, "Bookmarks".
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ..transactions.transaction import CommitStep, Transaction
 from .catalog_rows import new_id
 from .start_positions import check_lsns
 
-# Of one stream: each is looked at by SHOW BOOKMARKS, and is some hundred bytes for 8 partitions.
+# Limit of one stream: SHOW BOOKMARKS reads each, and each takes some hundred bytes for 8 partitions.
 BOOKMARKS_MAX = 1000
 
 
 def find_bookmark(catalog: Catalog, stream: Stream, name: str, transaction: Transaction | None) -> Bookmark:
-    """A stream's bookmark by name, as a transaction sees it.
+    """A stream's bookmark by name, as visible in a transaction.
 
     Raises:
-        UndefinedObject: there is none.
+        UndefinedObject: no such bookmark exists.
     """
     key = (stream.stream_id, fold(name))
     found = catalog.bookmarks.get(key)
@@ -48,7 +48,7 @@ def find_bookmark(catalog: Catalog, stream: Stream, name: str, transaction: Tran
 
 
 def missing_bookmark(stream: Stream, name: str) -> UndefinedObject:
-    """The error of a bookmark that is not there."""
+    """The error for a bookmark that does not exist."""
     return UndefinedObject(
         f'bookmark "{name}" of stream "{stream.name}" does not exist',
         hint=f"CREATE BOOKMARK {ident(name)} ON {ident(stream.name)} makes it.",
@@ -56,7 +56,7 @@ def missing_bookmark(stream: Stream, name: str) -> UndefinedObject:
 
 
 def end_lsns(database: Database, stream: Stream) -> dict[int, int]:
-    """Partition -> its last LSN, of what is readable now."""
+    """Partition -> the LSN of its last readable event."""
     buffer = database.buffers.of(stream)
     with buffer.mutex:
         return {number: partition.last_lsn for number, partition in enumerate(buffer.partitions)}
@@ -70,15 +70,16 @@ def create_bookmark(
     lsns: Mapping[int, int],
     own: Collection[int],
 ) -> None:
-    """Make a bookmark within a transaction that holds the writer lock; it is there at COMMIT.
+    """Create a bookmark in a transaction that holds the writer lock; it exists from COMMIT on.
 
     Args:
-        lsns: partition -> LSN, of every partition.
-        own: the partitions whose events are on this node; nothing is known here of the LSNs of others.
+        lsns: partition -> LSN, for every partition.
+        own: the partitions whose events are on this node; LSNs of other partitions cannot be checked here.
 
     Raises:
-        DuplicateObject. InvalidParameterValue: partitions that are not there or not named,
-        LSNs past the end. ProgramLimitExceeded: the stream has too many.
+        DuplicateObject: the name is taken.
+        InvalidParameterValue: a partition does not exist or is missing, or an LSN is past the end.
+        ProgramLimitExceeded: the stream has too many bookmarks.
     """
     assert transaction.has_writer_lock, "what is made has a number"
     check_lsns(database, stream, {n: lsn for n, lsn in lsns.items() if n in own or n >= stream.partitions})
@@ -112,7 +113,7 @@ def create_bookmark(
 
 
 def _position(database: Database, stream: Stream, number: int, lsn: int) -> int | None:
-    """The number of a partition's events at or before an LSN; None where retention has passed it."""
+    """The number of a partition's events at or before an LSN; None if retention has passed it."""
     partition = database.buffers.of(stream).partitions[number]
     if lsn <= stream.created_lsn:
         return 0

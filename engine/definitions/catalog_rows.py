@@ -1,7 +1,7 @@
 """SQL of the catalog's rows of streams, topics and their tables, and the transactions that write them.
 
-Streams, tables, groups and bookmarks get numbers that are never used again. A definition is a numbered
-transaction without events, so that an opening notices where the log lacks it.
+Streams, tables, groups and bookmarks get numbers that are never reused. A definition is a numbered
+transaction without events, so that an opening detects its loss.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..schema import COMMIT_COLUMNS, DROPPED
 
 
 def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
-    """A number for a table, stream, group or bookmark, never used again."""
+    """A new number for a table, stream, group or bookmark, never reused."""
     row = ask_maybe(cursor, "SELECT nextval('ducktail.object_id')")
     assert row is not None
     return int(row[0])
 
 
 def leave_name_sql(shape: TableShape, table_id: int) -> str:
-    """SQL that frees the name of a table that was dropped past ducktail, for the table that has it now."""
+    """SQL that frees the name of a table dropped without ducktail, for the table that has it now."""
     return (
         f"UPDATE ducktail.table_catalog SET table_name = table_name || {literal(DROPPED)} "
         f"WHERE {folded_sql('schema_name')} = {literal(fold(shape.schema))} "
@@ -43,7 +43,7 @@ def names_sql(names: tuple[str, ...] | list[str]) -> str:
 
 
 def insert_stream_sql(stream: Stream) -> str:
-    """Write a stream's or a topic's row of the catalog."""
+    """INSERT of the catalog row of a stream or topic."""
     values = (
         str(stream.stream_id),
         literal(stream.schema),
@@ -79,10 +79,10 @@ def insert_stream_sql(stream: Stream) -> str:
 
 
 def insert_tables_sql(parts: Sequence[Stream], first: int = 0) -> str:
-    """Write which tables a stream over several is on.
+    """INSERT of the list of tables of a stream over several.
 
     Args:
-        first: the place of the first of these.
+        first: the position of the first of these tables.
     """
     rows = ", ".join(
         f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)}, "
@@ -98,7 +98,7 @@ def _or_null(value: int | None) -> str:
 
 
 def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
-    """A transaction's line in `commits`; one without events, as a definition is, takes no LSN."""
+    """INSERT of a transaction's row in `commits`; one without events, such as a definition, uses no LSN."""
     return (
         f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({txid}, {base_lsn + 1}, "
         f"{base_lsn + events}, make_timestamptz({commit_us}), NULL)"
@@ -113,16 +113,16 @@ def run_numbered(
     show: Callable[[], None],
     changes: Sequence[rights_changes.Change] = (),
 ) -> None:
-    """All of these statements or none, under the writer lock, as a numbered transaction without events.
+    """Run the statements as one numbered transaction without events, under the writer lock.
 
-    So an opening notices when the log lacks it.
+    The number lets an opening detect the loss of the transaction.
 
     Args:
-        show: what memory makes of it, once DuckDB has committed.
-        changes: of users' rights that go with it.
+        show: updates the catalog in memory after DuckDB's COMMIT.
+        changes: changes of users' rights in the same transaction.
 
     Raises:
-        DucktailError: what DuckDB said, translated.
+        DucktailError: a translated error of DuckDB.
     """
     commits = database.commits
     txid, now_us = commits.last_txid + 1, commits.now_us()

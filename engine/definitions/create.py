@@ -1,11 +1,11 @@
-"""CREATE STREAM and CREATE TOPIC: DuckDB's rows first, then the catalog in memory.
+"""CREATE STREAM and CREATE TOPIC: first the rows in DuckDB, then the catalog in memory.
 
-CREATE STREAM on a table without one must not lose the rows that open transactions are writing there. It
-marks the table (new writers wait), waits for the writers it finds, takes the writer lock, and only then
-begins the transaction whose snapshot divides the rows before the stream from those in it.
+CREATE STREAM on a table without streams must not lose rows of open transactions. It marks the table (new
+writers wait), waits for present writers, takes the writer lock, and only then begins the transaction whose
+snapshot separates the rows before the stream from the rows in it.
 
-CREATE TOPIC makes a log of its own and the stream over it. Nobody can have written to a topic that is not
-there, so it waits for the writer lock alone. Source: docs/design/engine.md, "CREATE STREAM".
+CREATE TOPIC makes a log and the stream over it. A new topic has no writers, so it waits for the writer lock
+only. Source: docs/design/engine.md, "CREATE STREAM".
 """
 
 from __future__ import annotations
@@ -63,15 +63,19 @@ def create_stream(
     owner: str | None = None,
     judge: Callable[[], None] = lambda: None,
 ) -> Waiting[Stream]:
-    """Make a stream; the session is in no transaction.
+    """Create a stream; the session must not be in a transaction.
 
     Args:
-        owner: the user whose it is, in small letters; None leaves it to the superusers.
-        judge: refuses what the session may not do; called once nobody can change, drop or rename the tables.
+        owner: the owning user, in lower case; None for the superusers only.
+        judge: checks the session's rights; called when the tables can no longer be altered, dropped or
+            renamed.
 
     Raises:
-        UndefinedTable. NotSupported: a view, temporary or attached table, triggers.
-        DuplicateObject: the name is taken. InvalidParameterValue. UndefinedColumn.
+        UndefinedTable: a table does not exist.
+        NotSupported: it is a view or a temporary or attached table, or it has triggers.
+        DuplicateObject: the name is taken.
+        InvalidParameterValue: an option does not fit the table.
+        UndefinedColumn: a column of the options does not exist.
         LockNotAvailable: a transaction that wrote the table did not end in time.
     """
     gate = database.transactions.gate
@@ -81,11 +85,12 @@ def create_stream(
         while fresh is None or fresh:
             shapes = _shapes(database, cursor, spec)
             _check_new(database, cursor, spec, shapes)
-            # In one order, as others may be marking some of them.
+            # In a fixed order, because other sessions may be marking some of them.
             keys = [key_of(shape.schema, shape.name) for shape in shapes]
             wanted = sorted([*keys, *{anywhere(key[-1]) for key in keys}])
             if spec.of_schema is not None:
-                # Nobody makes, drops or renames a table there from here on, but for those who are at it.
+                # From here on no session creates, drops or renames a table there, except those already doing
+                # so.
                 wanted.insert(0, stream_spec.all_of(spec.of_schema))
             fresh = [key for key in wanted if key not in marked]
             for key in fresh:
@@ -105,7 +110,7 @@ def create_stream(
 
 
 def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec) -> list[TableShape]:
-    """The shapes of the tables that a stream is to be on; the first is ours where it is on all of some."""
+    """The shapes of the stream's tables; the first is our own table if it is over a whole schema."""
     if spec.of_schema is None:
         return [read_shape(cursor, *table) for table in spec.tables]
     is_aside = database.catalog.is_aside
@@ -130,7 +135,7 @@ def _check_new(
 def _check_surroundings(
     database: Database, cursor: duckdb.DuckDBPyConnection, keys: Collection[TableKey]
 ) -> None:
-    """Nothing writes the tables by itself, or says otherwise what our own SQL means."""
+    """Refuse triggers that write the tables, and objects that change the meaning of our SQL."""
     triggers = read_triggers(cursor)
     for key in sorted(keys):
         if triggers.on(key):
@@ -158,24 +163,24 @@ def _create_locked(
     owner: str | None,
     marked: Sequence[tuple[str, ...]],
 ) -> Stream:
-    """Under the marks and the writer lock: write the stream's rows and its owner's, then show it."""
+    """Write the rows of the stream and its owner, then publish it; the caller holds marks and writer lock."""
     shapes = _shapes(database, cursor, spec)
     fresh = {key_of(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
-    if fresh:  # It was made by a transaction that has held the writer lock.
+    if fresh:  # It was created by a transaction that held the writer lock.
         raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
     _check_new(database, cursor, spec, shapes)
     _check_surroundings(database, cursor, {key_of(shape.schema, shape.name) for shape in shapes})
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
     now_us = database.commits.now_us()
     item = rights.relation(spec.schema, spec.name)
-    # What an older stream of this name left behind is nobody's either way.
+    # Rights left by an older stream of this name must not apply to the new one.
     changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
     made_now = {
         "created_lsn": base_lsn,
         "created_counter": database.snapshots.next_counter,
         "created_at_us": now_us,
     }
-    # It is on all tables that are there, but for those that are in none of the others of its kind.
+    # It is on all existing tables, except those that are excluded from all other streams over the schema.
     anew = spec.of_schema is not None and not database.catalog.over_schema(spec.of_schema)
     try:
         with rolled_back_on_error(cursor):
@@ -239,7 +244,7 @@ def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: i
 
 
 def new_log(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured:
-    """Make a table a captured one, with an empty log; its row-hash sum is still to be taken."""
+    """Make a table captured, with an empty log; its row-hash sum is not computed yet."""
     table_id, version = new_id(cursor), 1
     log = log_name(table_id, version)
     cursor.execute(create_log_sql(log, shape))
@@ -253,10 +258,10 @@ def new_log(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured:
 
 
 def show_stream(database: Database, stream: Stream, parts: Sequence[tuple[Captured, Stream]] = ()) -> None:
-    """A stream, or a topic, has been committed.
+    """Add a committed stream or topic to the catalog in memory.
 
     Args:
-        parts: the tables that it is on, and what it is on each; none of a topic.
+        parts: its tables with the part of the stream on each; empty for a topic.
     """
     with database.catalog.mutex:
         database.catalog.put_stream(stream, parts)
@@ -271,8 +276,8 @@ class TopicSpec:
     """The options of CREATE TOPIC.
 
     Args:
-        uid: which definition of the cluster it is, where another node made it first.
-        fresh: of the cluster it is made new; else other nodes have it, and its events.
+        uid: the identity of its definition in the cluster, if another node created it first.
+        fresh: True if it is new in the cluster; False if other nodes already have it and its events.
     """
 
     schema: str
@@ -291,13 +296,14 @@ def create_topic(
     timeout_ms: int,
     owner: str | None = None,
 ) -> Waiting[Stream]:
-    """Make a topic; the session is in no transaction.
+    """Create a topic; the session must not be in a transaction.
 
     Args:
-        owner: the user whose it is, in small letters; None leaves it to the superusers.
+        owner: the owning user, in lower case; None for the superusers only.
 
     Raises:
-        DuplicateObject: the name is taken. LockNotAvailable.
+        DuplicateObject: the name is taken.
+        LockNotAvailable: the writer lock was not free in time.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
@@ -332,7 +338,7 @@ def create_topic(
             *view_statements(TopicQuery(topic)),
         ]
         item = rights.relation(spec.schema, spec.name)
-        # What an older stream of this name left behind is nobody's either way.
+        # Rights left by an older stream of this name must not apply to the new one.
         changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
         if spec.uid is not None:
             statements.append(holds.insert_sql(topic_id, spec.uid))
@@ -355,7 +361,7 @@ def create_topic(
 
 
 def _holds(database: Database, topic: Stream, *, fresh: bool) -> dict[int, Hold]:
-    """This node's holds of a topic that it is given in a cluster: of a new topic its own partitions."""
+    """This node's holds of a topic in a cluster: for a new topic, of the partitions placed on this node."""
     placement = database.cluster.placement
     own = holds.owned(placement, topic) if fresh else []
     held = Hold(HELD, placement.local.name, placement.epoch)

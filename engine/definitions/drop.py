@@ -1,4 +1,4 @@
-"""DROP of streams, and of tables that have some."""
+"""DROP of streams, and of tables with streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..system_views.group_rows import lag_events, rows_left
 from ..waiting import Wait, Waiting
 from .catalog_rows import run_numbered
 
-# Tables with rows of a topic by its number, in a cluster.
+# Tables with rows keyed by a topic's number, in a cluster.
 OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
 
 
@@ -34,11 +34,12 @@ def drop_stream(
     cascade: bool,
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Drop a stream or a topic with its groups and bookmarks, and the log with the last one over it.
+    """Drop a stream or topic with its groups and bookmarks; the last stream over a log drops the log.
 
     Raises:
-        DependentObjects: a group has unread events and `cascade` is not said.
-        LockNotAvailable. UndefinedObject: somebody else has dropped it.
+        DependentObjects: a group has unread events and `cascade` is False.
+        LockNotAvailable: a lock was not free in time.
+        UndefinedObject: the stream was dropped meanwhile.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     groups: list[Group] = []
@@ -47,7 +48,7 @@ def drop_stream(
         known = database.catalog.stream_by_id(stream.stream_id)
         if known is None:
             raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist')
-        # It may have been altered while this waited.
+        # It may have been altered during the wait.
         yield from _lock_groups(database, session_id, known, groups, timeout_ms)
         if not cascade:
             _check_all_read(database, known, groups)
@@ -69,14 +70,14 @@ def drop_table(
 
     Args:
         key: schema and name, folded.
-        judge: refuses what the session may not do, as the table is under the lock.
+        judge: checks the session's rights, for the table's state under the lock.
 
     Returns:
-        The streams that went with it.
+        The dropped streams.
 
     Raises:
-        LockNotAvailable; or its last stream was dropped while this waited. DependentObjects:
-        something else depends on the table.
+        LockNotAvailable: a lock was not free in time, or the table's last stream was dropped meanwhile.
+        DependentObjects: another object depends on the table.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     groups: list[Group] = []
@@ -99,7 +100,7 @@ def drop_table(
 def _lock_groups(
     database: Database, session_id: int, stream: Stream, locked: list[Group], timeout_ms: int
 ) -> Waiting[None]:
-    """Wait until nobody commits in a stream's groups; each goes to `locked` as soon as it is asked for."""
+    """Lock a stream's groups against commits; each is added to `locked` as soon as it is requested."""
     for group in database.catalog.groups_of(stream.stream_id):
         locked.append(group)
         future = database.offsets.lock(group.group_id, session_id)
@@ -115,7 +116,7 @@ def _check_all_read(database: Database, stream: Stream, groups: Sequence[Group])
             + rows_left(database.catalog.copies.get(group.group_id), number, position.lsn)
             for number, position in database.offsets.positions(group.group_id).items()
         )
-        # What is set aside, or to be read again, is not done either.
+        # Parked and released events are not processed either.
         unread += len((database.parked.get(group.group_id) or NOTHING).events)
         if unread:
             raise DependentObjects(
@@ -133,7 +134,7 @@ def _drop_locked(
     groups: Sequence[Group],
     table: Captured | None = None,
 ) -> None:
-    """Drop streams with their groups, the logs that no other is over, and a table of which they are all."""
+    """Drop streams with their groups, logs without other streams, and optionally the table of all of them."""
     dropped = {stream.stream_id for stream in streams}
     under = {source.table_id: source for stream in streams for source in database.catalog.sources_of(stream)}
     ended = [source for source in under.values() if all(own.stream_id in dropped for own in source.streams)]
@@ -178,7 +179,7 @@ def _drop_locked(
     ]
     named = [(stream.schema, stream.name) for stream in streams]
     if table is not None:
-        # Without CASCADE: DuckDB's own may take other captured tables with it.
+        # Without CASCADE: DuckDB's CASCADE may drop other captured tables.
         statements.append(f"DROP TABLE {table.shape.qualified}")
         named.append((table.shape.schema, table.shape.name))
     changes = [rights_changes.Forget(item) for name in named for item in database.rights.of_stream(*name)]
@@ -196,7 +197,7 @@ def _drop_locked(
                 database.snapshots.stream_dropped(table_id, last=source in ended)
                 if source in ended:
                     database.unlike.pop(table_id, None)
-        # Before its members go, which would wake their reads without the reason.
+        # Before its members are removed, which would wake their reads without the reason.
         for stream in streams:
             database.polls.stream_dropped(stream)
         if tombstone is not None:
@@ -206,7 +207,7 @@ def _drop_locked(
         for group_id in group_ids:
             database.parked.put(group_id, NOTHING)
 
-    # Nobody saves a checkpoint meanwhile: it would stay, or the two would meet in a row.
+    # No session saves a checkpoint meanwhile: it would remain, or both would write one row.
     with database.checkpoints.mutex:
         run_numbered(database, session_id, cursor, statements, show, changes)
 
@@ -214,8 +215,8 @@ def _drop_locked(
 def _lost_logs(
     cursor: duckdb.DuckDBPyConnection, numbers: str, there: Collection[int]
 ) -> dict[int, tuple[str, ...]]:
-    """Of tables that were dropped past ducktail, under streams over several alone that are among these: table
-    id -> its logs."""
+    """The logs of tables dropped without ducktail whose only streams are those being dropped: table id -> its
+    logs."""
     of_streams = "SELECT table_id FROM ducktail.stream_tables WHERE stream_id"
     rows = cursor.execute(
         f"{of_streams} IN ({numbers}) AND table_id NOT IN ({of_streams} NOT IN ({numbers})) "

@@ -1,7 +1,7 @@
-"""Making and dropping consumer groups, inside the transaction that asks for it.
+"""Creating, altering and dropping consumer groups inside the requesting transaction.
 
-A group begins at one place of the commit order, so the transaction holds the writer lock; its rows
-are the transaction's own, and the catalog in memory follows at COMMIT. Source: docs/groups.md.
+A group begins at one position of the commit order, so the transaction holds the writer lock. The transaction
+writes the group's rows; the catalog in memory is updated at COMMIT. Source: docs/groups.md.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .whole_copies import give_copy
 
 
 def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transaction | None) -> Group:
-    """A stream's group by name, one made in this transaction included.
+    """A stream's group by name, including groups created in this transaction.
 
     Raises:
-        UndefinedGroup: there is none.
+        UndefinedGroup: no such group exists.
     """
     key = (stream.stream_id, fold(name))
     group = catalog.groups.get(key)
@@ -44,7 +44,7 @@ def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transac
 
 
 def missing_group(stream: Stream, name: str) -> UndefinedGroup:
-    """The error of a group that is not there."""
+    """The error for a group that does not exist."""
     return UndefinedGroup(
         f'consumer group "{name}" of stream "{stream.name}" does not exist',
         hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
@@ -63,15 +63,16 @@ def create_group(
     uid: str | None = None,
     copy: Copy | None = None,
 ) -> None:
-    """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
+    """Create a consumer group in a transaction that holds the writer lock; it exists from COMMIT on.
 
     Args:
-        copy: with which it starts, at its beginning.
+        copy: the whole copy at whose beginning it starts.
         on_gap, session_timeout_ms, on_park: as in `Group`.
-        uid: which definition of the cluster it is, where another node made it first.
+        uid: the identity of its definition in the cluster, if another node created it first.
 
     Raises:
-        DuplicateObject. InvalidParameterValue: the start is past the stream's end.
+        DuplicateObject: the name is taken.
+        InvalidParameterValue: the start is past the stream's end.
     """
     assert transaction.has_writer_lock, "a group begins at one place of the commit order"
     key = (stream.stream_id, fold(name))
@@ -101,10 +102,10 @@ def create_group(
 
 
 def check_new(database: Database, transaction: Transaction | None, stream: Stream, name: str) -> None:
-    """There is no group of this name.
+    """Check that the stream has no group of this name.
 
     Raises:
-        DuplicateObject.
+        DuplicateObject: the name is taken.
     """
     try:
         find_group(database.catalog, stream, name, transaction)
@@ -149,7 +150,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
             del database.catalog.groups[group.key]
             database.catalog.copies.pop(group.group_id, None)
         database.catalog.version += 1
-        # Before its members go, which would wake their reads without the reason.
+        # Before its members are removed, which would wake their reads without the reason.
         database.polls.group_dropped(group)
         database.offsets.drop_groups([group.group_id], tombstone)
         database.members.forget([group.group_id])
@@ -160,7 +161,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
 
 
 def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:
-    """Change what a group is told to do: `changed` is the same group with other options.
+    """Change a group's options: `changed` is the group with its new options.
 
     The transaction holds the writer lock and has locked the group.
 
@@ -187,7 +188,7 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
 
 
 def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
-    """Change or delete a group's row; the catalog in memory may know a group that the snapshot has not."""
+    """Change or delete a group's row, which the transaction's snapshot may lack."""
     (count,) = ask(transaction.cursor, sql)
     if not count:
         raise SerializationFailure(
@@ -201,8 +202,8 @@ class Shift:
     """The effect of SEEK on one partition.
 
     Args:
-        events_again: how many retained events a reader gets a second time.
-        events_skipped: how many it does not get.
+        events_again: number of retained events that are read a second time.
+        events_skipped: number of events that are not read.
     """
 
     partition: int
@@ -222,7 +223,7 @@ def shifts(
     """The effects of moving a group's committed LSNs from `present` to `to`, by partition.
 
     Args:
-        copies: the group's whole copy as it is before, and as it is then, if it is.
+        copies: the group's whole copy before and after the move, None without one.
     """
     buffer = database.buffers.of(stream)
     found = []
@@ -247,8 +248,7 @@ def seek(
     """Move a group's committed LSNs at the COMMIT of a transaction that has locked the group.
 
     Args:
-        done: called once it is committed, with how often the group has been moved so: read positions
-            from before are void.
+        done: called after the commit with the number of the group's SEEKs: earlier read positions are void.
     """
     standing = database.offsets.positions(group.group_id)
     pending = transaction.offsets.setdefault(group.group_id, {})
@@ -265,5 +265,5 @@ def seek(
         done(database.offsets.seeked(group.group_id))
 
     transaction.at(CommitStep.MEMORY, count)
-    # Who waits for events of the group counts from elsewhere now.
+    # Waiting readers of the group count events from another position now.
     transaction.at(CommitStep.WAKE, lambda: database.polls.look_again(group.stream_id, group.group_id))

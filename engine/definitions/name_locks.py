@@ -1,4 +1,4 @@
-"""Names of tables that nobody else writes for a while: a stream is made on them, or a table gets one."""
+"""Locks on names of tables: no other session writes a table while it gets a stream or takes the name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..transactions.locks import shown_table
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Wait, Waiting
 
-# The schema that DuckDB's temporary tables have, in a database of their own.
+# The schema of DuckDB's temporary tables, which are in a database of their own.
 TEMPORARY_SCHEMA = "main"
 
 
 def anywhere(name: str) -> TableKey:
-    """Under which the gate knows who writes a table of this name in a schema that cannot be told."""
+    """The gate's key for writers of a table of this name whose schema is unknown."""
     return key_of("", name)
 
 
@@ -30,7 +30,7 @@ def wait_for_writers(
     """Wait for the open transactions that have written a table without a stream.
 
     Raises:
-        LockNotAvailable: one did not end in time.
+        LockNotAvailable: a transaction did not end in time.
     """
     for writer, future in database.transactions.gate.writers(key):
         if writer == session_id:
@@ -53,14 +53,14 @@ def mark(
     *,
     several: bool,
 ) -> Waiting[None]:
-    """Mark a table for a CREATE STREAM; those that are writing it are still to be waited for.
+    """Mark a table for a CREATE STREAM; the caller must still wait for its present writers.
 
     Args:
-        marked: gets the name as soon as it is marked.
-        several: see `Gate.mark`.
+        marked: the list to which the name is added as soon as it is marked.
+        several: as in `Gate.mark`.
 
     Raises:
-        LockNotAvailable.
+        LockNotAvailable: another transaction did not end in time.
     """
     while (future := database.transactions.gate.mark(session_id, key, several=several)) is not None:
         if not (yield Wait(future, timeout_ms / 1000)):
@@ -69,12 +69,12 @@ def mark(
 
 
 def claim_name(database: Database, transaction: Transaction, key: TableKey, timeout_ms: int) -> Waiting[None]:
-    """Nobody else writes a table of this name until the transaction ends.
+    """Exclude other writers of a table of this name until the transaction ends.
 
-    Who has planned a write of one that is none of ours must not meet a captured table that takes its name.
+    A write planned for an uncaptured table must not reach a captured table that takes its name.
 
     Raises:
-        LockNotAvailable.
+        LockNotAvailable: another transaction did not end in time.
     """
     if key in transaction.marks:
         return
@@ -86,15 +86,15 @@ def claim_name(database: Database, transaction: Transaction, key: TableKey, time
 
 
 def refuse_aside(catalog: Catalog, key: TableKey, what: str) -> None:
-    """A table whose place another one has taken is in none of the streams over all tables of its schema, and
-    nothing of it is to be missed there.
+    """Refuse an operation on a table excluded from the streams over its schema because another table has its
+    place: its changes would be missing from them.
 
     Args:
-        key: schema and name in small letters.
-        what: what it cannot do.
+        key: schema and name in lower case.
+        what: the refused operation, for the message.
 
     Raises:
-        WrongState.
+        WrongState: the table is excluded from such streams.
     """
     if catalog.is_aside(key):
         raise WrongState(
@@ -105,11 +105,11 @@ def refuse_aside(catalog: Catalog, key: TableKey, what: str) -> None:
 
 
 def refuse_missed(catalog: Catalog, key: TableKey) -> None:
-    """A table that the streams over all tables of its schema should be on, and are not, gets no other stream:
-    it would be a captured one that they miss.
+    """Refuse a new stream on a table that the streams over its schema should include but do not: it would be
+    captured and missing from them.
 
     Raises:
-        WrongState: it has come past ducktail, or another table has taken its place.
+        WrongState: the table was created without ducktail, or another table has its place.
     """
     refuse_aside(catalog, key, "have a stream of its own")
     over = catalog.over_schema(key[0])
@@ -121,14 +121,15 @@ def refuse_missed(catalog: Catalog, key: TableKey) -> None:
 
 
 def refuse_hidden(transaction: Transaction, keys: Iterable[TableKey], streams: Iterable[Stream]) -> None:
-    """Temporary tables and views, which to DuckDB are called main.t as well, would be read in place of these.
+    """Refuse tables hidden by temporary tables or views, which DuckDB also names main.t and would read
+    instead.
 
     Args:
-        keys: of tables, in small letters.
-        streams: whose views would be others.
+        keys: keys of tables, in lower case.
+        streams: streams whose views would be created.
 
     Raises:
-        NotSupported.
+        NotSupported: a temporary table or view hides one of them.
     """
     names = {key[1] for key in keys if key[0] == TEMPORARY_SCHEMA}
     for stream in streams:

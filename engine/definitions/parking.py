@@ -1,8 +1,9 @@
-"""PARK and RELEASE, and the commits that cover what was released: the work inside a transaction.
+"""PARK and RELEASE, and commits that cover released events: the work inside a transaction.
 
-Each runs in a transaction that holds the group, so that nobody else changes what is its; PARK and RELEASE
-hold the writer lock as well, as all that has a number in `commits`. What they may do is judged by what memory
-knows; a transaction whose snapshot is older than that gets 40001. See the head of parked.py.
+Each runs in a transaction that holds the group, so that no other transaction changes its events; PARK and
+RELEASE hold the writer lock as well, like every numbered transaction in `commits`. Checks use the state in
+memory; a transaction with an older snapshot fails with 40001. groups/parked.py describes the states of
+events.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ TABLE = f"{SCHEMA}.parked_events"
 
 
 def parked_of(database: Database, transaction: Transaction | None, group: Group) -> ParkedOfGroup:
-    """The events that a group has parked, as a transaction sees them."""
+    """The events that a group has parked, as visible in a transaction."""
     if transaction is not None and group.group_id in transaction.parked:
         return transaction.parked[group.group_id]
     return database.parked.get(group.group_id) or NOTHING
@@ -68,18 +69,18 @@ def park(
     reason: str | None,
     committed: Mapping[int, int],
 ) -> None:
-    """Set an event aside for its group; with the group's on_park = 'key' later ones of its key behind it.
+    """Park an event for its group; with the group's on_park = 'key', later events of its key go behind it.
 
     Args:
-        place: its partition and LSN.
-        committed: partition -> committed LSN, as the transaction sees it.
+        place: the event's partition and LSN.
+        committed: partition -> committed LSN visible in the transaction.
 
     Raises:
-        InvalidParameterValue: no event of that partition, or one that is committed.
-        NotSupported: a schema event.
-        DuplicateObject: it is set aside already.
-        ProgramLimitExceeded: too many are, or the reason is too long.
-        SerializationFailure: the transaction's snapshot is older than what it is about.
+        InvalidParameterValue: no such event in the partition, or it is committed.
+        NotSupported: it is a schema event.
+        DuplicateObject: it is parked already.
+        ProgramLimitExceeded: too many events are parked, or the reason is too long.
+        SerializationFailure: the transaction's snapshot is older than the group's state.
     """
     partition, lsn = place
     if reason is not None and len(reason) > REASON_CHARS_MAX:
@@ -127,7 +128,7 @@ def park(
     ).fetchall()
     if by_key:
         assert key is not None
-        # What was released of its key and comes later stands behind it now.
+        # Later released events of its key are behind it now.
         cursor.execute(
             f"UPDATE {TABLE} SET state = '{BEHIND}' WHERE {where} AND state = '{RELEASED}' "
             f"AND partition = {partition} AND {same_key_sql('key', key)} AND lsn > {lsn}"
@@ -143,17 +144,19 @@ def release(
     group: Group,
     place: tuple[int, int | None],
 ) -> int:
-    """Give parked events to their group again, with those behind them.
+    """Return parked events to their group's reads, with the events behind them.
 
     Args:
-        place: partition, and the LSN of one parked event; None is all of the partition's.
+        place: partition, and the LSN of one parked event; None for all of the partition.
 
     Returns:
-        How many parked events there were to release, those behind them not counted.
+        The number of released parked events, without the events behind them.
 
     Raises:
-        UndefinedObject: no such event is parked. WrongState: an earlier one of its key is.
-        ProgramLimitExceeded. SerializationFailure.
+        UndefinedObject: no such event is parked.
+        WrongState: an earlier event of its key is parked.
+        ProgramLimitExceeded: too many events would be released.
+        SerializationFailure: the transaction's snapshot is older than the group's state.
     """
     partition, lsn = place
     check_lsns(database, stream, {partition: 0})
@@ -200,12 +203,12 @@ def _release_behind(
     head: ParkedEvent,
     until: int | None,
 ) -> int:
-    """Release what stands behind a parked key up to the stream's end; gives how many events.
+    """Release the events behind a parked key up to the stream's end; returns their number.
 
-    A read that is under way has passed over it, and may still be committed.
+    An unfinished read may have skipped them, and may still be committed.
 
     Args:
-        until: the next parked event of the key, which keeps what is behind it.
+        until: the LSN of the key's next parked event, which keeps the events behind it; None without one.
     """
     assert head.key is not None
     buffer, query = database.buffers.of(stream), event_query(database.catalog, stream)
@@ -241,10 +244,10 @@ def _release_behind(
 
 
 def cover(database: Database, transaction: Transaction, group: Group, lsns: Collection[int]) -> None:
-    """Released events are done: a commit covers them, in a transaction that holds the group.
+    """Delete released events that a commit covers, in a transaction that holds the group.
 
     Raises:
-        SerializationFailure: somebody else has covered them.
+        SerializationFailure: another commit has covered them.
     """
     parked = _held(database, transaction, group)
     released = {event.lsn for event in parked.of(RELEASED)}
@@ -258,7 +261,7 @@ def cover(database: Database, transaction: Transaction, group: Group, lsns: Coll
 
 
 def covered_meanwhile(group: Group) -> SerializationFailure:
-    """The error of a transaction that has read what another one has committed."""
+    """The error for a transaction that has read events which another one has committed."""
     return SerializationFailure(
         f'released events of consumer group "{group.name}" have been committed meanwhile',
         hint="Roll back and read again.",
@@ -268,7 +271,7 @@ def covered_meanwhile(group: Group) -> SerializationFailure:
 def passed_over(
     database: Database, stream: Stream, aside: Aside, partition: int, window: tuple[int, int]
 ) -> int:
-    """The number of a partition's events that a read passes over in a window of LSNs, the first excluded."""
+    """The number of a partition's events that a read skips in a window of LSNs, whose first is excluded."""
     low, high = window
     heads = [lsn for lsn, at in aside.lsns.items() if at == partition and low < lsn <= high]
     behind = behind_sql(key for key in aside.keys if key[0] == partition and key[1] < high)
@@ -285,7 +288,7 @@ def passed_over(
 
 
 def _held(database: Database, transaction: Transaction, group: Group) -> ParkedOfGroup:
-    """The events that a group has parked, in a transaction that holds it and is about to change it."""
+    """The events that a group has parked, in a transaction that holds it and is about to change them."""
     assert group.group_id in transaction.locked_groups, "nobody else may change it"
     if group.group_id in transaction.parked:
         return transaction.parked[group.group_id]
@@ -300,7 +303,7 @@ def _held(database: Database, transaction: Transaction, group: Group) -> ParkedO
 
 
 def _follow(database: Database, transaction: Transaction, group: Group) -> None:
-    """Let the transaction see the changes that it has written; memory follows at COMMIT."""
+    """Make the transaction see the changes that it has written; memory is updated at COMMIT."""
     where = f"group_id = {group.group_id}"
     now = read_groups(transaction.cursor, where).get(group.group_id, NOTHING)
     first = group.group_id not in transaction.parked
@@ -309,12 +312,12 @@ def _follow(database: Database, transaction: Transaction, group: Group) -> None:
         transaction.at(
             CommitStep.MEMORY, lambda: database.parked.put(group.group_id, transaction.parked[group.group_id])
         )
-        # What is released is there for who waits.
+        # Waiting readers can read the released events.
         transaction.at(CommitStep.WAKE, lambda: database.polls.look_again(group.stream_id, group.group_id))
 
 
 def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> None:
-    """Copy log rows to where retention does not come."""
+    """Copy log rows to the table from which retention does not delete."""
     if not lsns:
         return
     cursor, parts = transaction.cursor, query.holding(lsns).parts
@@ -324,9 +327,9 @@ def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> Non
         for part in parts:
             for statement in copies_sql(part.log, part.parked().log, wanted, part.commits):
                 cursor.execute(statement).fetchall()
-    except duckdb.CatalogException as error:  # A log of a version of the table that the snapshot has not.
+    except duckdb.CatalogException as error:  # The log of a table version that is not in the snapshot.
         raise _committed_meanwhile() from error
-    # What is parked of a whole copy is with what is parked of its version's log.
+    # Parked rows of a whole copy are stored with those of its version's log.
     sides = dict.fromkeys(part.parked().log for part in parts)
     copies = " UNION ALL ".join(f"SELECT lsn, txid FROM {side}" for side in sides)
     row = ask_maybe(
@@ -347,7 +350,7 @@ def _committed_meanwhile() -> SerializationFailure:
 def _event(
     database: Database, query: Events, stream: Stream, partition: int, lsn: int, copy: Copy | None
 ) -> tuple[str | None, bool]:
-    """Key and tx_last of the event with an LSN.
+    """The key and tx_last of the event at an LSN.
 
     Args:
         copy: the group's whole copy.
@@ -356,7 +359,7 @@ def _event(
     whole = f"lsn BETWEEN {bound.format('max(first_lsn)')} AND {bound.format('max(last_lsn)')}"
     chunk_end = None if copy is None else copy.chunk_end(lsn)
     if chunk_end is not None:
-        whole = f"lsn BETWEEN {lsn} AND {chunk_end}"  # Whose line of `commits` may be gone.
+        whole = f"lsn BETWEEN {lsn} AND {chunk_end}"  # Its row of `commits` may be deleted.
     events = query.between(lsn, lsn).whole_sql(f"lsn = {lsn}", whole)
     rows = _ask_all(database, f"SELECT partition, key::VARCHAR, tx_last, op FROM ({events})")
     trimmed = database.buffers.of(stream).partitions[partition].trimmed_through_lsn
@@ -381,7 +384,7 @@ def _event(
 
 
 def _ask_all(database: Database, sql: str) -> list[tuple[Any, ...]]:
-    """Rows as they are committed now, on a cursor of the engine's own."""
+    """Committed rows, read on a cursor of the engine."""
     cursor: duckdb.DuckDBPyConnection = database.cursor(utc=True)
     try:
         return cursor.execute(sql).fetchall()

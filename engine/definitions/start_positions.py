@@ -1,6 +1,6 @@
-"""Places in a stream by name: where a group starts and where SEEK takes it, as an LSN per partition.
+"""Named positions in a stream: the start of a group and the target of SEEK, as an LSN for each partition.
 
-The LSN of a place is the one behind which reading goes on. Source: docs/groups.md, "The start of a group".
+Reading continues after the LSN. Source: docs/groups.md, "The start of a group".
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..groups.offsets import going_back
 from ..transactions.transaction import Transaction
 
 EARLIEST, LATEST, AFTER, TIMESTAMP = "earliest", "latest", "after", "timestamp"
-# The beginning of a whole copy that has just been made.
+# The beginning of a new whole copy.
 SNAPSHOT = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """A place.
+    """A named position.
 
     Args:
         kind: 'earliest', 'latest', 'after', 'timestamp' or 'snapshot'.
-        after: partition -> LSN, for 'after' and 'snapshot'; a partition that is not in it is not meant.
-        at_us: microseconds since 1970 UTC, for 'timestamp': behind all that was committed before.
+        after: partition -> LSN, for 'after' and 'snapshot'; other partitions are unaffected.
+        at_us: microseconds since 1970 UTC, for 'timestamp': the position after all earlier commits.
     """
 
     kind: str
@@ -47,14 +47,14 @@ def lsns_at(
     place: StartPosition,
     copy: Copy | None = None,
 ) -> dict[int, int]:
-    """partition -> LSN of a place, once everything that is committed is published.
+    """Partition -> LSN of a position; all commits must be published.
 
     Args:
-        transaction: the one that asks; what it has written itself is before its LATEST.
-        copy: of the group that is meant: its LSNs are places too.
+        transaction: the requesting transaction; its own writes are before its LATEST.
+        copy: the group's whole copy, whose LSNs are valid as well.
 
     Raises:
-        InvalidParameterValue: a partition that is not there, an LSN past the stream's end.
+        InvalidParameterValue: a partition does not exist, or an LSN is past the stream's end.
     """
     if place.kind == SNAPSHOT:
         return dict(place.after)
@@ -70,7 +70,7 @@ def lsns_at(
             before_lsn = last_lsn_before(database, place.at_us)
     own = 0
     if transaction is not None and stream.is_on(transaction.tables):
-        database.transactions.settle(transaction)  # Its events have their LSNs from here on.
+        database.transactions.settle(transaction)  # Assigns the LSNs of its events.
         own = transaction.next_lsn
     moved = _moved_before(database, stream, place.at_us) if before_lsn or kind == TIMESTAMP else {}
     with buffer.mutex:
@@ -83,7 +83,7 @@ def lsns_at(
 
 
 def _moved_before(database: Database, stream: Stream, at_us: int) -> dict[int, int]:
-    """Partition -> the last LSN before a time, of those whose segments have events from it on."""
+    """Partition -> the last LSN before a time, for partitions whose segments have later events."""
     if not database.catalog.segments.of(stream.stream_id):
         return {}
     cursor = database.cursor()
@@ -99,7 +99,8 @@ def last_lsn_before(database: Database, at_us: int) -> int:
     try:
         row = ask(
             cursor,
-            # Retention cuts `commits`; whole copies and parked events whose lines are gone are still read.
+            # Retention deletes rows of `commits`; whole copies and parked events remain readable without
+            # them.
             "SELECT coalesce(max(last_lsn), 0) FROM (SELECT last_lsn, commit_time FROM ducktail.commits "
             "UNION ALL SELECT last_lsn, commit_time FROM ducktail.parked_commits "
             "UNION ALL SELECT last_lsn, made_at FROM ducktail.group_copies) WHERE epoch_us(commit_time) < $1",
@@ -111,14 +112,14 @@ def last_lsn_before(database: Database, at_us: int) -> int:
 
 
 def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) -> None:
-    """Refuse a position of events that a restore or an accepted loss has taken away.
+    """Refuse a position of events lost by a restore or an accepted loss.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: a partition or an LSN is invalid.
     """
     segment = database.catalog.segments.of(stream.stream_id).get(partition)
     if segment is not None and lsn <= segment.base_lsn:
-        return  # LSNs of another node, which has holes of its own.
+        return  # LSNs of another node, which has its own holes.
     for hole in database.holes:
         if hole.has(lsn):
             raise InvalidParameterValue(
@@ -130,10 +131,10 @@ def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) 
 
 
 def check_partitions(stream: Stream, partitions: Iterable[int]) -> None:
-    """Refuse partitions that a stream or a topic has not.
+    """Refuse partitions that a stream or topic does not have.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: a partition or an LSN is invalid.
     """
     for partition in partitions:
         if not 0 <= partition < stream.partitions:
@@ -144,13 +145,13 @@ def check_partitions(stream: Stream, partitions: Iterable[int]) -> None:
 
 
 def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int], copy: Copy | None = None) -> None:
-    """Refuse partitions that a stream has not, and LSNs past its end.
+    """Refuse partitions that a stream does not have, and LSNs past its end.
 
     Args:
-        copy: of the group that is meant, which may end behind the stream's last event.
+        copy: the group's whole copy, which may end behind the stream's last event.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: a partition or an LSN is invalid.
     """
     end_lsn = max(database.buffers.of(stream).end_lsn, 0 if copy is None else copy.last_lsn)
     check_partitions(stream, lsns)
@@ -164,10 +165,10 @@ def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int], copy
 
 
 def check_commit(database: Database, stream: Stream, group: Group, lsns: dict[int, int]) -> None:
-    """Hold an offset commit against what can be known at once.
+    """Check an offset commit as far as possible without waiting.
 
     Raises:
-        InvalidParameterValue: a partition that is not there, an LSN past the end or back.
+        InvalidParameterValue: a partition does not exist, or an LSN is past the end or goes back.
     """
     standing = database.offsets.positions(group.group_id)
     check_lsns(database, stream, lsns, database.catalog.copies.get(group.group_id))

@@ -1,13 +1,12 @@
-"""The options of CREATE STREAM, the stream that they describe on tables of given shapes, and free names.
+"""The options of CREATE STREAM, the stream that they describe on given table shapes, and free names.
 
-Tables, views, streams and topics of a schema share their names, and a stream takes those of its views as
-well.
+Tables, views, streams and topics of a schema share one name space; a stream also uses the names of its views.
 
-A stream over all tables of a schema is one over several tables. The first of them is ours: it has no rows,
-and the columns by which all others are partitioned, so that the stream has a table where the schema has
-none. The list of tables is read under the writer lock; transactions that make, rename or drop one are
-registered at the gate under `all_of` the schema, so that CREATE STREAM can wait for them. Tables that come
-later are the subject of table_changes/schema_tables.py.
+A stream over all tables of a schema is a stream over several tables. The first of them is our own, without
+rows: it has the columns by which all others are partitioned, so that the stream has a table even if the
+schema has none. The list of tables is read under the writer lock; transactions that create, rename or drop
+one are registered at the gate under `all_of` the schema, so that CREATE STREAM can wait for them.
+table_changes/schema_tables.py handles later tables.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ from ..quoting import fold, folded_sql, ident, literal
 from ..schema import SCHEMA
 from ..transactions.transaction import TableKey
 
-# In place of a table's name, which is never empty: all tables of a schema.
+# Stands for all tables of a schema; a table's name is never empty.
 ALL = ""
-# The only column of the first table of a stream that is partitioned by each table's own key.
+# The only column of the first table of a stream partitioned by each table's own key.
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The retention of a stream or topic: how much of its events is kept, and for how long."""
+    """The retention of a stream or topic: the size and age of the events kept."""
 
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
@@ -71,13 +70,13 @@ DEFAULT_KEEPING = Keeping()
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """The options of CREATE STREAM; None is the default.
+    """The options of CREATE STREAM; None stands for a default.
 
     Args:
-        schema, name: of the stream.
-        tables: what it is on, each by its schema and name; of several it carries all columns and changes.
-        columns: which it carries, None for all.
-        of_schema: it is on all tables of this schema, those to come included; `tables` is empty then.
+        schema, name: schema and name of the stream.
+        tables: its tables, each by schema and name; a stream over several has all columns and changes.
+        columns: its columns, None for all.
+        of_schema: the schema whose present and future tables it covers; `tables` is then empty.
     """
 
     schema: str
@@ -96,7 +95,7 @@ class StreamSpec:
 
 
 def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
-    """Column names as the table spells them."""
+    """Column names in the table's spelling."""
     known = {fold(column.name): column.name for column in shape.stored}
     found = []
     for name in names:
@@ -117,8 +116,8 @@ def _stream_of(
     """The stream that a spec describes on a table of this shape.
 
     Args:
-        several: of a stream over several tables, their numbers: it is this one's part of it. Without a key
-            all of the table's events are in partition 0.
+        several: for a stream over several tables: their numbers; the result is its part on this table. All
+            events of a table without a key are in partition 0.
     """
     key = shape.primary_key
     if spec.columns is None:
@@ -185,7 +184,8 @@ def check_compacted(stream: Stream, shape: TableShape) -> None:
     """Check that a stream on a table of this shape can be compacted.
 
     Raises:
-        InvalidParameterValue: it has no primary key. NotSupported: it is over several tables.
+        InvalidParameterValue: the table has no primary key.
+        NotSupported: the stream is over several tables.
     """
     if stream.several is not None:
         raise NotSupported(
@@ -201,13 +201,14 @@ def check_compacted(stream: Stream, shape: TableShape) -> None:
 def streams_of(
     spec: StreamSpec, shapes: Sequence[TableShape], ids: Sequence[int], stream_id: int
 ) -> tuple[Stream, list[Stream]]:
-    """The stream that a spec describes on tables of these shapes, and what it is on each of them.
+    """The stream that a spec describes on tables of these shapes, and its part on each of them.
 
     Args:
         ids: the tables' numbers.
 
     Raises:
-        InvalidParameterValue. UndefinedColumn.
+        InvalidParameterValue: an option does not fit a table.
+        UndefinedColumn: a column does not exist.
     """
     if spec.of_schema is not None:
         return _over_schema(spec, shapes, ids, stream_id)
@@ -231,7 +232,7 @@ def streams_of(
 def _over_schema(
     spec: StreamSpec, shapes: Sequence[TableShape], ids: Sequence[int], stream_id: int
 ) -> tuple[Stream, list[Stream]]:
-    """The same of all tables of a schema; the first shape is of the table of ours."""
+    """The stream over all tables of a schema, and its parts; the first shape is that of our own table."""
     if spec.partitions is None:
         spec = replace(spec, partitions=DEFAULT_PARTITIONS_WITH_KEY)
     several = tuple(ids)
@@ -244,10 +245,10 @@ def _over_schema(
 
 
 def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
-    """A stream over all tables of a schema, as it is on a new one of them.
+    """The part of a stream over all tables of a schema on a new table.
 
     Raises:
-        InvalidParameterValue: UndefinedColumn: the table does not fit its options.
+        InvalidParameterValue, UndefinedColumn: the table does not fit the stream's options.
     """
     spec = StreamSpec(
         stream.schema,
@@ -263,7 +264,7 @@ def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
 
 
 def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
-    """The kind of relation that has each name of a schema: 'table' or 'view', by the name in small letters.
+    """The names used in a schema: name in lower case -> kind of relation, 'table' or 'view'.
 
     Each stream and topic has a view of its name.
 
@@ -280,11 +281,11 @@ def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) ->
 
 
 def free_name(first: str, taken: Container[str]) -> str:
-    """A name that a stream can have, and its view of typed changes with it.
+    """A free name for a stream and its view of typed changes.
 
     Args:
-        first: what it is if that is free; else a number is put behind it.
-        taken: in small letters.
+        first: the preferred name; if it is taken a number is appended.
+        taken: the used names, in lower case.
     """
     for name in chain([first], (f"{first}_{number}" for number in count(2))):
         if fold(name) not in taken and fold(f"{name}{CHANGES_SUFFIX}") not in taken:
@@ -293,7 +294,7 @@ def free_name(first: str, taken: Container[str]) -> str:
 
 
 def check_no_stream(database: Database, schema: str, name: str) -> None:
-    """Raise DuplicateObject (42710) where a stream or a topic has the name."""
+    """Raise DuplicateObject (42710) if a stream or topic has the name."""
     known = database.catalog.streams.get(key_of(schema, name))
     if known is not None:
         raise DuplicateObject(f'{known.kind} "{name}" already exists')
@@ -302,13 +303,13 @@ def check_no_stream(database: Database, schema: str, name: str) -> None:
 def check_names(
     database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream, own: Collection[str] = ()
 ) -> None:
-    """Nothing else may have the names of the stream's views.
+    """Check that no other object has the names of the stream's views.
 
     Args:
-        own: views that it has already, which are to go.
+        own: its present views, which are replaced.
 
     Raises:
-        DuplicateObject.
+        DuplicateObject: a name is taken.
     """
     free = {fold(name) for name in own}
     named = taken_names(cursor, database.catalog_name, stream.schema)
@@ -327,15 +328,15 @@ def check_names(
 
 
 def all_of(schema: str) -> TableKey:
-    """Under which the gate knows who makes, drops or renames tables in a schema."""
+    """The gate's key for transactions that create, drop or rename tables in a schema."""
     return key_of(schema, ALL)
 
 
 def check_bound(tables: int) -> None:
-    """A stream is not on more than it can read.
+    """Check the number of tables of a stream.
 
     Raises:
-        ProgramLimitExceeded.
+        ProgramLimitExceeded: a stream cannot read that many tables.
     """
     if tables > TABLES_MAX:
         raise ProgramLimitExceeded(
@@ -346,14 +347,14 @@ def check_bound(tables: int) -> None:
 
 
 def first_shape(stream_id: int, partition_by: Sequence[str] | None) -> TableShape:
-    """The table of ours that a stream over all tables of a schema begins with."""
+    """The shape of our own table, the first of a stream over all tables of a schema."""
     stored = tuple(Column(name, "VARCHAR", None, False) for name in partition_by or (NOTHING,))
     names = tuple(column.name for column in stored)
     return TableShape(SCHEMA, f"{stream_id} of all tables", stored, (), names, (), ())
 
 
 def create_sql(shape: TableShape) -> str:
-    """The DDL of a table of ours."""
+    """The DDL of our own table."""
     columns = [f"{ident(column.name)} {column.type}" for column in shape.stored]
     if shape.primary_key:
         columns.append(f"PRIMARY KEY ({_names(shape.primary_key)})")
@@ -361,7 +362,7 @@ def create_sql(shape: TableShape) -> str:
 
 
 def none_aside_sql(schema: str) -> str:
-    """No table of a schema has had to leave its streams for another one."""
+    """SQL that marks no table of a schema as excluded from its streams any more."""
     return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {literal(fold(schema))}"
 
 

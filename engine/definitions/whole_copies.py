@@ -1,12 +1,12 @@
-"""Taking a whole copy of a table for a consumer group, while writers go on.
+"""Making a whole copy of a table for a consumer group while writers continue.
 
-1. Under the writer lock, for a moment: an MVCC snapshot is fixed, which has every commit up to the last LSN
-   and none after it; as many LSNs as the table has rows are reserved in `commits`, durably.
-2. Without any lock: the rows are copied in that snapshot into a table of their own, in one transaction.
-3. Under the writer lock again: the copy becomes its group's, with the group's positions before its first LSN.
+1. Briefly under the writer lock: an MVCC snapshot is fixed, with all commits up to the last LSN and none
+after it; as many LSNs as the table has rows are reserved durably in `commits`. 2. Without any lock: the rows
+are copied in that snapshot into a table of their own, in one transaction. 3. Under the writer lock again: the
+copy is assigned to its group, whose positions are set before its first LSN.
 
-Whatever ends it in between leaves reserved LSNs that no log has, which `group_copies` says, and perhaps a
-table that nobody reads, which retention's next pass or the next open drops. Source: docs/design/copies.md.
+An interruption leaves reserved LSNs that no log has, recorded in `group_copies`, and possibly an unused
+table, which retention's next pass or the next open drops. Source: docs/design/copies.md.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from ..transactions.transaction import CommitStep, Transaction
 from ..waiting import Waiting
 from .catalog_rows import new_id
 
-# Within it a call on a cursor ends where the session's statement is cancelled.
+# A context in which a call on a cursor ends if the session's statement is cancelled.
 Interruptible = Callable[[duckdb.DuckDBPyConnection], AbstractContextManager[None]]
 
 
 def take_copy(
     database: Database, session_id: int, stream: Stream, timeout_ms: int, interruptible: Interruptible
 ) -> Waiting[Copy]:
-    """Copy the rows that a stream shows of its table now; the copy is nobody's yet (`give_copy`).
+    """Copy the rows that a stream shows of its table now; the copy has no group yet (`give_copy`).
 
     Raises:
-        LockNotAvailable. UndefinedObject: somebody else has dropped the stream. WrongState:
-        its table was written past ducktail. DucktailError: what DuckDB said.
+        LockNotAvailable: the writer lock was not free in time.
+        UndefinedObject: the stream was dropped meanwhile.
+        WrongState: its table was written without ducktail.
+        DucktailError: a translated error of DuckDB.
     """
     with closing(database.cursor(utc=True)) as reader:
         try:
@@ -54,7 +56,7 @@ def take_copy(
             try:
                 yield from database.commits.wait_readable()
                 present = present_stream(database, stream)
-                # RESYNC's events would come behind rows that have them.
+                # RESYNC's events would follow rows that already include them.
                 database.buffers.check_served(present)
                 captured = database.catalog.table_by_id(present.table_id)
                 copy = _reserve(database, session_id, reader, captured, present, copy_id)
@@ -71,10 +73,10 @@ def take_copy(
 
 
 def present_stream(database: Database, stream: Stream) -> Stream:
-    """A stream as it is now, under the writer lock.
+    """The present state of a stream; the caller holds the writer lock.
 
     Raises:
-        UndefinedObject: somebody else has dropped it.
+        UndefinedObject: the stream was dropped meanwhile.
     """
     present = database.catalog.present(stream)
     if present is None:
@@ -90,11 +92,12 @@ def _reserve(
     stream: Stream,
     copy_id: int,
 ) -> Copy:
-    """Fix the reader's MVCC snapshot, and keep LSNs for what it has; under the writer lock."""
+    """Fix the reader's MVCC snapshot and reserve LSNs for its rows; the caller holds the writer lock."""
     commits, catalog = database.commits, database.catalog
     first_lsn, first_txid, now_us = commits.last_lsn + 1, commits.last_txid + 1, commits.now_us()
     reader.execute("BEGIN")
-    # What a filter leaves out is not known yet: its LSNs are the last ones, and nobody's.
+    # The number of rows that a filter excludes is not known yet: their LSNs are the last ones, and stay
+    # unused.
     (rows,) = ask(reader, f"SELECT count(*) FROM {captured.shape.qualified}")
     last_lsn = first_lsn + int(rows) - 1
     version = captured.version
@@ -119,10 +122,10 @@ def _reserve(
 
 
 def _fill(reader: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream, copy: Copy) -> Copy:
-    """Copy the rows, in the MVCC snapshot that was fixed.
+    """Copy the rows, in the fixed MVCC snapshot.
 
     Args:
-        captured, stream: as they were then.
+        captured, stream: in their state at the snapshot.
     """
     reader.execute(fill_sql(captured, stream, copy)).fetchall()
     spans, rows = {}, 0
@@ -184,10 +187,10 @@ def _spans_sql(query: EventQuery) -> str:
 
 
 def give_copy(database: Database, transaction: Transaction, copy: Copy, group: Group) -> Copy:
-    """The copy is its group's at COMMIT, and the one that this had is over.
+    """Assign the copy to its group at COMMIT, and end the group's previous copy.
 
-    The transaction holds the writer lock, and the group where it is not new. Its positions are the caller's
-    to move: each to `copy.base_lsn`.
+    The transaction holds the writer lock, and the group if it is not new. The caller moves the group's
+    positions, each to `copy.base_lsn`.
     """
     assert transaction.has_writer_lock, "which copy is whose has one order"
     mine = replace(copy, group_id=group.group_id)
@@ -205,7 +208,7 @@ def _show(database: Database, copy: Copy) -> None:
 
 
 def discard(database: Database, copy: Copy) -> None:
-    """A copy has come to nothing; what cannot be dropped now, retention drops."""
+    """Drop an unused copy; retention drops what cannot be dropped now."""
     with database.catalog.mutex:
         database.catalog.copying.pop(copy.copy_id, None)
     with suppress(duckdb.Error), closing(database.cursor()) as cursor:
@@ -213,14 +216,14 @@ def discard(database: Database, copy: Copy) -> None:
 
 
 def copy_of(database: Database, transaction: Transaction | None, group: Group) -> Copy | None:
-    """A group's copy, as a transaction sees it."""
+    """A group's copy, as visible in a transaction."""
     if transaction is not None and group.group_id in transaction.copies:
         return transaction.copies[group.group_id]
     return database.catalog.copies.get(group.group_id)
 
 
 def leave_copy(database: Database, transaction: Transaction, group: Group, partitions: set[int]) -> None:
-    """SEEK takes a group elsewhere in some partitions: there its copy is over, at COMMIT.
+    """End a group's copy in the partitions that SEEK moves elsewhere, at COMMIT.
 
     The transaction holds the group.
 
