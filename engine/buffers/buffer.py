@@ -1,21 +1,21 @@
-"""The in-process buffers of one stream: the tail of its log, as rows that are ready to be sent.
+"""The in-process buffers of one stream: the tail of its log, as rows in the form in which they are sent.
 
 Each partition keeps its newest events: their LSNs, and each event encoded once as the PostgreSQL DataRow in
-which it is sent. A read of hot events is a search in the LSNs and a join of bytes. The buffers are a cache
-of the log and nothing else: an event that falls out at the byte bound is still in the log. Rows that share
-an LSN (the two of an update in ENVELOPE CHANGES) are never parted by a limit.
+which it is sent. A read of hot events is a search in the LSNs and a join of bytes. The buffers are only a
+cache of the log: an event dropped at the byte bound is still in the log. A limit never separates rows that
+share an LSN (the two of an update in ENVELOPE CHANGES).
 
 All partitions of a stream are appended to at once, under the stream's mutex, so that a reader of several
-partitions never sees one transaction's events in one of them and not in another. Positions are dense per
-partition (0, 1, 2 .. over all events it ever had, except those that compaction has removed), so that lag
-and loss are exact counts.
+partitions never sees a transaction's events in only some of them. Positions are dense per partition (0, 1, 2
+.. over all events it ever had, except those that compaction has removed), so that lag and loss are exact
+counts.
 
-`RetainedBytes` counts the bytes of the events that a stream retains, and finds the LSN up to which they
-must go to fit a bound. It measures the events as they are sent: each is encoded once when it is published,
-and its length is counted then. Events that were in the log before the database was opened are estimated
-from those that the opening encodes. The sums are kept at some LSNs only (marks), never more than
-`MARKS_MAX`: so a stream may remove a little more than it must (a few thousandths of what it retains), never
-less. Source: docs/design/engine.md, "Buffers".
+`RetainedBytes` counts the bytes of the events that a stream retains, and finds the LSN up to which they must
+be removed to fit a bound. It measures the encoded events: each is encoded once when it is published, and its
+length is counted then. Events that were in the log before the database was opened are estimated from those
+that the opening encodes. The sums are kept at some LSNs only (marks), never more than `MARKS_MAX`: so a
+stream may remove slightly more than necessary (a few thousandths of what it retains), never less. Source:
+docs/design/engine.md, "Buffers".
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ..counter import ThreadSafeCounter
 from ..errors import DucktailError
 from ..log.deleted_ranges import Edge, Edges
 
-# What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
-# places in five lists.
+# Cost of a buffered event besides its bytes: the object's head (33 bytes), its LSN (32), and its entries in
+# five lists.
 ROW_OVERHEAD_BYTES = 105
-# Bytes of the rows that one read takes, about; one event may be larger. Rows that are on their way to a slow
-# client are no longer the buffer's, and are there twice: by themselves and put together.
+# Approximate bytes of the rows of one read; one event may be larger. Rows being sent to a slow client no
+# longer belong to the buffer, and exist twice: singly and joined.
 READ_BYTES_MAX = 4 << 20
 # Rows are dropped from the front in steps, so that the cost of moving the rest is shared.
 DROP_STEP_ROWS = 1024
-# A mark is two numbers; so many tell the bytes to within a few thousandths.
+# A mark is two numbers; this many give the bytes to within a few thousandths.
 MARKS_MAX = 4096
 
 
@@ -51,13 +51,13 @@ def bytes_of(rows: Sequence[bytes]) -> int:
 
 @dataclass(slots=True)
 class Addition:
-    """New events of one partition, rising: the newest of them ready, the others only counted.
+    """New events of one partition, in rising order: the newest of them ready, the others only counted.
 
     Args:
-        lsns, rows: the ready ones.
-        total: all of them.
-        first_lsn, last_lsn: of all of them.
-        skipped_through_lsn: last LSN of those that are not ready, 0 where all are.
+        lsns, rows: the ready events.
+        total: the number of all events.
+        first_lsn, last_lsn: the first and last LSN of all events.
+        skipped_through_lsn: last LSN of the events that are not ready, 0 if all are.
     """
 
     lsns: list[int] = field(default_factory=list)
@@ -72,20 +72,20 @@ class Addition:
 class PartitionBuffer:
     """One partition: counts over its whole life, and its newest events.
 
-    `first` is the place in `lsns` and `rows` where the buffer begins: what is before it has been
-    dropped and is cut off now and then.
+    `first` is the index in `lsns` and `rows` at which the buffer begins: earlier entries have been dropped,
+    and are deleted from time to time.
     """
 
     lsns: list[int] = field(default_factory=list)
     rows: list[bytes] = field(default_factory=list)
     first: int = 0
     events: int = 0  # ever appended: the position after the last event
-    first_lsn: int | None = None  # first retained event; None: there is none, or only the log can tell
+    first_lsn: int | None = None  # first retained event; None: there is none, or only the log knows
     last_lsn: int = 0  # last readable event, 0 before the first
     last_commit_us: int = 0
     trimmed_events: int = 0
     trimmed_through_lsn: int = 0
-    trimmed_by: str = ""  # why the last trimmed event went
+    trimmed_by: str = ""  # reason for the last trim
     unbuffered_through_lsn: int = 0  # last event that is only in the log, or trimmed
     buffered_bytes: int = 0
 
@@ -101,7 +101,7 @@ class PartitionBuffer:
 
     @property
     def buffered_from_lsn(self) -> int | None:
-        """The LSN of the first buffered event, None where nothing is buffered."""
+        """The LSN of the first buffered event, None if the buffer is empty."""
         return self.lsns[self.first] if self.first < len(self.lsns) else None
 
     def complete_after(self, lsn: int) -> bool:
@@ -109,7 +109,7 @@ class PartitionBuffer:
         return lsn >= self.unbuffered_through_lsn
 
     def append(self, added: Addition) -> None:
-        """Add events that rise from the last one."""
+        """Add events behind the last one, in rising order."""
         if not added.total:
             return
         assert added.first_lsn > self.last_lsn, "LSNs rise within a partition"
@@ -124,19 +124,19 @@ class PartitionBuffer:
         self.last_lsn = added.last_lsn
 
     def came(self, segment: Segment, first_lsn: int | None) -> None:
-        """The partition came from another node; what it had until then is in its segment.
+        """Record that the partition came from another node; its earlier events are in its segment.
 
         Args:
-            first_lsn: the segment's first retained one.
+            first_lsn: the first retained LSN of the segment.
         """
         if self.trimmed_through_lsn >= segment.base_lsn:
-            return  # Retention has passed all of it, and perhaps later events.
+            return  # Retention has removed all of it, and perhaps later events.
         self.events, self.last_lsn = segment.events, segment.base_lsn
         self.unbuffered_through_lsn = segment.base_lsn
         self.first_lsn = first_lsn
 
     def fill(self, added: Addition) -> None:
-        """Put its newest events, which it has counted already, into the empty buffer."""
+        """Put the newest events, which are already counted, into the empty buffer."""
         self.lsns, self.rows, self.first = list(added.lsns), list(added.rows), 0
         self.unbuffered_through_lsn = added.skipped_through_lsn or added.first_lsn - 1
         self.buffered_bytes = bytes_of(added.rows)
@@ -147,7 +147,7 @@ class PartitionBuffer:
         self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, self.last_lsn)
 
     def drop_first(self) -> int:
-        """Drop the oldest buffered event; the bytes that are free then."""
+        """Drop the oldest buffered event; returns the freed bytes."""
         self.unbuffered_through_lsn = self.lsns[self.first]
         freed = len(self.rows[self.first]) + ROW_OVERHEAD_BYTES
         self.rows[self.first] = b""
@@ -160,7 +160,7 @@ class PartitionBuffer:
         return freed
 
     def drop_through(self, lsn: int) -> int:
-        """Drop the buffered events up to an LSN; the bytes that are free then."""
+        """Drop the buffered events up to an LSN; returns the freed bytes."""
         place = self.after(lsn)
         freed = bytes_of(self.rows[self.first : place])
         if place > self.first:
@@ -172,11 +172,11 @@ class PartitionBuffer:
         return freed
 
     def after(self, lsn: int) -> int:
-        """The place in `lsns` of the first buffered event after `lsn`."""
+        """The index in `lsns` of the first buffered event after `lsn`."""
         return bisect_right(self.lsns, lsn, self.first)
 
     def position_after(self, lsn: int) -> int | None:
-        """The number of events at or before `lsn`; None where only the log can tell."""
+        """The number of events at or before `lsn`; None if only the log has the answer."""
         if lsn >= self.last_lsn:
             return self.events
         if lsn <= self.trimmed_through_lsn:
@@ -186,7 +186,7 @@ class PartitionBuffer:
         return self.buffered_from_position + self.after(lsn) - self.first
 
     def last_at(self, lsn: int) -> int:
-        """LSN of the last event at or before `lsn`; where only the log could tell, `lsn` itself."""
+        """The LSN of the last event at or before `lsn`; `lsn` itself if only the log has the answer."""
         if lsn >= self.last_lsn:
             return self.last_lsn
         place = self.after(lsn)
@@ -196,7 +196,7 @@ class PartitionBuffer:
         return self.trimmed_through_lsn if whole else lsn
 
     def trim(self, edge: Edge) -> None:
-        """Events up to an edge are no longer retained."""
+        """Record that events up to an edge are no longer retained."""
         self.trimmed_events = edge.events
         self.trimmed_through_lsn = edge.through_lsn
         self.trimmed_by = edge.reason
@@ -209,12 +209,12 @@ class PartitionBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """Events that a read has got, in LSN order, each row whole.
+    """The events of a read, in LSN order, each row complete.
 
     Args:
-        lsns, partitions: of each row.
+        lsns, partitions: LSN and partition of each row.
         rows: text-format DataRows.
-        exhausted: nothing more is readable now within the read's bounds.
+        exhausted: True if no more events are readable now within the read's bounds.
     """
 
     lsns: list[int]
@@ -223,7 +223,7 @@ class Hot:
     exhausted: bool
 
     def bounded(self) -> Hot:
-        """As many of them as fill READ_BYTES_MAX, no LSN parted."""
+        """The first of these events that fit READ_BYTES_MAX, keeping rows of one LSN together."""
         left = READ_BYTES_MAX
         for stop, row in enumerate(self.rows, 1):
             left -= len(row)
@@ -237,10 +237,9 @@ class Span:
     """The events of a partition between two LSNs, counted by their positions in its log.
 
     Attributes:
-        start_lsn: the LSN behind which it begins: not before the edge of what is retained.
-        start, end: positions of the events behind both LSNs; None where only the log can count them.
-        last_lsn: of the partition.
-        unbuffered_through_lsn: up to which its events are in the log alone.
+        start_lsn: the LSN after which it begins: not before the edge of the retained events. start, end:
+        positions of the events behind both LSNs; None if only the log can count them. last_lsn: the
+        partition's last LSN. unbuffered_through_lsn: the LSN up to which its events are only in the log.
     """
 
     edge_lsn: int
@@ -254,12 +253,11 @@ class Span:
 class StreamBuffer:
     """The partition buffers of one stream, under one mutex and one byte bound.
 
-    While somebody reads ENVELOPE CHANGES of hot events, `changes` holds their rows in that form;
-    the two share the stream's bytes, half each. Whoever adds to either holds `feeding`.
+    While ENVELOPE CHANGES is read from hot events, `changes` holds their rows in that form; both share the
+    stream's bytes, half each. Additions to either require the lock `feeding`.
 
-    Beside the partitions' own lists it keeps all buffered events in LSN order: a read of all
-    partitions that goes on where the last one ended is one slice of it, and the oldest event is what
-    is dropped first.
+    Besides the partitions' lists it keeps all buffered events in LSN order: a read of all partitions that
+    continues a previous one is one slice of it, and the oldest event is dropped first.
     """
 
     def __init__(self, partitions: int, bytes_max: int) -> None:
@@ -268,20 +266,20 @@ class StreamBuffer:
         self.making_changes = threading.Lock()
         self.changes: StreamBuffer | None = None
         self.table_version = 1  # of `changes`: the version of the table that has their columns
-        self.read_s = 0.0  # when `changes` was read last: a monotonic clock's seconds
+        self.read_s = 0.0  # time of the last read of `changes`, in seconds of a monotonic clock
         self.partitions = [PartitionBuffer() for _ in range(partitions)]
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.given = ThreadSafeCounter()  # rows that reads took
+        self.given = ThreadSafeCounter()  # number of rows read
         self.events_at_opening = 0
-        self.log_reads = 0  # reads that had to go to the log
+        self.log_reads = 0  # number of reads from the log
         self.edge_lsn = 0  # the stream's pointer into the log
         self.retained_bytes = RetainedBytes()
-        self.compacted_lsn = 0  # up to which the log has been compacted; nothing of that is buffered
-        self.renumbered = 0  # how often compaction has changed what the partitions count
-        self.failure: DucktailError | None = None  # why the log could not be read
-        self.failed_through_lsn = 0  # up to which it was to be read then
-        self.row_bytes_max = 0  # of all rows that were ever here
+        self.compacted_lsn = 0  # LSN up to which the log has been compacted; none of these events is buffered
+        self.renumbered = 0  # number of times that compaction has changed the partitions' counts
+        self.failure: DucktailError | None = None  # error of the last attempt to read the log
+        self.failed_through_lsn = 0  # LSN up to which it was to be read then
+        self.row_bytes_max = 0  # largest row ever buffered
         self._lsns: list[int] = []
         self._numbers: list[int] = []
         self._rows: list[bytes] = []
@@ -289,7 +287,7 @@ class StreamBuffer:
 
     @property
     def event_bytes(self) -> int:
-        """The mean bytes of a buffered event; 0 where nothing is buffered."""
+        """The mean size of a buffered event in bytes; 0 if the buffer is empty."""
         return self.bytes // max(1, len(self._lsns) - self._first)
 
     @property
@@ -303,7 +301,7 @@ class StreamBuffer:
         Args:
             additions: partition -> its new events.
             commit_us: commit time of the last of these transactions.
-            size: bytes of all of these events, as they are sent.
+            size: bytes of all of these events in encoded form.
         """
         with self.mutex:
             if additions:
@@ -322,7 +320,7 @@ class StreamBuffer:
     def fill(self, additions: Mapping[int, Addition]) -> None:
         """Put the newest events, which were counted when they were appended, into the buffer.
 
-        What has been trimmed meanwhile is left out; a buffer that has moved on is left alone.
+        Events trimmed meanwhile are omitted; a buffer that has later events is not changed.
         """
         with self.mutex:
             last_lsn = max((added.last_lsn for added in additions.values()), default=0)
@@ -337,7 +335,7 @@ class StreamBuffer:
             self._fit(self.bytes_max)
 
     def _extend(self, additions: Mapping[int, Addition]) -> None:
-        """Put new events, which are later than all that are here, in LSN order."""
+        """Add new events, which are later than all present ones, in LSN order."""
         for added in additions.values():
             self.row_bytes_max = max(self.row_bytes_max, max(map(len, added.rows), default=0))
         merged = [
@@ -355,9 +353,9 @@ class StreamBuffer:
         self._rows.extend(rows)
 
     def add_changes(self, changes: StreamBuffer) -> None:
-        """Share the bytes with the rows of ENVELOPE CHANGES, unless these are too many by now.
+        """Share the bytes with the rows of ENVELOPE CHANGES, unless these have become too many.
 
-        What has been trimmed since they were asked for is a gap in them as well.
+        Events trimmed since the rows were requested are a gap in them as well.
         """
         with self.mutex:
             if changes.bytes_max > self.bytes_max // 2:
@@ -370,7 +368,7 @@ class StreamBuffer:
             self._fit(self.bytes_max)
 
     def drop_changes(self) -> None:
-        """Let the rows of ENVELOPE CHANGES go; their bytes come back."""
+        """Drop the rows of ENVELOPE CHANGES and reclaim their bytes."""
         with self.mutex:
             if self.changes is not None:
                 self.bytes_max += self.changes.bytes_max
@@ -378,15 +376,15 @@ class StreamBuffer:
 
     @property
     def oldest_lsn(self) -> int | None:
-        """LSN of the oldest buffered event, None where nothing is buffered."""
+        """The LSN of the oldest buffered event, None if the buffer is empty."""
         with self.mutex:
             return self._lsns[self._first] if self._first < len(self._lsns) else None
 
     def drop(self, bytes_: int, until_lsn: int | None, events: int) -> int:
-        """Drop the oldest events until so many bytes are free; the bytes that are.
+        """Drop the oldest events until a number of bytes is free; returns the freed bytes.
 
         Args:
-            until_lsn: events from this LSN on stay, but for the first `events`; None: none must.
+            until_lsn: events from this LSN on stay, except for the first `events`; None for no such limit.
         """
         freed = 0
         with self.mutex:
@@ -400,12 +398,12 @@ class StreamBuffer:
         return freed
 
     def make_room(self, bytes_: int) -> None:
-        """Drop the oldest events that so many bytes, which are on their way, will push out."""
+        """Drop the oldest events to make room for a number of bytes about to be added."""
         with self.mutex:
             self._fit(self.bytes_max - bytes_)
 
     def _fit(self, bytes_max: int) -> None:
-        """Drop the oldest events until they fit."""
+        """Drop the oldest events until the rest fit."""
         while self.bytes > bytes_max and self._first < len(self._lsns):
             self._drop_oldest()
 
@@ -426,7 +424,7 @@ class StreamBuffer:
         self._lsns, self._numbers, self._rows, self._first, self.bytes = [], [], [], 0, 0
 
     def trim(self, edges: Edges) -> None:
-        """Events up to these edges are no longer retained."""
+        """Record that events up to these edges are no longer retained."""
         with self.mutex:
             changes = self.changes
             self._drop_through(edges.through_lsn)
@@ -438,7 +436,7 @@ class StreamBuffer:
             changes.trim(edges)
 
     def _drop_through(self, lsn: int) -> None:
-        """Drop the events up to an LSN, all at once: a row at a time, writers would wait for it."""
+        """Drop the events up to an LSN all at once: dropping row by row would delay writers."""
         place = bisect_right(self._lsns, lsn, self._first)
         if place == self._first:
             return
@@ -449,7 +447,7 @@ class StreamBuffer:
         self._first = 0
 
     def compact(self, through_lsn: int) -> None:
-        """The log is being compacted up to an LSN: what is left there, it alone knows from here on."""
+        """Drop the events up to an LSN before compaction: from now on only the log knows which remain."""
         with self.mutex:
             self.compacted_lsn = through_lsn
             self._drop_through(through_lsn)
@@ -458,9 +456,9 @@ class StreamBuffer:
             changes.compact(through_lsn)
 
     def compacted(self, counts: Mapping[int, int]) -> None:
-        """So many events of each partition (partition -> events) have gone from the compacted log.
+        """Subtract the events removed from the compacted log (partition -> events) from the counts.
 
-        What the partitions count is the events that are left, and those that were trimmed.
+        The partitions count the remaining and the trimmed events.
         """
         with self.mutex:
             for number, count in counts.items():
@@ -472,28 +470,28 @@ class StreamBuffer:
             self.renumbered += 1
 
     def thinned(self, left: float) -> None:
-        """A compaction is over; such a part of the events up to there is left."""
+        """Record the end of a compaction, and the fraction of events that remain in its range."""
         with self.mutex:
             self.retained_bytes.thin(self.compacted_lsn, left)
 
     def resize(self, bytes_max: int) -> None:
-        """Another byte bound: what does not fit any more is dropped now."""
+        """Set another byte bound; events beyond it are dropped at once."""
         with self.mutex:
             self.changes, self.bytes_max = None, bytes_max
             self._fit(self.bytes_max)
 
     def last_lsns_at(self, lsn: int, partitions: Iterable[int]) -> dict[int, int]:
-        """The LSN of the last event of each partition that is not behind `lsn`."""
+        """The LSN of each partition's last event at or before `lsn`."""
         with self.mutex:
             return {number: min(self.partitions[number].last_at(lsn), lsn) for number in partitions}
 
     def edges(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The LSN of each partition up to which its events have gone."""
+        """The LSN of each partition up to which its events have been removed."""
         with self.mutex:
             return {number: self.partitions[number].trimmed_through_lsn for number in partitions}
 
     def span(self, number: int, after_lsn: int, through_lsn: int) -> Span:
-        """The events of a partition behind one LSN, up to another."""
+        """The events of a partition after one LSN and up to another."""
         with self.mutex:
             partition = self.partitions[number]
             edge_lsn = partition.trimmed_through_lsn
@@ -523,11 +521,12 @@ class StreamBuffer:
 
         Args:
             after: partition -> LSN; exactly these partitions are read.
-            through_lsn: the last LSN that may be given.
-            limit: most rows, at least 1; one more where it would part rows of one LSN.
+            through_lsn: the last LSN that may be returned.
+            limit: the maximum number of rows, at least 1; one more is returned to keep rows of one LSN
+                together.
 
         Returns:
-            None where an event that is asked for is no longer buffered: the log has it.
+            The events, or None if a requested event is no longer buffered: the log has it.
         """
         if self.failure is not None:
             raise self.failure
@@ -583,7 +582,7 @@ def _slice(
     through_lsn: int,
     limit: int,
 ) -> Hot:
-    """Events of parallel lists after one LSN, up to another, at most `limit`, no LSN parted."""
+    """Events of parallel lists after one LSN and up to another, at most `limit`, keeping LSNs together."""
     start = bisect_right(lsns, after, first)
     end = len(lsns)
     if lsns and lsns[-1] > through_lsn:
@@ -596,22 +595,22 @@ def _slice(
 
 
 class RetainedBytes:
-    """Cumulative bytes of one stream's events by LSN; its owner guards it."""
+    """Cumulative bytes of one stream's events by LSN; guarded by its owner's lock."""
 
     def __init__(self) -> None:
         self._lsns: list[int] = []
-        self._sums: list[int] = []  # bytes of all events up to the LSN beside, since it was made
+        self._sums: list[int] = []  # bytes of all events up to the LSN of the same index, since creation
         self._sum = 0
         self._trimmed = 0
         self._step = 0  # least bytes between two marks
 
     @property
     def total(self) -> int:
-        """Bytes of the retained events."""
+        """The bytes of the retained events."""
         return self._sum - self._trimmed
 
     def add(self, last_lsn: int, size: int) -> None:
-        """More events, up to `last_lsn`, have come: `size` bytes of them."""
+        """Add `size` bytes of new events, the last of them at `last_lsn`."""
         self._sum += size
         before = self._sums[-2] if len(self._sums) > 1 else self._trimmed
         if self._lsns and self._sum - before <= self._step:
@@ -621,12 +620,12 @@ class RetainedBytes:
         self._sums.append(self._sum)
         if len(self._lsns) > MARKS_MAX:
             self._step = max(self._step, 4 * self.total // MARKS_MAX)
-            # The newest mark stays: what is after the others is counted up to it.
+            # The newest mark stays: the bytes after the previous mark are counted up to it.
             keep = len(self._lsns) % 2 == 0
             self._lsns, self._sums = self._lsns[keep::2], self._sums[keep::2]
 
     def trim(self, through_lsn: int) -> None:
-        """Events up to `through_lsn` are gone."""
+        """Remove the events up to `through_lsn`."""
         gone = bisect_right(self._lsns, through_lsn)
         if gone:
             self._trimmed = self._sums[gone - 1]
@@ -634,7 +633,7 @@ class RetainedBytes:
             del self._sums[:gone]
 
     def thin(self, through_lsn: int, left: float) -> None:
-        """Of the events up to `through_lsn` such a part is left, evenly spread."""
+        """Reduce the events up to `through_lsn` to a fraction, evenly spread."""
         place = bisect_right(self._lsns, through_lsn)
         gone = 0
         for number in range(place):
@@ -644,7 +643,7 @@ class RetainedBytes:
         self._sum -= gone
 
     def excess_through(self, bound: int) -> int | None:
-        """The LSN up to which events must go for the rest to fit `bound` bytes; None where it fits."""
+        """The LSN up to which events must be removed to fit `bound` bytes; None if they fit."""
         if self.total <= bound:
             return None
         return self._lsns[min(bisect_left(self._sums, self._sum - bound), len(self._lsns) - 1)]

@@ -1,9 +1,9 @@
-"""The buffers of all streams: made from the logs, filled by the publisher, held within one byte bound.
+"""The buffers of all streams: made from the logs, filled by the publisher, kept within one byte bound.
 
-Where publishing of a stream fails, its buffers are made from its log again; where that fails too, its
-readers get the error, and the other streams go on. Each stream's buffers have a bound of their own
-(`buffer_bytes`). A second one holds the sum over all streams: the oldest events leave first, and stay in
-the log. Source: docs/design/engine.md, "Publisher", "Memory".
+If publishing of a stream fails, its buffers are rebuilt from its log; if that fails too, its readers get the
+error, and the other streams continue. Each stream's buffers have their own bound (`buffer_bytes`). A second
+bound limits the sum over all streams: the oldest events are dropped first, and stay in the log. Source:
+docs/design/engine.md, "Publisher", "Memory".
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from .scan import Scan, ScanRange
 
 logger = logging.getLogger(__name__)
 
-# Rows of ENVELOPE CHANGES are kept ready for so long after the last hot read of them, in seconds: a
-# poll loop rests less, and each event costs twice while they are kept.
+# Seconds for which rows of ENVELOPE CHANGES are kept ready after the last hot read of them: a poll loop
+# pauses for less, and each event costs twice while they are kept.
 CHANGES_IDLE_S = 60.0
-# Up to so many long polls a committing thread wakes the readers itself: some 10 us each.
+# Number of long polls up to which a committing thread wakes the readers itself: some 10 us each.
 LIGHT_POLLS_MAX = 16
-# Above the bound more is dropped than must be, a sixty-fourth of it, so that the work of finding the
-# oldest is not done for each commit.
+# Above the bound a sixty-fourth of it more than necessary is dropped, so that the oldest events need not be
+# found for each commit.
 SLACK = 64
-# Events that one stream drops at a time: where several streams lie on one table, its events
-# alternate between them.
+# Events that one stream drops at a time: if several streams are on one table, its events alternate between
+# them.
 STEP_EVENTS = 64
 
 
 class Buffers:
-    """See the head of the file.
+    """The buffers of all streams of a database.
 
     Args:
-        bytes_max: what all buffers together may take.
-        cursor: makes a cursor of the engine's own, in UTC.
-        damage: stream id -> why its log is not to be read.
-        unlike: table id -> what CHECK STREAM has found of a table that does not agree with its log.
-        has_fallen: whether DuckDB has given the database up; asks it.
-        notifications, polls: told of what has become readable.
-        queries: of small rounds' events.
+        bytes_max: the byte bound of all buffers together.
+        cursor: returns a new cursor of the engine, in UTC.
+        damage: stream id -> the error because of which its log must not be read.
+        unlike: table id -> the finding of CHECK STREAM for a table that differs from its log.
+        has_fallen: asks DuckDB if it has invalidated the database.
+        notifications, polls: informed of events that have become readable.
+        queries: the prepared queries of the events of small rounds.
 
     Attributes:
-        running_scans: the scans that have begun and are not over.
+        running_scans: the scans that have begun and not ended.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Buffers:
         polls: Polls,
         queries: ReadyQueries,
     ) -> None:
-        self.edges_lock = threading.Lock()  # who moves edges, or reads them for buffers anew
+        self.edges_lock = threading.Lock()  # held to move edges, or to read them for rebuilding buffers
         self._catalog = catalog
         self._bytes_max = bytes_max
         self._clock = clock
@@ -102,14 +102,14 @@ class Buffers:
             return iter(list(self._by_stream.values()))
 
     def get(self, stream_id: int) -> StreamBuffer | None:
-        """A stream's buffers by its number, if it still is."""
+        """A stream's buffers by its number, or None if it was dropped."""
         return self._by_stream.get(stream_id)
 
     def of(self, stream: Stream) -> StreamBuffer:
         """A stream's buffers.
 
         Raises:
-            UndefinedObject: it has been dropped.
+            UndefinedObject: the stream has been dropped.
         """
         found = self._by_stream.get(stream.stream_id)
         if found is None:
@@ -117,19 +117,19 @@ class Buffers:
         return found
 
     def add(self, stream: Stream) -> None:
-        """A stream has been made: empty buffers for it."""
+        """Create empty buffers for a new stream."""
         self._by_stream[stream.stream_id] = self._new(stream)
 
     def drop(self, stream: Stream) -> None:
-        """A stream is gone."""
+        """Remove the buffers of a dropped stream."""
         self._by_stream.pop(stream.stream_id, None)
 
     def resize(self, stream: Stream) -> None:
-        """Hold a stream's buffers to the byte bound that it has now."""
+        """Apply the stream's present byte bound to its buffers."""
         self[stream.stream_id].resize(self._bound(stream))
 
     def refill(self, through_lsn: int) -> None:
-        """Make the buffers of all streams from their logs, each up to its share of the bound."""
+        """Build the buffers of all streams from their logs, each up to its share of the bound."""
         streams = self._catalog.streams.values()
         share = self._bytes_max // max(len(streams), 1)
         for stream in streams:
@@ -137,9 +137,9 @@ class Buffers:
             buffer.events_at_opening = sum(partition.events for partition in buffer.partitions)
 
     def remake(self, stream: Stream, through_lsn: int) -> None:
-        """Make a stream's buffers again: it has got partitions, lost its beginning, or was renamed.
+        """Rebuild the buffers of a stream that got partitions, lost its beginning, or was renamed.
 
-        Nothing is being published to it meanwhile.
+        No events may be published to it meanwhile.
         """
         with self.edges_lock, closing(self._new_cursor()) as cursor:
             self._renew(stream, self._by_stream[stream.stream_id], through_lsn, cursor)
@@ -154,14 +154,15 @@ class Buffers:
     def scan(
         self, stream: Stream, bounds: ScanRange, *, changes: bool = False, planned: Events | None = None
     ) -> Scan:
-        """Begin a scan of a stream; with `changes`, of its events as ENVELOPE CHANGES has them.
+        """Begin a scan of a stream; with `changes`, of its events in the form of ENVELOPE CHANGES.
 
         Args:
-            planned: its events as whoever reads has taken their columns from; None is as they are now.
+            planned: the query from which the reader has taken the columns; None for the present one.
 
         Raises:
-            Gap: what it begins with has been trimmed. WrongState: CHECK STREAM has found
-            that its table was written past ducktail, or a table has come so into the schema that it is over.
+            Gap: the first events have been trimmed.
+            WrongState: by CHECK STREAM the table was written without ducktail, or a table was created
+                without it in the schema that the stream covers.
         """
         query = event_query(self._catalog, stream) if planned is None else planned
         if bounds.copy is not None:
@@ -169,7 +170,7 @@ class Buffers:
         self.check_served(stream)
         if not changes:
             return self._scan(query, stream, bounds)
-        self.hold()  # The last such scan may have made rows.
+        self.hold()  # The last such scan may have created rows.
         return self._scan(ChangesQuery(query), stream, bounds)
 
     def _scan(self, query: Events | ChangesQuery, stream: Stream, bounds: ScanRange) -> Scan:
@@ -185,12 +186,12 @@ class Buffers:
         return scan
 
     def check_served(self, stream: Stream) -> None:
-        """A stream's log is whole, and its events say what its table is: asked by every read.
+        """Check that a stream's log is undamaged and agrees with its table; every read calls it.
 
         Raises:
-            DataCorrupted: its log or `commits` is damaged. WrongState: a table of it is gone;
-            or CHECK STREAM has found that the table was written past ducktail; or one has
-            come so into the schema that the stream is over.
+            DataCorrupted: its log or `commits` is damaged.
+            WrongState: one of its tables is gone, or by CHECK STREAM was written without ducktail, or a
+                table was created without it in the schema that the stream covers.
         """
         self.check_log(stream)
         behind = self._catalog.behind.get(stream.stream_id)
@@ -201,15 +202,16 @@ class Buffers:
             raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
 
     def check_log(self, stream: Stream) -> None:
-        """Its log could be read into its buffers; where only memory was short for that, it is read now.
+        """Check that the log could be read into the buffers; after a shortage of memory, read it now.
 
         Raises:
-            DataCorrupted: it is damaged. OutOfMemory: memory is still short.
+            DataCorrupted: the log is damaged.
+            OutOfMemory: memory is still short.
         """
         buffer = self.of(stream)
         if isinstance(buffer.failure, OutOfMemory):
             with self.edges_lock, closing(self._new_cursor()) as cursor:
-                # Somebody else, or the publisher, may have read it meanwhile, and further.
+                # Another session, or the publisher, may have read it meanwhile, and further.
                 if self._by_stream.get(stream.stream_id) is buffer:
                     self._renew(stream, buffer, buffer.failed_through_lsn, cursor)
             buffer = self.of(stream)
@@ -217,14 +219,13 @@ class Buffers:
             raise buffer.failure
 
     def is_unlike(self, stream: Stream) -> bool:
-        """True if reads of the stream fail until RESYNC has mended it."""
+        """True if reads of the stream fail until RESYNC has repaired it."""
         return stream.is_on(self._unlike) or stream.stream_id in self._catalog.behind
 
     # What the publisher runs.
 
     def is_light(self, note: Note) -> bool:
-        """True if a commit can be published with what comes with it, without a query, and few are to be
-        woken: all of its streams' events are ready."""
+        """True if all of a commit's events are ready, so that no query is needed, and it wakes few readers."""
         if not note.ready or self._polls.count > LIGHT_POLLS_MAX:
             return False
         with self._catalog.mutex:
@@ -239,7 +240,7 @@ class Buffers:
         return True
 
     def publish(self, notes: list[Note]) -> list[Callable[[], None]]:
-        """Make these transactions readable in every stream that they touched; gives what is left to do."""
+        """Make these transactions readable in every stream that they touched; returns the remaining work."""
         left: list[Callable[[], None]] = []
         touched = {table_id for note in notes for table_id in note.tables}
         with self._catalog.mutex:
@@ -257,12 +258,12 @@ class Buffers:
         changed = {number: dict(self._ends(number).items() - ends.items()) for number, ends in before.items()}
         watched = self._notifications.watched()
         if any(changed[number] for number in watched & changed.keys()):
-            # Before the round is said to be published: who reads at once waits for that.
+            # Before the round is reported as published: an immediate read waits for that.
             self._notifications.published(changed)
         return [partial(self._tell_polls, changed), *left]
 
     def _tell_polls(self, changed: Mapping[int, Mapping[int, int]]) -> None:
-        """Wake those who wait for what has become readable: stream id -> partition -> newest LSN."""
+        """Wake the readers that wait for newly readable events: stream id -> partition -> newest LSN."""
         for stream_id, ends in changed.items():
             buffer = self._by_stream.get(stream_id)
             if buffer is None:
@@ -273,7 +274,7 @@ class Buffers:
                 self._polls.published(stream_id, [p.events for p in buffer.partitions], ends)
 
     def _ends(self, stream_id: int) -> dict[int, int]:
-        """The newest LSN of each partition of a stream that has one."""
+        """The newest LSN of each partition of a stream that has events."""
         buffer = self._by_stream.get(stream_id)
         if buffer is None:
             return {}
@@ -290,7 +291,7 @@ class Buffers:
                     buffer.drop_changes()
                 return publish(self._cursor, query, buffer, notes, self._queries)
         except Exception:
-            # Where the database has fallen that says it all; the buffers get the error all the same.
+            # An invalidated database explains the error; the buffers record it nevertheless.
             if not self._has_fallen():
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
         if self._catalog.stream_by_id(stream.stream_id) is not None:
@@ -301,7 +302,7 @@ class Buffers:
     def _renew(
         self, stream: Stream, buffer: StreamBuffer, through_lsn: int, cursor: duckdb.DuckDBPyConnection
     ) -> None:
-        """Buffers from the log take the place of a stream's; what is counted goes on. Under `edges_lock`."""
+        """Replace a stream's buffers by ones from the log, keeping its counters. Under `edges_lock`."""
         made = self._refilled(stream, through_lsn, stream.buffer_bytes, cursor)
         made.given, made.events_at_opening = buffer.given, buffer.events_at_opening
         self._by_stream[stream.stream_id] = made
@@ -313,8 +314,7 @@ class Buffers:
         bytes_max: int,
         cursor: duckdb.DuckDBPyConnection | None = None,
     ) -> StreamBuffer:
-        """A stream's buffers made from its log, up to so many bytes; where that fails, empty ones that
-        say why."""
+        """A stream's buffers built from its log, up to a number of bytes; empty with the error on failure."""
         buffer = self._new(stream)
         buffer.failure = self._damage.get(stream.stream_id)
         if buffer.failure is not None:
@@ -324,7 +324,7 @@ class Buffers:
             segments = self._catalog.segments.of(stream.stream_id)
             size = min(bytes_max, buffer.bytes_max)
             refill(cursor or self._cursor, query, buffer, through_lsn, size, segments)
-        except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
+        except Exception as error:  # Any error concerns the readers of this stream only.
             buffer = self._new(stream)
             buffer.failure, buffer.failed_through_lsn = translated(error), through_lsn
             logger.error('stream "%s" cannot be read from its log: %s', stream.name, without_values(error))
@@ -339,7 +339,7 @@ class Buffers:
 
 
 def hold(buffers: Iterable[StreamBuffer], bytes_max: int) -> None:
-    """Drop the oldest events of all these buffers until they fit. Called by one thread at a time."""
+    """Drop the oldest events of all these buffers until they fit; called by one thread at a time."""
     buffers = list(buffers)
     total = sum(buffer.bytes for buffer in buffers)
     if total <= bytes_max:
@@ -357,12 +357,12 @@ def hold(buffers: Iterable[StreamBuffer], bytes_max: int) -> None:
 
 
 class RunningScans:
-    """The scans that have begun and are not over; compaction keeps the events that they have still to give.
+    """The scans that have begun and not ended; compaction keeps the events that they have still to return.
 
-    A scan ends at an LSN that was fixed when it began. Compaction beyond that LSN would take events that are
-    superseded by events which the scan does not give: of their keys it would give nothing. A scan leaves the
-    set once it is at its end, closed, or held by nobody. Safe to use from several threads. Source:
-    docs/design/compaction.md, "What goes".
+    A scan ends at an LSN that was fixed when it began. Compaction beyond that LSN would remove events that
+    are superseded only by events after the scan's end, so that the scan would return none for their keys. A
+    scan leaves the set once it has ended, is closed, or is no longer referenced. Safe to use from several
+    threads. Source: docs/design/compaction.md, "What goes".
     """
 
     def __init__(self) -> None:
@@ -370,7 +370,7 @@ class RunningScans:
         self._scans: WeakSet[Scan] = WeakSet()
 
     def begin(self, scan: Scan) -> None:
-        """A scan begins."""
+        """Register a scan."""
         with self._mutex:
             self._scans.add(scan)
 
@@ -378,7 +378,7 @@ class RunningScans:
         """The least LSN at which one of the scans ends; None without any.
 
         Args:
-            since_us: stream id -> a time: scans of other streams, and what began before, do not count.
+            since_us: stream id -> a time: scans of other streams, and scans that began earlier, do not count.
         """
         with self._mutex:
             scans = list(self._scans)

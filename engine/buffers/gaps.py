@@ -1,7 +1,7 @@
-"""The events that a reader has lost to retention: one value with the facts, for an error or a warning.
+"""The events that a reader has lost to retention: the facts for an error or a warning.
 
-Nothing is skipped silently (promise 9): a read whose next event has been trimmed fails with 72000, or
-goes on at the first event that is left with a WARNING of the same facts, where its group says so.
+No event is skipped silently (promise 9): a read whose next event has been trimmed fails with 72000, or, if
+its group is defined so, continues at the first remaining event with a WARNING of the same facts.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..values.dates_times import duration_text
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Events of one partition that a reader asked for and that are no longer retained.
+    """Requested events of one partition that are no longer retained.
 
     Args:
-        after_lsn: the LSN behind which the reader wanted to go on.
+        after_lsn: the LSN after which the read was to continue.
         edge: the partition's edge.
-        first_lsn: the first event that is left, None where none is (or a trim is just under way).
-        position: how many of the partition's events are at or before `after_lsn`; None: not known.
-        exact: whether `position` is exactly that, or a number that it is not below.
+        first_lsn: the first remaining event, None without any (or during a trim).
+        position: number of the partition's events at or before `after_lsn`; None if unknown.
+        exact: True if `position` is exact, False if it is a lower bound.
         group: the reader's consumer group, if it has one.
     """
 
@@ -39,12 +39,12 @@ class Gone:
 
     @property
     def events(self) -> int:
-        """The number of events that are gone; where that is not known exactly, the most that may be."""
+        """The number of lost events; the maximum possible if it is not known exactly."""
         return self.edge.events - (self.position or 0)
 
     @property
     def message(self) -> str:
-        """The loss, as an error's message."""
+        """The message of the error."""
         who = "the read" if self.group is None else f'consumer group "{self.group}"'
         what = "is lost" if self.edge.reason == BY_LOSS else "has been trimmed"
         return (
@@ -54,7 +54,7 @@ class Gone:
 
     @property
     def detail(self) -> str:
-        """The facts: how many events, why, and what is left."""
+        """The facts: the number of lost events, the reason, and the remaining events."""
         if self.edge.reason == BY_LOSS:
             return (
                 f"What came after LSN {self.after_lsn} was on a node whose file is lost. How many events "
@@ -82,7 +82,7 @@ class Gone:
         return "retention by time" + (f" (retention = '{duration_text(length)}')" if length else "")
 
     def error(self) -> Gap:
-        """The error of a read that ends here."""
+        """The error of a read that ends at the gap."""
         if self.group is None:
             hint = (
                 f"Read what is left with AFTER {self.edge.through_lsn}, or all that is retained with AFTER 0."

@@ -1,16 +1,16 @@
 """The publisher: takes committed transactions in commit order and fills the partition buffers.
 
-One thread and one DuckDB cursor a database. A commit is acknowledged without waiting for it; it
-only leaves a note here. All notes that have come since the last time are taken at once: one query
-a stream gives their events, each row is encoded once, and the buffers get them together. A read
-waits until what was committed before it began is published (`wait_for`). While nobody waits, small
-commits are left to gather for a moment: a round costs some milliseconds of DuckDB's planning,
-whatever is in it, and a writer of single rows would share its cores with a round a row. What touches
-a table whose events a long poll waits for is published at once; where all of its events are ready (ready.py)
-the committing thread does that itself, as it is an append and a wake-up in memory.
+A database has one publisher thread with one DuckDB cursor. A commit is acknowledged without waiting for it;
+it only leaves a note here. All notes since the last round are processed together: one query for each stream
+reads their events, each row is encoded once, and the buffers get them together. A read waits until all
+commits before it are published (`wait_for`). If no reader waits, small commits are gathered for a moment: a
+round costs some milliseconds of DuckDB's planning, whatever its size, and a writer of single rows would share
+its cores with a round for each row. A commit to a table whose events a long poll waits for is published at
+once; if all of its events are ready (ready.py) the committing thread does that itself, as it is an append and
+a wake-up in memory.
 
-A publish that fails loses nothing: the stream's buffers are made again from the log, and where
-that fails too its readers get the error until it works. Source: docs/design/engine.md.
+A failed publish loses no events: the stream's buffers are rebuilt from the log, and if that fails too its
+readers get the error until it succeeds. Source: docs/design/engine.md.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .ready import Ready
 
 logger = logging.getLogger(__name__)
 
-# Notes waiting to be published; beyond it a commit waits for the publisher (it holds a few bytes
-# a transaction, so this bounds only a publisher that has stopped).
+# Limit of notes waiting to be published; beyond it a commit waits for the publisher (a note takes a few
+# bytes, so this bounds only a publisher that has stopped).
 NOTES_MAX = 1_000_000
-# Notes taken at once: bounds the events that one round holds encoded in memory.
+# Most notes of a round: bounds the encoded events that one round holds in memory.
 NOTES_A_ROUND = 4096
-# How long a round waits for more commits while no reader waits for it, and the LSNs that end the wait.
+# Time for which a round waits for more commits if no reader waits for it, and the LSNs that end the wait.
 LINGER_S = 0.1
 LINGER_LSNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A committed transaction, as the publisher needs it.
+    """A committed transaction in the form that the publisher needs.
 
     Args:
-        txid, first_lsn, last_lsn, commit_us, annotation: of the transaction.
+        txid, first_lsn, last_lsn, commit_us, annotation: the transaction's values in `commits`.
         tables: table id -> (first LSN, last LSN) of its rows in that table's log.
-        inserts: the tables among them of which it has nothing but inserted rows.
-        ready: stream id -> its events, where they were made before COMMIT.
+        inserts: those of the tables in which it has only inserted rows.
+        ready: stream id -> its events, if they were made before COMMIT.
     """
 
     txid: int
@@ -58,7 +58,7 @@ class Note:
     ready: Mapping[int, Ready] = field(default_factory=dict)
 
     def span(self, tables: Iterable[int]) -> tuple[int, int]:
-        """The first and the last LSN of its rows in the logs of these tables, of which it has written one."""
+        """The first and last LSN of its rows in the logs of these tables, at least one of which it wrote."""
         spans = [self.tables[table_id] for table_id in tables if table_id in self.tables]
         return min(first for first, _ in spans), max(last for _, last in spans)
 
@@ -66,11 +66,12 @@ class Note:
 class Publisher:
     """Runs `publish(notes)` on its own thread for each round of notes, in commit order.
 
-    What `publish` returns is run when the round has become readable.
+    The functions that `publish` returns are called once the round is readable.
 
     Args:
-        is_awaited: whether somebody waits for the events of a table.
-        is_light: whether a commit can be published without a query, and soon: its own thread then does it.
+        is_awaited: returns True if a reader waits for the events of a table.
+        is_light: returns True if a commit can be published quickly and without a query; its own thread then
+            does it.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class Publisher:
         self._publish = publish
         self._is_awaited = is_awaited
         self._is_light = is_light
-        self._busy = False  # a round is under way, on whichever thread
-        self._hurried = False  # one of the notes is of a table that is awaited
+        self._busy = False  # a round is running, on any thread
+        self._hurried = False  # one of the notes is of an awaited table
         self._condition = threading.Condition()
         self._notes: deque[Note] = deque()
-        self._round: Sequence[Note] = ()  # what is being published
+        self._round: Sequence[Note] = ()  # the notes being published
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self._published_lsn = last_lsn
         self._closing = False
@@ -96,7 +97,7 @@ class Publisher:
 
     def put(self, note: Note) -> None:
         """Hand over a commit; called in commit order, by one thread at a time."""
-        # In the main thread a signal's handler may raise, in the middle of a round.
+        # In the main thread a signal handler may raise in the middle of a round.
         light = threading.current_thread() is not threading.main_thread() and self._is_light(note)
         with self._condition:
             if light and self.is_idle:
@@ -109,11 +110,11 @@ class Publisher:
 
     @property
     def is_idle(self) -> bool:
-        """True if all that was handed over is published."""
+        """True if every commit handed over is published."""
         return not (self._busy or self._notes or self._closing)
 
     def _queue(self, note: Note) -> None:
-        """Leave a commit to the publisher's thread. Under the condition."""
+        """Leave a commit to the publisher's thread; the caller holds the condition."""
         while len(self._notes) >= NOTES_MAX and not self._closing:
             self._condition.wait()
         self._notes.append(note)
@@ -123,19 +124,19 @@ class Publisher:
 
     @property
     def published_lsn(self) -> int:
-        """Every event up to here is readable."""
+        """The LSN up to which every event is readable."""
         with self._condition:
             return self._published_lsn
 
     def hurry(self, table_id: int) -> None:
-        """Somebody waits for the events of a table: what there is of it is published now."""
+        """Publish the gathered commits of a table at once, because a reader waits for its events."""
         with self._condition:
             if not self._hurried and any(table_id in note.tables for note in self._notes):
                 self._hurried = True
                 self._condition.notify_all()
 
     def wait_for(self, lsn: int) -> Future[None] | None:
-        """None when everything up to `lsn` is published, else a future that tells it."""
+        """A future that is done once everything up to `lsn` is published; None if it already is."""
         with self._condition:
             if self._published_lsn >= lsn:
                 return None
@@ -151,12 +152,12 @@ class Publisher:
             yield Wait(future)
 
     def unpublished(self) -> list[Note]:
-        """The commits that are not readable yet, in their order."""
+        """The commits that are not readable yet, in order."""
         with self._condition:
             return [note for note in (*self._round, *self._notes) if note.last_lsn > self._published_lsn]
 
     def close(self) -> None:
-        """Publish what is there and end the thread."""
+        """Publish the remaining commits and end the thread."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()
@@ -178,15 +179,15 @@ class Publisher:
             self._carry_out(notes)
 
     def _begin(self, notes: list[Note]) -> None:
-        """A round of these begins. Under the condition."""
+        """Begin a round of these notes; the caller holds the condition."""
         self._busy, self._round = True, notes
 
     def _carry_out(self, notes: list[Note]) -> None:
-        """Publish a round that has begun, and do what is left when it is readable."""
+        """Publish a round that has begun, then run its remaining work."""
         later: Sequence[Callable[[], None]] = ()
         try:
             later = self._publish(notes)
-        except Exception:  # A stream's own failure is kept in its buffers; the thread goes on.
+        except Exception:  # A stream's failure is kept in its buffers; the thread continues.
             logger.exception("publishing LSN %d to %d", notes[0].first_lsn, notes[-1].last_lsn)
         self._done(notes[-1].last_lsn)
         for work in later:
@@ -197,7 +198,7 @@ class Publisher:
                 self._condition.notify_all()
 
     def _is_wanted(self) -> bool:
-        """True if the round is not to wait for more commits. Under the condition."""
+        """True if the round must not wait for more commits; the caller holds the condition."""
         if self._waiters or self._closing or self._hurried:
             return True
         return self._notes[-1].last_lsn - self._published_lsn >= LINGER_LSNS
@@ -206,7 +207,7 @@ class Publisher:
     def _afterwards(work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:  # The events are readable from the log, whatever became of this.
+        except Exception:  # The events are readable from the log in any case.
             logger.exception("filling the buffers with events that are readable already")
 
     def _done(self, lsn: int) -> None:

@@ -1,8 +1,8 @@
-"""From log rows to buffered events: what the publisher does for one stream, and at open for all.
+"""From log rows to buffered events: the publisher's work for one stream, and the opening's for all.
 
-Events come from the stream's own SELECT (`log.Events`) as Arrow batches in LSN order; each row
-is encoded once. Only what fits the stream's byte bound is kept while a large transaction runs
-through, the rest is counted. Source: docs/design/engine.md, "Publisher".
+Events come from the stream's own SELECT (`log.Events`) as Arrow batches in LSN order; each row is encoded
+once. Of a large transaction only the events within the stream's byte bound are kept; the others are counted.
+Source: docs/design/engine.md, "Publisher".
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ from .ready import LARGER, READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQuer
 
 logger = logging.getLogger(__name__)
 
-# Rows of one Arrow batch: 8,192 encoded best of the sizes tried.
+# Rows of one Arrow batch: 8,192 was the fastest of the sizes tried.
 BATCH_ROWS = 8192
-# Rows that are shared out, and dropped again, at once: a large transaction leaves its newest events
-# buffered up to so many.
+# Rows that are distributed, and dropped again, at once: a large transaction leaves its newest events buffered
+# to this granularity.
 SHARE_ROWS = 512
-# A buffer holds so many of such shares at least.
+# A buffer holds at least this many such shares.
 SHARES = 32
-# Changes of so many LSNs at once are not made ready beside the events.
+# Changes of more LSNs than this at once are not made ready together with the events.
 CHANGES_LSNS_MAX = 100_000
-# What an event takes in a buffer at least, about. A round that cannot fit is made readable by counting
-# it, a small part of the work of encoding it; what fits of it is encoded when readers are awake already.
+# Approximate minimum size of an event in a buffer. A round that cannot fit is made readable by counting it, a
+# small part of the work of encoding it; the part that fits is encoded after readers are awake.
 EVENT_BYTES_MIN = 256
-# Events of a round up to which nobody asks how large they are, where those before were small: the two
-# questions cost as much as a tenth of publishing a thousand. DuckDB unpacks as many rows at once anyway.
+# Events of a round up to which their size is not measured if earlier events were small: the two queries cost
+# a tenth of publishing a thousand events. DuckDB unpacks as many rows at once anyway.
 SMALL_EVENTS_MAX = 2048
-# Events at the tail that tell how large the others are.
+# Events at the tail from which the size of the others is estimated.
 SAMPLE_ROWS = 256
-# Parts of a log's LSNs whose events are counted apart at open: retention by bytes is as exact as they.
+# Number of parts of a log's LSNs whose events are counted separately at open: the precision of retention by
+# bytes.
 SPREAD = 64
 
 TEXT_FORMATS = (0,) * len(EVENT_NAMES)
@@ -59,18 +60,18 @@ LSN, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "txid", "tx_last"))
 
 @dataclass(slots=True)
 class Gathered:
-    """Events of one stream on their way into its buffers: the newest ready, the others counted."""
+    """Events of one stream that are to be added to its buffers: the newest ready, the others counted."""
 
     bytes_max: int
     layout: Layout = EVENT_LAYOUT
     additions: dict[int, Addition] = field(default_factory=dict)
-    rows: int = 0  # events that came, dropped ones included
+    rows: int = 0  # all events, including dropped ones
     size: int = 0  # their bytes
     _order: deque[tuple[int, int, int]] = field(default_factory=deque)
-    kept_bytes: int = 0  # what is kept of them takes so much in a buffer
+    kept_bytes: int = 0  # size of the kept ones in a buffer
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Encode a batch, in LSN order, and share it out to its partitions."""
+        """Encode a batch, in LSN order, and distribute it to its partitions."""
         self.add_rows(
             datarow.messages(batch, self.layout.types),
             batch.column(self.layout.lsn).to_numpy(),
@@ -80,11 +81,12 @@ class Gathered:
     def add_rows(
         self, rows: Sequence[bytes], lsns: npt.NDArray[np.int64], partitions: npt.NDArray[np.int32]
     ) -> None:
-        """Share out encoded rows, in LSN order, to their partitions."""
+        """Distribute encoded rows, in LSN order, to their partitions."""
         size = sum(map(len, rows))
         self.rows += len(rows)
         self.size += size
-        # Of large rows few are dropped at once: with all that one partition has of many, its newest would go.
+        # Large rows are dropped a few at a time: dropping all rows of a partition at once would include its
+        # newest.
         step = min(SHARE_ROWS, max(1, self.bytes_max // SHARES * len(rows) // max(1, size)))
         for start in range(0, len(rows), step):
             part = partitions[start : start + step]
@@ -115,7 +117,7 @@ class Gathered:
             self._drop()
 
     def _drop(self) -> None:
-        """Forget the oldest share: it does not fit any more."""
+        """Drop the oldest share, which no longer fits."""
         number, count, size = self._order.popleft()
         added = self.additions[number]
         added.skipped_through_lsn = added.lsns[count - 1]
@@ -125,7 +127,7 @@ class Gathered:
 
 
 def with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Set tx_last on events that come in LSN order and in whole transactions."""
+    """Set tx_last on events that arrive in LSN order and in whole transactions."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         if not batch.num_rows:
@@ -153,15 +155,15 @@ def in_order(
     last: int,
     unasked: int = UNASKED_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Run an event query from one LSN to another, both included; its batches in LSN order.
+    """Run an event query over a range of LSNs, including both ends; its batches are in LSN order.
 
-    DuckDB keeps no order through a join when memory is short, and sorts a large range in as much
-    memory as it has: so the range is taken window by window, each sorted for itself and of bounded bytes.
+    DuckDB does not keep order through a join when memory is short, and sorting a large range takes as much
+    memory as the range: so the range is read in windows of bounded bytes, each sorted by itself.
 
     Args:
-        query: of the logs that have the LSNs.
-        sql: makes the query's text from a first and a last LSN.
-        unasked: log rows that are taken as they are, however large.
+        query: the query of the logs that have the LSNs.
+        sql: returns the query's text for a first and a last LSN.
+        unasked: number of LSNs up to which a range is read without measuring its size.
     """
     for start, end in windows(cursor, query, first, last, unasked):
         yield from arrow_batches(cursor, f"{sql(start, end)} ORDER BY lsn", BATCH_ROWS)
@@ -174,11 +176,11 @@ def publish(
     notes: Sequence[Note],
     queries: ReadyQueries,
 ) -> Callable[[], None] | None:
-    """Put what some transactions, in commit order, wrote in the stream's tables into its buffers.
+    """Add the events of transactions, in commit order, to a stream's buffers.
 
     Returns:
-        None; or, where it was so much that it is only counted, and readable from the log, what puts the
-        newest of it into the buffers.
+        None; or, if the events were so many that they are only counted and readable from the log, a function
+        that puts the newest of them into the buffers.
     """
     with buffer.feeding:
         return _publish(cursor, query, buffer, notes, queries)
@@ -237,15 +239,14 @@ def _publish(
 
 
 def _is_small(buffer: StreamBuffer, events: int) -> bool:
-    """True if a round's events are few, and small together if they are not much larger than those before."""
+    """True if a round's events are few, and small if they are not much larger than earlier ones."""
     known = buffer.event_bytes
     bound = min(WINDOW_BYTES_MAX, buffer.bytes_max)
     return known > 0 and events <= SMALL_EVENTS_MAX and events * known * LARGER <= bound
 
 
 def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
-    """The events of these transactions in a stream, where all of them were made before COMMIT as they are
-    made now."""
+    """The events of these transactions in a stream, if all were made before COMMIT with its present query."""
     ready = []
     for note in notes:
         made = note.ready.get(query.stream.stream_id)
@@ -256,7 +257,7 @@ def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
 
 
 def written_by(query: Events, note: Note) -> Events:
-    """The SELECT of a stream's events in the logs alone that a transaction has written."""
+    """The SELECT of a stream's events restricted to the logs that a transaction has written."""
     if isinstance(query, LogEvents):
         return query
     return query.of(note.tables).between(*note.span(query.stream.tables))
@@ -265,7 +266,7 @@ def written_by(query: Events, note: Note) -> Events:
 def _made_ready(
     cursor: duckdb.DuckDBPyConnection, query: Events, notes: Sequence[Note], queries: ReadyQueries
 ) -> list[Ready] | None:
-    """The events of these transactions; None where one has events in two versions of a table."""
+    """The events of these transactions; None if one has events in two versions of a table."""
     made = []
     for note in notes:
         mine = written_by(query, note)
@@ -293,10 +294,10 @@ def _gathered_ready(buffer: StreamBuffer, ready: Sequence[Ready]) -> Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """LSNs of a stream's logs that a round of transactions wrote; `commit` where it is only one.
+    """LSNs of a stream's logs that a round has written; `commit` is set for a single transaction.
 
     Args:
-        inserts: it is one, of inserted rows alone.
+        inserts: True for a single transaction with inserted rows only.
     """
 
     first_lsn: int
@@ -310,7 +311,7 @@ class _Written:
         return self.last_lsn - self.first_lsn + 1
 
     def events_sql(self, query: Events, first_lsn: int = 0, last_lsn: int | None = None) -> str:
-        """The events, those from an LSN on and up to another alone."""
+        """SQL of the events, restricted to those from an LSN on and up to another."""
         first = max(self.first_lsn, first_lsn)
         last = self.last_lsn if last_lsn is None else last_lsn
         where = f"lsn BETWEEN {first} AND {last}"
@@ -333,13 +334,13 @@ def _gathered(
     parts = in_order(cursor, query, partial(written.events_sql, query), first, written.last_lsn, unasked)
     for batch in with_last(parts):
         gathered.add(batch)
-        # Old and new events together keep to the bound, in this round too.
+        # Old and new events together stay within the bound, in this round too.
         buffer.make_room(gathered.kept_bytes)
     return gathered
 
 
 def _counted(cursor: duckdb.DuckDBPyConnection, query: Events, written: _Written) -> dict[int, Addition]:
-    """The events of each partition, counted alone: none of them ready."""
+    """The events of each partition, only counted, none of them ready."""
     events = written.events_sql(query)
     counts = cursor.execute(
         f"SELECT partition, count(*), min(lsn), max(lsn) FROM ({events}) GROUP BY partition"
@@ -357,7 +358,7 @@ def _fill(
     written: _Written,
     after_lsn: int,
 ) -> None:
-    """Put the newest events of a round that has been counted into the buffers."""
+    """Put the newest events of a counted round into the buffers."""
     buffer.fill(_gathered(cursor, query, buffer, written, after_lsn).additions)
 
 
@@ -368,17 +369,17 @@ def _publish_changes(
     changes: StreamBuffer,
     written: _Written,
 ) -> None:
-    """The same events once more, as rows of ENVELOPE CHANGES."""
+    """Add the round's events as rows of ENVELOPE CHANGES."""
     if written.lsns > CHANGES_LSNS_MAX or changes.table_version != query.captured.version:
-        # They would push out all that is there, or have other columns than that: the next hot read makes the
-        # rows that it wants.
+        # They would displace all present rows, or have other columns: the next hot read builds the rows that
+        # it needs.
         buffer.drop_changes()
         return
     try:
         lsns = (written.first_lsn, written.last_lsn)
         gathered = gather_changes(cursor, query, changes.bytes_max, lsns, written.commit)
     except Exception:
-        # Without them its readers go to the log, which tells them what is wrong.
+        # Without them its readers use the log, which reports the error.
         logger.exception('changes of stream "%s" cannot be kept ready', query.stream.name)
         buffer.drop_changes()
         return
@@ -392,7 +393,7 @@ def gather_changes(
     lsns: tuple[int, int],
     commit: Commit | None = None,
 ) -> Gathered:
-    """The changes from one LSN to another, both included, as rows for a buffer."""
+    """The changes in a range of LSNs, including both ends, as rows for a buffer."""
     gathered = Gathered(bytes_max, query.layout)
     for start, end in windows(cursor, query.events, *lsns):
         where = f"lsn BETWEEN {start} AND {end}"
@@ -405,10 +406,10 @@ def gather_changes(
 def refill_changes(
     cursor: duckdb.DuckDBPyConnection, query: ChangesQuery, buffer: StreamBuffer, after_lsn: int
 ) -> None:
-    """Make a stream's rows of ENVELOPE CHANGES, of its events after an LSN.
+    """Build a stream's rows of ENVELOPE CHANGES from its events after an LSN.
 
-    One reader does it, others read the log meanwhile. Commits go on being published; only what was
-    published while the log was read makes the publisher wait.
+    One reader does it while others read the log. Commits continue to be published; the publisher waits only
+    while the events published during that read are added.
     """
     if not buffer.making_changes.acquire(blocking=False):
         return
@@ -431,7 +432,7 @@ def _refill_changes(
     with buffer.feeding:
         latest = buffer.end_lsn
         if latest - through >= CHANGES_LSNS_MAX or buffer.changes is not None:
-            return  # Too much has come meanwhile, or it was made just before: the next read sees.
+            return  # Too many events arrived meanwhile, or the rows exist already: the next read decides.
         if latest > through:
             _add(changes, gather_changes(cursor, query, changes.bytes_max, (through + 1, latest)))
         buffer.add_changes(changes)
@@ -450,10 +451,10 @@ def refill(
     bytes_max: int,
     segments: Mapping[int, Segment] = NO_SEGMENTS,
 ) -> None:
-    """Make a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail.
+    """Build a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail.
 
     Args:
-        segments: what its partitions had before they came here.
+        segments: the earlier events of partitions that came from another node.
     """
     edges = read_edges(cursor, query.stream.stream_id)
     edge = edges.through_lsn
@@ -461,7 +462,7 @@ def refill(
     where = f"lsn > {edge} AND lsn <= {through_lsn}"
     counts, spread = _count(cursor, query, where, edge, through_lsn)
     events = sum(count for count, *_ in counts.values())
-    # What is left of a compacted range, the log alone knows.
+    # Only the log knows the remaining events of a compacted range.
     compacted_lsn = compacted_through(cursor, query.stream.table_id)
     tail_after = max(compacted_lsn, _tail_after(cursor, query, where, bytes_max, events))
     gathered = Gathered(bytes_max)
@@ -494,7 +495,7 @@ def refill(
 
 
 def _commit_us(cursor: duckdb.DuckDBPyConnection, lsn: int) -> int:
-    """The commit time of an LSN, in microseconds; 0 where it is none."""
+    """The commit time of an LSN, in microseconds; 0 if no commit has it."""
     sql = f"SELECT epoch_us(commit_time) FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn"
     row = ask_maybe(cursor, sql)
     return 0 if row is None else int(row[0])
@@ -503,14 +504,14 @@ def _commit_us(cursor: duckdb.DuckDBPyConnection, lsn: int) -> int:
 def _count(
     cursor: duckdb.DuckDBPyConnection, query: Events, where: str, first_lsn: int, last_lsn: int
 ) -> tuple[dict[int, tuple[int, int, int]], list[tuple[int, int]]]:
-    """The retained events: by partition, and how they spread over the LSNs.
+    """The retained events by partition, and their distribution over the LSNs.
 
     Returns:
-        partition -> (events, first and last LSN); and for some LSNs, rising, how many events lie
-        between the one before and it.
+        partition -> (events, first and last LSN); and, for some LSNs in rising order, the number of events
+        since the previous one.
     """
     width = max(1, (last_lsn - first_lsn) // SPREAD + 1)
-    # What is asked of all events must not join them with their commits, nor make their JSON.
+    # A query of all events must not join them with their commits, nor compute their JSON.
     sql = query.sql(where, "NULL::BOOLEAN", NO_COMMIT)
     counts: dict[int, tuple[int, int, int]] = {}
     spread: dict[int, tuple[int, int]] = {}
@@ -528,11 +529,11 @@ def _count(
 def _tail_after(
     cursor: duckdb.DuckDBPyConnection, query: Events, where: str, bytes_max: int, events: int
 ) -> int:
-    """The LSN after which the newest events fill the buffer's bytes about once."""
+    """The LSN after which the newest events approximately fill the buffer's bytes."""
     if events <= SAMPLE_ROWS:
         return 0
     lsns = f"SELECT lsn FROM ({query.sql(where, 'false', NO_COMMIT)}) ORDER BY lsn DESC"
-    # Only the sample's own JSON is made: its first LSN is found before.
+    # JSON is computed for the sample only: its first LSN is found before.
     first, last = ask(cursor, f"SELECT min(lsn), max(lsn) FROM ({lsns} LIMIT {SAMPLE_ROWS})")
     first = _sample_after(cursor, query, first - 1, last) + 1
     size = _event_bytes(cursor, query.between(first, last).sql(f"lsn BETWEEN {first} AND {last}", "false"))
@@ -543,13 +544,13 @@ def _tail_after(
 
 
 def _sample_after(cursor: duckdb.DuckDBPyConnection, query: Events, after_lsn: int, through_lsn: int) -> int:
-    """The LSN behind which a range's newest events are few enough to be looked at together."""
+    """The LSN after which a range's newest events are few enough to be examined together."""
     parts = cuts(cursor, query.between(after_lsn + 1, through_lsn), after_lsn, through_lsn)
     return parts[-2] if len(parts) > 1 else after_lsn
 
 
 def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
-    """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
+    """The mean size in bytes of the newest encoded events of a query."""
     count = size = 0
     for batch in arrow_batches(cursor, f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}", BATCH_ROWS):
         rows = datarow.messages(batch, EVENT_TYPES, TEXT_FORMATS)

@@ -1,13 +1,13 @@
-"""Events that are made ready by their own transaction, before its COMMIT.
+"""Events made ready by their own transaction, before its COMMIT.
 
-While somebody waits for a table's events, what a small transaction wrote is read back from the log within
-the transaction itself, by the stream's own SELECT, and encoded. When DuckDB has committed, publishing is an
-append in memory: the reader does not wait for a query, which is most of what a round costs. The rows are the
-very ones that the publisher would have made: a filter, which sees the session's settings, is left to it.
+While a reader waits for a table's events, a small transaction reads its own log rows back with the stream's
+SELECT and encodes them. When DuckDB has committed, publishing is an append in memory: the reader does not
+wait for a query, which is most of the cost of a round. The rows are identical to those of the publisher;
+streams with a filter, which depends on the session's settings, are left to the publisher.
 
-They go with the transaction: nothing of them is readable before the COMMIT has returned, and nothing is
-left of them where it fails. The publisher's thread makes the events of a small round in the same way, on its
-own cursor. Source: docs/design/engine.md, "Publisher".
+The events belong to the transaction: they are not readable before COMMIT has returned, and are discarded if
+it fails. The publisher's thread makes the events of a small round in the same way, on its own cursor. Source:
+docs/design/engine.md, "Publisher".
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from ..log.windows import log_bytes
 from ..quoting import literal
 from ..values import datarow
 
-# Events of a transaction up to which they are made before COMMIT: its writer waits for that.
+# Number of events of a transaction up to which they are made before COMMIT: its writer waits for that.
 READY_EVENTS_MAX = 256
-# Bytes of a stream's events among them up to which they are: COMMIT is not to want for memory because of it.
+# Bytes of a stream's events up to which they are made: COMMIT must not run out of memory because of it.
 READY_BYTES_MAX = 4 << 20
-# So many times as large as the events before they may be without being asked.
+# Factor by which they may exceed earlier events without being measured.
 LARGER = 8
-# Streams on its tables up to which they are, one over several counted with each: each is a query.
+# Number of streams on its tables up to which they are made (one over several counts for each): each is a
+# query.
 READY_STREAMS_MAX = 4
-# Statements that are kept prepared on one session's cursor.
+# Statements kept prepared on one session's cursor.
 PREPARED_MAX = 32
-# Transactions of a round up to which each is asked for alone, by what is prepared: two such queries take what
-# one does that joins them with their commits and is planned anew.
+# Transactions of a round up to which each is read alone, by a prepared query: two such queries cost as much
+# as a newly planned one that joins all with their commits.
 READY_COMMITS_MAX = 2
 PREFIX = "__ducktail_ready_"
 
 LSN, PARTITION = ROW_NAMES.index("lsn"), ROW_NAMES.index("partition")
-# An event's columns out of those of its row and its commit.
+# An event's columns, computed from those of its row and its commit.
 PICK = itemgetter(*((*ROW_NAMES, *COMMIT_NAMES).index(name) for name in EVENT_NAMES))
 
 
@@ -53,7 +54,7 @@ class Ready:
     """The events of one transaction in one stream, in LSN order.
 
     Args:
-        query: by which they were made; they are void for a stream that has another one by now.
+        query: the query that made them; they are void if the stream has another query now.
         rows: text-format DataRows.
     """
 
@@ -68,7 +69,7 @@ class Written:
     """The rows that a transaction has written in one log.
 
     Args:
-        inserts: all of it are rows that were inserted.
+        inserts: True if all rows were inserted.
     """
 
     first_lsn: int
@@ -83,7 +84,7 @@ class Written:
 
 @dataclass(slots=True)
 class ReadyQueries:
-    """The queries of small transactions' events: prepared once on each cursor that asks them."""
+    """The queries of small transactions' events, prepared once on each cursor that runs them."""
 
     _prepared: WeakKeyDictionary[duckdb.DuckDBPyConnection, dict[str, str]] = field(
         default_factory=WeakKeyDictionary
@@ -96,21 +97,21 @@ class ReadyQueries:
         written: Mapping[int, Written],
         commit: Commit,
     ) -> Ready:
-        """A stream's events of one transaction, which the cursor sees.
+        """A stream's events of one transaction that is visible to the cursor.
 
         Args:
-            query: of the logs that it has written.
-            written: table id -> what it has written there.
+            query: the query of the logs that the transaction has written.
+            written: table id -> the rows that it has written there.
 
         Raises:
-            duckdb.Error: the query's.
+            duckdb.Error: the query fails.
         """
         found: list[tuple[Any, ...]] = []
         for part in query.parts:
             found += self._rows(cursor, part, written[part.source.table_id], commit)
         found.sort(key=itemgetter(LSN))
         lsns = [row[LSN] for row in found]
-        # As the publisher's SELECT has them; the encoder takes a time as its microseconds.
+        # In the form of the publisher's SELECT; the encoder takes a time in microseconds.
         commits = [(commit.commit_us, lsn - commit.first_lsn, lsn == lsns[-1]) for lsn in lsns]
         events = [PICK(row + of_commit) for row, of_commit in zip(found, commits, strict=True)]
         rows = datarow.raw_messages(events, EVENT_TYPES)
@@ -119,7 +120,7 @@ class ReadyQueries:
     def _rows(
         self, cursor: duckdb.DuckDBPyConnection, query: LogEvents, written: Written, commit: Commit
     ) -> list[tuple[Any, ...]]:
-        """ROW_NAMES of its events in one log."""
+        """The ROW_NAMES columns of its events in one log."""
         annotated = commit.annotation is not None
         kind = f"{'i' if written.inserts else ''}{'a' if annotated else ''}"
         name = f"{PREFIX}{query.stream.stream_id}_{query.source.table_id}_{kind}"
@@ -136,7 +137,7 @@ class ReadyQueries:
             return
         if len(prepared) >= PREPARED_MAX:
             while prepared:
-                # Forgotten first: a cancel that comes between leaves none that is only thought to be there.
+                # Forgotten first: a cancel in between must not leave an entry for a missing statement.
                 other, _ = prepared.popitem()
                 cursor.execute(f"DEALLOCATE {other}")
         prepared.pop(name, None)
@@ -149,9 +150,9 @@ class ReadyMaker:
     """Makes events on the cursor of the session that wrote them.
 
     Args:
-        is_awaited: whether somebody waits for a table's events, or has just done so.
-        is_quiet: whether there is one writer alone: the lock that several want is not held for longer.
-        event_bytes: what an event of a stream takes, about; 0 where it is not known.
+        is_awaited: returns True if a reader waits for a table's events, or has done so recently.
+        is_quiet: returns True if there is a single writer: a contended lock must not be held for longer.
+        event_bytes: returns the approximate size of a stream's events; 0 if unknown.
     """
 
     catalog: Catalog
@@ -159,7 +160,7 @@ class ReadyMaker:
     is_awaited: Callable[[int], bool]
     is_quiet: Callable[[], bool]
     event_bytes: Callable[[Stream], int]
-    # Tables whose events there was no memory for: how large they are is asked from then on.
+    # Tables whose events did not fit in memory: their size is measured from then on.
     _large: set[int] = field(default_factory=set)
 
     def made(
@@ -168,13 +169,13 @@ class ReadyMaker:
         """The events of the transaction that is open on a cursor, by stream.
 
         Args:
-            written: table id -> what the transaction has written in its log.
+            written: table id -> the rows that the transaction has written in its log.
 
         Returns:
-            Those of all streams of these tables; nothing where they are left to the publisher.
+            The events of all streams of these tables; empty if they are left to the publisher.
 
         Raises:
-            duckdb.Error: a query's; the transaction is to be rolled back.
+            duckdb.Error: a query fails; the transaction must be rolled back.
         """
         events = sum(span.events for span in written.values())
         if events > READY_EVENTS_MAX or not any(map(self.is_awaited, written)) or not self.is_quiet():
@@ -202,7 +203,7 @@ class ReadyMaker:
     def _is_light(
         self, cursor: duckdb.DuckDBPyConnection, query: Events, written: Mapping[int, Written], events: int
     ) -> bool:
-        """True if a stream's events of the transaction are small together; asked where that may not be."""
+        """True if a stream's events of the transaction are small; measured if that is uncertain."""
         if is_light(self.event_bytes(query.stream), events) and self._large.isdisjoint(written):
             return True
         spans = written.values()
@@ -211,10 +212,10 @@ class ReadyMaker:
 
 
 def is_light(event_bytes: int, events: int) -> bool:
-    """True if so many events are small together, if they are not much larger than those before."""
+    """True if this many events are small, provided that they are not much larger than earlier ones."""
     return events * event_bytes * LARGER <= READY_BYTES_MAX
 
 
 def _is_same_anywhere(query: Events) -> bool:
-    """True if a stream's events do not hang on the settings of the session that asks for them."""
+    """True if a stream's events do not depend on the settings of the session that reads them."""
     return not isinstance(query, EventQuery) or query.stream.filter is None

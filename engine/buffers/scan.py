@@ -1,17 +1,17 @@
-"""Scans: events of a stream from the buffers where they reach, from the log where they do not.
+"""Scans: events of a stream from the buffers as far as they reach, and otherwise from the log.
 
-A scan starts in each partition after an LSN of its own, gives events in LSN order over all of its
-partitions, and ends at an LSN that is fixed when it begins. It never moves anything. Events that were asked
-for and are no longer retained are a gap (72000), an error before a later event is given.
+A scan starts in each partition after an LSN of its own, returns events in LSN order over all of its
+partitions, and ends at an LSN that is fixed when it begins. It never moves an offset. Requested events that
+are no longer retained are a gap (72000), an error before a later event is returned.
 
-A cold read runs on a cursor of the engine, never on the user's (an old MVCC snapshot would skip events that
+A cold read runs on a cursor of the engine, never on the user's (an old MVCC snapshot would miss events that
 the buffer has dropped meanwhile). Each batch is one transaction that reads the stream's edge and the events
 in the same MVCC snapshot.
 
-LIMIT n TRANSACTIONS ends a scan at the end of its n-th transaction. Events of a transaction stand together
-in the order of LSNs, and their txid rises with it. In the buffers the ends are found among ready rows by
-bisection, so that only a few rows a page of a large transaction are looked at. In the log they are a
-grouped query over ranges of whole transactions, which makes no event and holds no row. Source:
+LIMIT n TRANSACTIONS ends a scan at the end of its n-th transaction. Events of a transaction are adjacent in
+the order of LSNs, and txids rise with it. In the buffers the ends are found among ready rows by bisection, so
+that only a few rows of each page of a large transaction are examined. In the log they are found by a grouped
+query over ranges of whole transactions, which computes no events and holds no rows. Source:
 docs/design/engine.md, "Reading".
 """
 
@@ -42,17 +42,17 @@ from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .gaps import Gone
 from .publishing import BATCH_ROWS, refill_changes
 
-# Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
+# Fewest log rows that one query of a cold read examines: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024
-# LSNs in which they are looked for at first, times their number.
+# LSNs in which they are searched first, times their number.
 REACH = 16
-# So many versions of tables do not begin within one query of a cold read: twice as many cost more than two
+# Limit of table versions that begin within one query of a cold read: twice as many cost more than two
 # queries.
 VERSIONS_AT_ONCE = 8
 TXID = EVENT_NAMES.index("txid")
-# Ready rows that are looked at together, at first and at most: a page costs a slice in each partition.
+# Ready rows that are examined together, at first and at most: a page costs a slice in each partition.
 PAGE_ROWS, PAGE_ROWS_MAX = 256, 8192
-# Transactions whose events are looked for together in the log, at least.
+# Fewest transactions whose events are searched together in the log.
 WINDOW_TRANSACTIONS = 1024
 
 
@@ -61,17 +61,17 @@ class ScanRange:
     """The bounds of a scan.
 
     Args:
-        after: partition -> the LSN after which it is read; the partitions that are scanned.
-        through_lsn: last LSN that may be given.
-        from_start: partitions that are read from what is retained, whatever their LSN in `after`
-            says (a read without a group and without AFTER, or AFTER 0): never at a gap.
-        positions: partition -> how many of its events are at or before its LSN in `after`, where that
-            is known though retention has passed it.
+        after: partition -> the LSN after which it is read, for the scanned partitions.
+        through_lsn: last LSN that may be returned.
+        from_start: partitions that are read from the first retained event, whatever their LSN in `after` (a
+            read without a group and without AFTER, or AFTER 0): they never have a gap.
+        positions: partition -> number of its events at or before its LSN in `after`, if known although
+            retention has passed the LSN.
         group: name of the consumer group that reads, for errors.
-        from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
-        aside: what the group has parked, where the scan has to know of it: it is read from the log then.
-        copy: the group's whole copy, with those partitions in which the scan begins within it.
-        seen_lsn: the stream's end for whoever reads, where `through_lsn` is less.
+        from_lsn, to_lsn: bounds of a filter, both inclusive: events outside are skipped.
+        aside: the group's parked events, if they affect the scan, which then reads the log.
+        copy: the group's whole copy, with the partitions in which the scan begins within it.
+        seen_lsn: the stream's end for the reader, if `through_lsn` is less.
     """
 
     after: dict[int, int]
@@ -87,9 +87,10 @@ class ScanRange:
 
 
 class Scan:
-    """One scan under way; see the head of the file. Not for several threads at once.
+    """One scan of a stream; not for several threads at once.
 
-    Of a `ChangesQuery` the rows are those of ENVELOPE CHANGES: an update's two come together.
+    With a `ChangesQuery` the rows are those of ENVELOPE CHANGES: both rows of an update are returned
+    together.
     """
 
     def __init__(
@@ -110,12 +111,12 @@ class Scan:
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._from_start = bounds.from_start
         self._bounds = bounds
-        self._began: dict[int, int] = {}  # partition -> how many of its events the scan begins behind
+        self._began: dict[int, int] = {}  # partition -> number of its events before the scan's start
         self._has_given = False
         self._given_lsn = bounds.from_lsn - 1
         self._aside = bounds.aside
-        self._cuts: deque[int] = deque()  # LSNs at which what is to come is parted: it is large
-        self._reach = REACH  # LSNs that a window looks at, times its rows
+        self._cuts: deque[int] = deque()  # LSNs at which large remaining events are divided
+        self._reach = REACH  # LSNs that a window covers, times its rows
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
         self._floor = bounds.from_lsn - 1
@@ -128,10 +129,10 @@ class Scan:
         self.ends = self._start()
 
     def _start(self) -> dict[int, int]:
-        """Hold each partition's start against what is retained.
+        """Check each partition's start against its retained events.
 
         Returns:
-            partition -> LSN of its last event within the scan's end, whatever a filter passes over.
+            partition -> LSN of its last event within the scan's end, including events that a filter skips.
         """
         ends: dict[int, int] = {}
         with self._buffer.mutex:
@@ -159,23 +160,23 @@ class Scan:
 
     @property
     def stream_id(self) -> int:
-        """The stream whose events it gives."""
+        """The number of the scanned stream."""
         return self._query.stream.stream_id
 
     @property
     def over(self) -> bool:
-        """True once it gives nothing more."""
+        """True once the scan has no more events."""
         return self.exhausted or self._closed
 
     def _within_copy(self) -> Copy | None:
-        """The group's whole copy while rows of it may be still to come; behind them it is read as ever."""
+        """The group's whole copy while some of its rows may be unread; None afterwards."""
         if self._copy is not None and min(self._after.values(), default=0) >= self._copy.last_lsn:
             self._query, self._copy = _plain(self._query), None
         return self._copy
 
     @property
     def hot(self) -> bool:
-        """True if the next events are in the buffers, as far as can be told without the log."""
+        """True if the next events are in the buffers, as far as known without the log."""
         buffer = self._buffer
         if self._aside is not None or self._within_copy() is not None:
             return False
@@ -187,12 +188,12 @@ class Scan:
         return buffer.holds(self._after)
 
     def read(self, limit: int) -> Hot:
-        """The next events, at most `limit` rows (fewer do not mean the end: see `exhausted`).
+        """The next events, at most `limit` rows; only `exhausted` marks the end.
 
-        An update in ENVELOPE CHANGES is not parted: it gives one row more instead.
+        The rows of an update in ENVELOPE CHANGES stay together: one more row is returned if necessary.
 
         Raises:
-            Gap: an event that was to come has been trimmed.
+            Gap: an event of the scan has been trimmed.
             UndefinedObject: the stream has been dropped.
         """
         if not self._alive():
@@ -213,10 +214,10 @@ class Scan:
         return found
 
     def end_of_transactions(self, count: int) -> int:
-        """The LSN up to which the scan gives so many transactions; its end where it has no more.
+        """The LSN at the end of the scan's `count`-th transaction; the scan's end if it has fewer.
 
-        To be asked before it is read. Counted are those of which it gives something: of its partitions, and
-        within its filter's bounds.
+        It must be called before the first read. A transaction counts if the scan returns events of it: in its
+        partitions and within its filter's bounds.
 
         Raises:
             UndefinedObject: as `read`.
@@ -238,7 +239,7 @@ class Scan:
         return end if end < self.through_lsn else self._snapshot_lsn
 
     def _buffered(self, limit: int) -> Hot | None:
-        """The next rows from the buffers; None where only the log has them."""
+        """The next rows from the buffers; None if they are only in the log."""
         if self._aside is not None or self._within_copy() is not None:
             return None
         if not isinstance(self._query, ChangesQuery):
@@ -246,7 +247,7 @@ class Scan:
         version = self._query.captured.version
         changes = self._buffer.changes
         if changes is not None and changes.table_version < version:
-            # They have the columns of before a schema change.
+            # They have the columns from before a schema change.
             self._buffer.drop_changes()
         if self._buffer.changes is None and self._buffer.holds(self._after):
             self._make_changes(self._query)
@@ -257,7 +258,7 @@ class Scan:
         return changes.read(self._after, self.through_lsn, limit)
 
     def _make_changes(self, query: ChangesQuery) -> None:
-        """The first hot read of ENVELOPE CHANGES: from here on its rows are kept ready."""
+        """Keep rows of ENVELOPE CHANGES ready, from the first hot read of them on."""
         self._buffer.read_s = self._clock.monotonic_s()
         if self._cursor is None:
             self._cursor = self._new_cursor()
@@ -267,7 +268,7 @@ class Scan:
             raise self._told(error) from error
 
     def _told(self, error: Exception) -> Exception:
-        """An error of DuckDB's as it is told: a stream that has been dropped is no longer there."""
+        """A translated error of DuckDB; for a dropped stream, that it does not exist."""
         if not self._alive():
             return UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
         if self._copy is not None and isinstance(error, duckdb.CatalogException):
@@ -281,7 +282,7 @@ class Scan:
         """All remaining events (at most `limit`) as Arrow batches, typed, from the log.
 
         Raises:
-            Gap, UndefinedObject: as `read`.
+            Gap, UndefinedObject: as in `read`.
         """
         while not self.exhausted and limit != 0:
             if not self._alive():
@@ -296,7 +297,7 @@ class Scan:
                 yield batch
 
     def _given(self, lsns: Sequence[int], exhausted: bool) -> None:
-        """Everything up to the last LSN given has been given, in every partition."""
+        """Record that everything up to the last LSN has been returned, in every partition."""
         self.exhausted = exhausted
         if lsns:
             self._given_lsn = lsns[-1]
@@ -307,7 +308,7 @@ class Scan:
                 self._after[number] = done
 
     def schema(self) -> pa.Schema:
-        """Of what `batches` gives.
+        """The Arrow schema of `batches`.
 
         Raises:
             UndefinedObject: as `read`.
@@ -320,7 +321,7 @@ class Scan:
             raise self._told(error) from error
 
     def _ready(self, *, typed: bool) -> duckdb.DuckDBPyConnection:
-        """The scan's cursor; rows of ENVELOPE CHANGES that DuckDB reads again are carried whole."""
+        """The scan's cursor; with `typed`, Arrow carries values for DuckDB without loss."""
         if self._cursor is None:
             self._cursor = self._new_cursor()
             if typed and isinstance(self._query, ChangesQuery):
@@ -328,7 +329,7 @@ class Scan:
         return self._cursor
 
     def _cold(self, limit: int, *, typed: bool = False) -> tuple[pa.RecordBatch, bool]:
-        """The next events from the log: at most `limit`, and whether that was all."""
+        """The next events from the log, at most `limit`, and True if no more follow."""
         cursor = self._ready(typed=typed)
         try:
             cursor.execute("BEGIN")
@@ -341,12 +342,12 @@ class Scan:
             raise self._told(error) from error
 
     def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Nothing that is still to come may be behind an edge.
+        """Check that no unread event is behind an edge.
 
-        A read from the start that has given nothing yet begins at the edge instead.
+        A read from the start that has returned nothing yet begins at the edge instead.
 
         Returns:
-            The stream's own edge: no event up to there is still to come in any partition.
+            The stream's own edge: no partition has unread events up to there.
         """
         edges = read_edges(cursor, self._query.stream.stream_id)
         for number, edge in edges.partitions.items():
@@ -358,10 +359,10 @@ class Scan:
         return edges.through_lsn
 
     def _passed(self, number: int, edge: Edge) -> Gone:
-        """The edge has passed a scan that is under way: where it began is known, not how far it came."""
+        """The gap of a scan overtaken by the edge: its start is known, not its progress."""
         partition = self._buffer.partitions[number]
         first = partition.first_lsn
-        # Compaction may have changed what is counted since.
+        # Compaction may have changed the counts since.
         began = self._began.get(number) if self._renumbered == self._buffer.renumbered else None
         return Gone(
             self._query.stream,
@@ -377,15 +378,15 @@ class Scan:
     def _log_batch(
         self, cursor: duckdb.DuckDBPyConnection, limit: int, edge: int, *, typed: bool
     ) -> tuple[pa.RecordBatch, bool]:
-        """Events of a window of log rows; windows without an event of ours are passed over."""
-        # The log of a version that lies behind the edge may be gone; a copy's rows are no log's.
+        """Events of a window of log rows; windows without events of the stream are skipped."""
+        # The log of a version behind the edge may be deleted; a copy's rows are not in a log.
         least = min(edge, self.through_lsn)
         if (copy := self._within_copy()) is not None:
             least = min(least, copy.base_lsn)
         low = max(min(self._after.values()), least)
         again = self._again(self._given_lsn, min(low, self.through_lsn), limit + 2)
         if again is not None:
-            # Parked events before all others: nothing of the log has to be looked through for them.
+            # Released events before all others: the log need not be searched for them.
             table = arrow_table(cursor.execute(self._window_sql(0, 0, limit + 2, typed=typed, again=again)))
             if not table.num_rows:
                 raise DataCorrupted(
@@ -395,7 +396,7 @@ class Scan:
             return as_batch(table.slice(0, self._whole(table, limit))), False
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
         while True:
-            # All the rest of a long log must not be looked at for each batch of it.
+            # A batch must not examine the whole rest of a long log.
             reach = min(low + self._reach * rows, self.through_lsn)
             found = self._events.between(low + 1, reach)
             later = sorted(part.first_lsn for part in found.parts if part.first_lsn > low + 1)
@@ -409,22 +410,22 @@ class Scan:
                 f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
             )
             high = reach if row is None else int(row[0])
-            # Where compaction has left few rows, windows become wider.
+            # If compaction has left few rows, windows become wider.
             self._reach = 2 * self._reach if row is None else max(REACH, self._reach // 2)
-            # One more tells whether there are more; two, where the last of `limit` may have a twin.
+            # One more row shows if there are more; two, if the last of `limit` may have a twin.
             high = self._cut(cursor, low, high)
             table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
             count = self._whole(table, limit)
             if table.num_rows or high >= self.through_lsn:
                 batch = as_batch(table.slice(0, count))
                 return batch, count == table.num_rows and high >= self.through_lsn
-            # LSNs that no event has may be many: an incarnation passes over a trillion of them.
+            # LSNs without events may be many: an incarnation skips a trillion of them.
             log = self._events.between(high + 1, self.through_lsn).lsns
             (first,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn > {high}")
             low = self.through_lsn if first is None else min(int(first) - 1, self.through_lsn)
 
     def _cut(self, cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> int:
-        """The end of a window, or an LSN before it: what is read at once has room."""
+        """The end of a window, or an earlier LSN if the window's events are too large to read at once."""
         while self._cuts and self._cuts[0] <= low:
             self._cuts.popleft()
         if not self._cuts:
@@ -432,14 +433,14 @@ class Scan:
         return min(high, *self._cuts) if self._cuts else high
 
     def _whole(self, table: pa.Table, limit: int) -> int:
-        """The number of some rows to take: `limit`, or one more where that would part an update."""
+        """The number of rows to return: `limit`, or one more to keep an update together."""
         if table.num_rows <= limit:
             return int(table.num_rows)
         lsns = table.column(self._query.layout.lsn)
         return limit + int(lsns[limit - 1].as_py() == lsns[limit].as_py())
 
     def _excluded(self, low: int, high: int) -> str:
-        """SQL predicate on the log's rows: what is parked in a window, and behind it, is passed over."""
+        """SQL predicate on the log's rows that skips events parked in a window, and events behind them."""
         aside = self._aside
         if aside is None:
             return ""
@@ -454,7 +455,7 @@ class Scan:
         return "".join(parts)
 
     def _again(self, low: int, high: int, limit: int | None = None) -> Again | None:
-        """The released events of a range of LSNs, at most so many."""
+        """The released events of a range of LSNs, at most `limit`."""
         aside = self._aside
         if aside is None or not aside.released:
             return None
@@ -469,11 +470,11 @@ class Scan:
     def _window_sql(self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None) -> str:
         where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
         again = again or self._again(max(low, self._given_lsn), high)
-        # tx_last wants the window's last transaction whole.
+        # tx_last needs the window's last transaction entirely.
         whole = f"lsn > {low} AND lsn <= {end_of_transaction(high)}"
         chunk_end = None if self._copy is None else self._copy.chunk_end(high)
         if chunk_end is not None:
-            # Whose line of `commits` may be gone.
+            # Their rows of `commits` may be deleted.
             whole = f"lsn > {low} AND lsn <= {chunk_end}"
         starts, query = self._starts(), self._query
         if isinstance(query, ChangesQuery):
@@ -485,18 +486,18 @@ class Scan:
         return window.page_sql(where, whole, starts, limit, again)
 
     def _starts(self) -> list[int]:
-        """The LSN after which each partition is read, the scan's end for those that are not."""
+        """The LSN after which each partition is read; the scan's end for partitions that are not."""
         partitions = len(self._buffer.partitions)
         return [self._after.get(number, self.through_lsn) for number in range(partitions)]
 
     def interrupt(self) -> None:
-        """End a query of the scan that is under way; from any thread."""
+        """Interrupt a running query of the scan; callable from any thread."""
         cursor = self._cursor
         if cursor is not None:
             cursor.interrupt()
 
     def leave(self) -> None:
-        """Nothing more is read of it; from any thread, also while another one is still at its last query."""
+        """Mark the scan as unused; callable from any thread, even while another runs its last query."""
         self._closed = True
 
     def close(self) -> None:
@@ -510,7 +511,7 @@ class Scan:
 def lost_events(
     stream: Stream, buffer: StreamBuffer, bounds: ScanRange, partitions: Collection[int]
 ) -> list[Gone]:
-    """The gaps of a read: of each of these partitions whose next event is no longer retained."""
+    """The gaps of a read: one for each of these partitions whose next event is no longer retained."""
     with buffer.mutex:
         return [
             gone(stream, partition, number, bounds.after[number], bounds)
@@ -520,7 +521,7 @@ def lost_events(
 
 
 def gone(stream: Stream, partition: PartitionBuffer, number: int, lsn: int, bounds: ScanRange) -> Gone:
-    """The events that a read which goes on behind `lsn` has lost, as retention has passed it."""
+    """The lost events of a read that continues after `lsn`, which retention has passed."""
     position = bounds.positions.get(number)
     edge = Edge(partition.trimmed_through_lsn, partition.trimmed_events, partition.trimmed_by)
     exact = position is not None
@@ -539,7 +540,7 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
     chunks = table.combine_chunks().to_batches()
     if chunks:
         return chunks[0]
-    # Built from no values, pyarrow makes neither unions nor what is of an extension type further in.
+    # From an empty list pyarrow builds neither unions nor nested extension types.
     columns = [pa.nulls(0, type_) for type_ in table.schema.types]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
@@ -548,10 +549,10 @@ def end_in_buffer(buffer: StreamBuffer, after: Mapping[int, int], through_lsn: i
     """LSN of the last buffered event of the `count`-th transaction after a position.
 
     Args:
-        after: partition -> LSN, of the partitions that are scanned.
+        after: partition -> LSN, for the scanned partitions.
 
     Returns:
-        `through_lsn` where there are no more than `count`; None where the buffers do not reach.
+        The LSN; `through_lsn` if there are at most `count`; None if the buffers do not reach that far.
     """
     after = dict(after)
     size, seen, txid, end = PAGE_ROWS, 0, 0, 0
@@ -576,14 +577,14 @@ def end_in_buffer(buffer: StreamBuffer, after: Mapping[int, int], through_lsn: i
 
 
 def txid_of(row: bytes) -> int:
-    """The transaction of a ready event."""
+    """The transaction number of a ready event."""
     value = datarow.field(row, TXID)
     assert value is not None
     return int(value)
 
 
 def _end_of(rows: Sequence[bytes], place: int, txid: int) -> int:
-    """The first place behind a transaction's rows, of which one stands at `place`."""
+    """The first index behind a transaction's rows, one of which is at index `place`."""
     low, step = place, 1
     while low + step < len(rows) and txid_of(rows[low + step]) == txid:
         low, step = low + step, 2 * step
@@ -608,13 +609,13 @@ def end_in_log(
     """LSN of the last event in the log of the `count`-th transaction after a position.
 
     Args:
-        starts: the LSN after which each partition is read, partition 0 first; `through_lsn` for those
-            that are not.
-        aside: of a group with parked events: what takes them out of a range of LSNs, as a predicate that
-            goes on, and what is given again in one.
+        starts: the LSN after which each partition is read, partition 0 first; `through_lsn` for partitions
+            that are not read.
+        aside: for a group with parked events: functions of a range of LSNs that return the predicate which
+            excludes them, and the released events.
 
     Returns:
-        `through_lsn` where there are no more than `count`.
+        The LSN; `through_lsn` if there are at most `count`.
     """
     first = True
     low, width = min(starts), max(WINDOW_TRANSACTIONS, count + 1)
@@ -641,7 +642,7 @@ def end_in_log(
 
 
 def _end_of_window(cursor: duckdb.DuckDBPyConnection, low: int, through_lsn: int, transactions: int) -> int:
-    """The last LSN of so many transactions behind one LSN."""
+    """The last LSN of the first `transactions` transactions behind an LSN."""
     row = ask_maybe(
         cursor,
         f"SELECT last_lsn FROM {SCHEMA}.commits WHERE last_lsn > {low} AND last_lsn >= first_lsn "
