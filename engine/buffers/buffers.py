@@ -225,7 +225,7 @@ class Buffers:
     # What the publisher runs.
 
     def is_light(self, note: Note) -> bool:
-        """True if all of a commit's events are ready, so that no query is needed, and it wakes few readers."""
+        """True if a commit's events are all ready, so that no query is needed, and it wakes few readers."""
         if not note.ready or self._polls.count > LIGHT_POLLS_MAX:
             return False
         with self._catalog.mutex:
