@@ -2,14 +2,13 @@
 
 The rules:
 
-- A commit gets the clock's time, and never an earlier one than the commit before it.
-- A clock that is behind the last commit was set back, or had jumped forward during an earlier commit. Commit
-  times then go on at half the speed of elapsed time, so that the clock catches up with them.
-- An age is elapsed time wherever the clock has jumped: a jump neither expires events early nor keeps them.
-  After a jump forward the clock is believed again when it has come back, or has stayed for `BELIEVED_US`.
-- Each jump by more than `JUMP_US` is logged.
+- A commit gets the clock's time, and never an earlier one than the commit before it. - A clock that is behind
+the last commit was set back, or had jumped forward during an earlier commit. Commit times then continue at
+half the speed of elapsed time, so that the clock catches up with them. - Across a jump of the clock, an age
+is elapsed time: a jump neither expires events early nor keeps them. After a jump forward the clock is trusted
+again once it has returned, or has stayed for `BELIEVED_US`. - Each jump by more than `JUMP_US` is logged.
 
-Elapsed time is the process's own (`Clock.monotonic_s`): a new process begins with the clock's time.
+Elapsed time is that of the process (`Clock.monotonic_s`): a new process begins with the clock's time.
 Source: docs/operations.md, "A clock that jumps".
 """
 
@@ -26,10 +25,10 @@ from ..server_log import facts
 logger = logging.getLogger(__name__)
 
 SECOND_US = 1_000_000
-# The difference of the clock and elapsed time between two looks that counts as a jump. NTP slews a clock, and
-# elapsed time with it; each commit and each pass of retention looks.
+# The difference of the clock and elapsed time between two readings that counts as a jump. NTP slews a clock,
+# and elapsed time with it; each commit and each pass of retention reads them.
 JUMP_US = 10 * SECOND_US
-# An operator has this long to mend a clock that has jumped forward before events expire by its time.
+# Time for an operator to repair a clock that has jumped forward, before events expire by its time.
 BELIEVED_US = 24 * 3600 * SECOND_US
 # Commit times that are ahead of the clock advance by one microsecond per this many.
 SLOWER = 2
@@ -55,12 +54,12 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """A look at the clocks, in microseconds.
+    """One reading of the clocks, in microseconds.
 
     Args:
         clock_us: time of the machine's clock.
-        steady_us: time of the clock without a jump forward that is not believed yet.
-        commit_us: time of a commit that is made now.
+        steady_us: time of the clock without a jump forward that is not trusted yet.
+        commit_us: time for a commit at this moment.
     """
 
     clock_us: int
@@ -81,14 +80,14 @@ class CommitTimes:
         self._last = Anchor(0, 0)  # the time of the last numbered commit
         self._seen = Anchor(*self._read())
         self._held: Anchor | None = None  # since a jump forward: the start of `steady_us`
-        self._ahead: Anchor | None = None  # while commit times are ahead: the commit they go on from
+        self._ahead: Anchor | None = None  # while commit times are ahead: the commit from which they continue
 
     def now_us(self) -> int:
-        """The time of a commit that is made now: commit times never go back."""
+        """The time for a commit at this moment; commit times never go back."""
         return self._look().commit_us
 
     def steady_us(self) -> int:
-        """The time without a jump of the clock forward that is not believed yet."""
+        """The time without a forward jump of the clock that is not trusted yet."""
         return self._look().steady_us
 
     def given(self, us: int) -> None:
@@ -106,7 +105,7 @@ class CommitTimes:
         now, ahead = self._look(), self._ahead
         expired_us = now.steady_us - retention_us
         if ahead is not None:
-            # Since then commit times have gone on at their slower pace; events from before are older still.
+            # Since then commit times have advanced at their slower pace; earlier events are older still.
             slow_us = now.commit_us - retention_us // SLOWER
             if slow_us >= ahead.us:
                 return max(expired_us, slow_us)
@@ -178,10 +177,10 @@ def _slowly(ahead: Anchor, elapsed_us: int) -> int:
 
 
 def reset_sql(now_us: int) -> list[str]:
-    """The statements that set commit times later than the clock to the clock's time.
+    """The statements that replace commit times later than the clock's time by it.
 
     The first one changes `commits`. Events that came with a partition from another node expire by the new
-    time, and show their old one.
+    time, but show their old one.
 
     Args:
         now_us: the clock's time.

@@ -2,10 +2,10 @@
 
 The rules:
 
-- LSNs and txids are handed out under the writer lock and counted up only once DuckDB's COMMIT has
-  returned, so they are dense and in commit order.
-- Memory (catalog, buffers, committed LSNs) changes only after DuckDB's COMMIT.
-- After a COMMIT that raised, a query finds out if it took effect. While the outcome is unknown no transaction
+- LSNs and txids are assigned under the writer lock, and the counters advance only after DuckDB's COMMIT has
+returned, so they are dense and in commit order. - Memory (catalog, buffers, committed LSNs) changes only
+after DuckDB's COMMIT. - After a COMMIT that raised, a query finds out if it took effect. While the outcome is
+unknown no transaction
   gets numbers; it becomes known when the file is opened again, or by a later query (`settle_doubt`).
 
 Source: docs/design/engine.md, "One writer" and "Coming back".
@@ -35,10 +35,10 @@ from .commit_times import CommitTimes
 from .snapshots import Snapshots
 from .transaction import CommitStep, Transaction
 
-# The message for a COMMIT of which it is unknown if DuckDB has done it.
+# The message for a COMMIT with an unknown outcome in DuckDB.
 UNKNOWN = "the outcome of a COMMIT is unknown"
 
-# The line of a commit in `commits`.
+# The row of a commit in `commits`.
 _LINE = Parsed(
     f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} "
     "VALUES ($1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR)"
@@ -51,8 +51,8 @@ class Commits:
 
     Args:
         side: the side file, in which commits are acknowledged; None for a database in memory.
-        cursor: makes a cursor of the engine's own.
-        has_fallen: asks DuckDB; True if it has given the database up.
+        cursor: returns a new cursor of the engine.
+        has_fallen: asks DuckDB if it has invalidated the database.
         last_txid, last_lsn: numbers of the last numbered commit.
     """
 
@@ -70,16 +70,16 @@ class Commits:
     captured: int = 0  # events of the commits since the database was opened
 
     def now_us(self) -> int:
-        """The time of a commit that is made now: commit times never go back."""
+        """The time for a commit at this moment; commit times never go back."""
         return self.times.now_us()
 
     def last_lsn_if_past(self, at_us: int) -> int | None:
-        """The last LSN if a time (microseconds since 1970) is still to come; None if it has passed."""
+        """The last LSN if a time (microseconds since 1970) is in the future; None if it has passed."""
         with self.catalog.mutex:  # LSN and time belong to the same commit.
             return self.last_lsn if at_us > self.now_us() else None
 
     def write(self, transaction: Transaction, moves: Sequence[Move]) -> int:
-        """Write the last rows of a transaction: its line in `commits`, and the offsets that it moves.
+        """Write the last rows of a transaction: its row in `commits`, and the offsets that it moves.
 
         Returns:
             The time of its commit, in microseconds since 1970.
@@ -142,7 +142,7 @@ class Commits:
     # A COMMIT that raised.
 
     def took_effect(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> bool:
-        """True if a COMMIT that raised took effect all the same.
+        """True if a COMMIT that raised nevertheless took effect.
 
         Raises:
             IoError: the outcome is unknown; no transaction writes before it is known.
@@ -180,16 +180,16 @@ class Commits:
         numbers: tuple[int, int, int],
         show: Callable[[], None],
     ) -> None:
-        """COMMIT a numbered transaction of the engine's own, under the writer lock.
+        """COMMIT a numbered transaction of the engine itself, under the writer lock.
 
         Args:
-            shield: a context within which no cancel arrives.
+            shield: a context that blocks cancels.
             numbers: its txid, its last LSN, and its commit time.
             show: changes memory, once DuckDB has committed.
 
         Raises:
             duckdb.Error: DuckDB has not committed.
-            IoError: the outcome is unknown, and no transaction writes before it is known; or the side file
+            IoError: the outcome is unknown, so that no transaction writes until it is known; or the side file
                 cannot be written.
         """
         self.check_side()
@@ -233,7 +233,7 @@ class Commits:
         """True if another cursor sees the last rows of a transaction.
 
         Args:
-            sql: a query that counts the rows. Where it fails the outcome is unknown, an IoError.
+            sql: a query that counts the rows. If it fails, the outcome is unknown, an IoError.
         """
         try:
             with closing(with_memory(self.cursor)) as cursor:

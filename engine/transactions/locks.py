@@ -6,9 +6,9 @@ for the present writers, and only then takes its snapshot. DDL on a table counts
 Source: docs/design/engine.md.
 
 A transaction holds the database's writer lock from its first captured write to its end. DuckDB lets two
-transactions change one row without noticing it, and hands out sequence numbers in another order than it
-commits. One holder at a time avoids both: while it is held, LSNs are counted up and come out in commit order,
-without holes. The lock is first come, first served; a waiter is a future, so it holds no thread.
+transactions change one row without noticing it, and assigns sequence numbers in another order than commits. A
+single holder avoids both: LSNs are assigned under the lock, in commit order and without holes. The lock is
+first come, first served; a waiter is a future, so it holds no thread.
 Source: docs/design/engine.md, "One writer".
 """
 
@@ -25,7 +25,7 @@ ENDS_MAX = 4096
 
 
 def shown_table(table: TableKey) -> str:
-    """A name at the gate as messages show it: a table or a schema."""
+    """A key of the gate in messages: a table or a schema."""
     schema, name = table
     return f'table "{name}"' if name else f'schema "{schema}"'
 
@@ -41,7 +41,7 @@ class TableWriters:
         self._writers: dict[TableKey, dict[int, Future[None]]] = {}
         # Session id -> the tables whose rows or columns it changes.
         self._changed: dict[int, set[TableKey]] = {}
-        # Count of ended transactions that wrote tables; table -> the count at its latest one, oldest first.
+        # Number of ended transactions that wrote tables; table -> the number at its latest one, oldest first.
         self._ends = 0
         self._ended: dict[TableKey, int] = {}
         self._forgotten = 0
@@ -53,11 +53,11 @@ class TableWriters:
 
         Args:
             past_mark: enter although another session has marked the table.
-            drops: the table may be dropped, and is unchanged if not: `written_since` does not count it.
+            drops: the transaction drops the table or leaves it unchanged: `written_since` does not count it.
 
         Returns:
-            None if it may write; else a future that is done when the CREATE STREAM that marked the table is
-            over, after which the table may be a captured one.
+            None if it may write; else a future that is done when the CREATE STREAM that marked the table has
+            ended, after which the table may be captured.
         """
         with self._mutex:
             writers = self._writers.setdefault(table, {})
@@ -83,7 +83,7 @@ class TableWriters:
         return session_id == marking or any(session_id in self._writers.get(table, ()) for table in tables)
 
     def leave(self, session_id: int) -> None:
-        """Remove a session, whose transaction is over, from all tables."""
+        """Remove a session, whose transaction has ended, from all tables."""
         with self._mutex:
             gone: list[Future[None]] = []
             changed = self._changed.pop(session_id, set())
@@ -106,7 +106,7 @@ class TableWriters:
 
     @property
     def ends(self) -> int:
-        """The number of ended transactions that wrote tables without a stream; see `written_since`."""
+        """The number of ended transactions that wrote tables without a stream, for `written_since`."""
         with self._mutex:
             return self._ends
 
@@ -119,8 +119,9 @@ class TableWriters:
         """Mark a table for a CREATE STREAM.
 
         Args:
-            several: the statement marks several tables and waits for the writers of all of them. Until then a
-                writer of one of them may write the others: else each would wait for the other.
+            several: True if the statement marks several tables and waits for the writers of all of them.
+                Until they have ended, a writer of one may write the others: otherwise each would wait for the
+                other.
 
         Returns:
             None if the table is marked now; else a future that is done when the earlier mark ends.

@@ -17,7 +17,7 @@ from .transaction import PendingOffset, Transaction
 
 
 def lock_group(offsets: Offsets, transaction: Transaction, group: Group, timeout_ms: int) -> Waiting[None]:
-    """Keep others from committing a group's offsets until the transaction ends.
+    """Exclude other commits of a group's offsets until the transaction ends.
 
     Raises:
         LockNotAvailable: the group is not free within `timeout_ms`.
@@ -33,10 +33,10 @@ def lock_group(offsets: Offsets, transaction: Transaction, group: Group, timeout
 def lock_moves(
     offsets: Offsets, members: Members, transaction: Transaction, timeout_ms: int
 ) -> Waiting[list[tuple[int, dict[int, int]]]]:
-    """Lock the groups that a transaction commits, in one order, and check its moves.
+    """Lock the groups that a transaction commits, in a fixed order, and check its moves.
 
-    The moves are compared with the committed LSNs and the owners of the partitions. From then on no other
-    member gets a partition that a member's commit moves, until the transaction has ended.
+    The moves are compared with the committed LSNs and the owners of the partitions. Until the transaction
+    ends, a partition moved by a member's commit cannot be assigned to another member.
 
     Returns:
         Group id and partition -> LSN for each group that moves.
@@ -44,7 +44,7 @@ def lock_moves(
     Raises:
         LockNotAvailable: a group is not free within `timeout_ms`.
         SerializationFailure: a committed LSN has moved, or a member has lost a partition.
-        WrongState: a group that is committed without MEMBER has got members.
+        WrongState: a group that is committed without MEMBER has members now.
     """
     moves: list[tuple[int, dict[int, int]]] = []
     for group_id in sorted(transaction.offsets):
@@ -66,12 +66,12 @@ def lock_moves(
 def check_standing(
     offsets: Offsets, transaction: Transaction, group_id: int, partitions: Iterable[int]
 ) -> None:
-    """Check a group's moves again while nobody else writes.
+    """Check a group's moves again while no other commit is written.
 
-    Since `lock_moves` a partition may have gone, or have come from another node with its positions.
+    Since `lock_moves` a partition may have moved to another node, or from it with its positions.
 
     Raises:
-        SerializationFailure: a partition has gone, or its committed LSN has moved.
+        SerializationFailure: a partition has moved to another node, or its committed LSN has moved.
     """
     offsets.check_sealed(group_id, partitions)
     _compare(offsets, transaction, group_id, transaction.offsets[group_id])

@@ -4,11 +4,11 @@ The number counts the commits that can conflict with a transaction. A transactio
 statement that lets DuckDB take its snapshot: a later commit has a larger number.
 
 DuckDB itself does not notice these conflicts: a transaction that has read before it wrote works on an older
-MVCC snapshot than the writer lock would allow. So each captured commit leaves the keys that it wrote here,
-and a later write of an older snapshot is compared with them. A key is DuckDB's 64-bit hash of the primary key
-(without one, of the whole old row): two keys with the same hash cost a needless SerializationFailure, never a
-lost update. Keys that no open transaction can meet are dropped: `forget_through` drops every commit that the
-oldest open snapshot contains. The catalog's mutex guards all of it.
+MVCC snapshot than the writer lock would allow. So the keys that each captured commit wrote are stored here,
+and a later write from an older snapshot is compared with them. A key is DuckDB's 64-bit hash of the primary
+key (without one, of the whole old row): two keys with the same hash cause a needless SerializationFailure,
+never a lost update. Keys that no open transaction can meet are dropped: `forget_through` drops every commit
+that the oldest open snapshot contains. The catalog's mutex guards all of it.
 Source: docs/design/engine.md, "Conflicts".
 """
 
@@ -55,7 +55,7 @@ class Snapshots:
                 self._open[transaction.session_id] = self._counter
 
     def ended(self, session_id: int) -> None:
-        """Forget the snapshot of a session whose transaction is over."""
+        """Forget the snapshot of a session whose transaction has ended."""
         with self._catalog.mutex:
             self._open.pop(session_id, None)
 
@@ -71,7 +71,7 @@ class Snapshots:
             return self._conflicts[captured.table_id].hit(transaction.snapshot_counter, keys)
 
     def committed(self, transaction: Transaction) -> None:
-        """Keep the keys of a committed transaction with events, for transactions that began before."""
+        """Store the keys of a committed transaction with events, for transactions that began earlier."""
         with self._catalog.mutex:
             self._counter += 1
             oldest = min(
@@ -79,7 +79,7 @@ class Snapshots:
                 default=self._counter,
             )
             for table_id, writes in transaction.tables.items():
-                # The transaction may have made the table.
+                # The transaction may have created the table.
                 conflicts = self._conflicts.setdefault(table_id, Conflicts())
                 conflicts.record(self._counter, writes.keys)
                 conflicts.forget_through(oldest)
@@ -100,7 +100,7 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class WrittenKeys:
-    """The keys that one commit wrote in one table; None where there were too many to keep."""
+    """The keys that one commit wrote in one table; None if they were too many to keep."""
 
     counter: int
     keys: frozenset[int] | None

@@ -1,4 +1,4 @@
-"""One open transaction of a session, as the engine sees it.
+"""An open transaction of a session, as the engine sees it.
 
 It collects the facts for COMMIT: the captured writes (which need the writer lock, LSNs and a row in
 `commits`), the committed LSNs that move, and the changes of memory that follow DuckDB's COMMIT. Only the
@@ -32,7 +32,7 @@ TableKey = tuple[str, ...]
 class CommitStep(Enum):
     """The steps of a commit to which statements add work, in the order in which they run.
 
-    `Transactions.commit` has all steps. Work of NAMES, TABLES and CHECKS raises where the transaction cannot
+    `Transactions.commit` lists all steps. Work of NAMES, TABLES and CHECKS raises if the transaction cannot
     be committed; work of MEMORY and WAKE runs after DuckDB's COMMIT and cannot fail.
     """
 
@@ -62,8 +62,8 @@ class Altered:
     """A captured table that a transaction has altered.
 
     Args:
-        before: the table as other transactions see it.
-        now: the table in the transaction, under its name there.
+        before: the table visible to other transactions.
+        now: the table in this transaction, with its name there.
         told: its name in its newest version.
     """
 
@@ -92,20 +92,20 @@ class Transaction:
     Args:
         session_id: its session, the owner of every lock that it takes.
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's MVCC
-            snapshot; None while it has none.
+            snapshot; None before the snapshot.
         catalog_version: version of the engine's catalog, noted with `snapshot_counter`.
-        generation: generation of DuckDB's catalog, noted with `snapshot_counter`; None where a change of the
-            catalog was under way.
-        objects: DuckDB's objects in its snapshot, once they have been asked for.
+        generation: generation of DuckDB's catalog, noted with `snapshot_counter`; None if a change of the
+            catalog was in progress.
+        objects: DuckDB's objects in its snapshot, once they have been read.
         assumes: True if its snapshot is assumed to have the catalog of `generation`; its commit must check
             that no change of the catalog came between.
-        base: `objects` as they were before the transaction changed the catalog itself.
+        base: `objects` before the transaction itself changed the catalog.
         ddl: True if it may have changed DuckDB's catalog.
         plain_ends: the gate's count of ended transactions, noted with `snapshot_counter`.
-        bookmarks: the bookmarks that it has made; None for one that it has dropped.
+        bookmarks: the bookmarks that it has created; None for one that it has dropped.
         parked: group id -> parked events, for the groups whose parked events it changes.
         copies: group id -> whole copy, for the groups whose copy it changes.
-        defines: True if it makes or drops a group or a bookmark, under the writer lock.
+        defines: True if it creates or drops a group or a bookmark, under the writer lock.
         rights_changes: its changes of users and rights, visible only to it so far.
         annotation: the annotation of its events, a JSON object as text.
         producers: (stream id, producer) -> the last sequence number that it has published.
@@ -114,13 +114,13 @@ class Transaction:
         pins: the pins of the commits that are being written.
         leaving: group ids and members that leave when it commits.
         steps: the work that statements have added to the steps of its commit.
-        indexes_changed: True if it has made or dropped an index, visible only to it so far.
+        indexes_changed: True if it has created or dropped an index, visible only to it so far.
         altered: table id -> captured table that it has altered.
-        makes: names of tables that it may have made, and that get streams.
-        made: the tables among them that got streams.
+        makes: names of tables that it may have created and that get streams.
+        made: those of the tables that got streams.
         marks: names of tables that no other transaction may write until it ends.
         renamed: the new name of a table without a stream -> its earlier names.
-        ready: stream id -> its events as they will be sent, where they were made before COMMIT.
+        ready: stream id -> its encoded events, if they were made before COMMIT.
         refresh: deletes and inserts that may become a smaller change, if no other table is captured before
             it ends.
         txid, base_lsn: set with the writer lock; its events are base_lsn + 1, + 2, ...
@@ -171,12 +171,12 @@ class Transaction:
 
     @property
     def numbered(self) -> bool:
-        """True if it has a line in `commits`: it has events, or makes, changes or drops an object."""
+        """True if it has a row in `commits`: it has events, or creates, changes or drops an object."""
         return bool(self.events) or self.defines
 
     @property
     def written(self) -> dict[int, TableWrites]:
-        """Its captured writes of tables with events; a refresh may have folded into no event."""
+        """Its captured writes of tables with events; a refresh may have been folded to no event."""
         return {table_id: w for table_id, w in self.tables.items() if w.last_lsn >= w.first_lsn}
 
     def at(
@@ -185,8 +185,8 @@ class Transaction:
         """Add work to a step of the commit.
 
         Args:
-            about: subject of the work; later work on it replaces this. None: a subject of its own.
-            first: True: earlier work on the same subject stays, and this is not added.
+            about: the subject of the work, which later work on it replaces. None for a subject of its own.
+            first: True to keep earlier work on the same subject and not add this.
         """
         present, about = self.steps.setdefault(step, {}), object() if about is None else about
         if not (first and about in present):
@@ -210,7 +210,7 @@ class Transaction:
         return {**others, **{altered.now.key: altered.now for altered in self.altered.values()}}
 
     def alter(self, before: Captured, now: Captured, told: str) -> None:
-        """Note an altered captured table; see `Altered`."""
+        """Note an altered captured table, as an `Altered`."""
         known = self.altered.get(now.table_id)
         self.altered[now.table_id] = Altered(before if known is None else known.before, now, told)
 
@@ -231,7 +231,7 @@ class Transaction:
     def folded(self, refresh: Refresh, events: int) -> None:
         """Set the number of events of a refresh, the last captured writes, after it was folded.
 
-        The keys of a refresh without events stay known: its rows were written all the same.
+        The keys of a refresh without events are kept, because its rows were written.
         """
         writes = self.tables[refresh.table_id]
         writes.first_lsn = min(writes.first_lsn, refresh.after_lsn + 1)

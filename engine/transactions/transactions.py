@@ -1,8 +1,8 @@
-"""Transactions: from their first statement over the writer lock to COMMIT or ROLLBACK.
+"""Transactions: from their first statement through the writer lock to COMMIT or ROLLBACK.
 
 One transaction at a time writes captured tables: it holds the writer lock from its first such write to its
 end, and gets its numbers under it (`commits.py`). Before that, the commit counter of its snapshot is noted
-(`snapshots.py`). A transaction that writes a table without a stream enters it at the gate (`locks.py`).
+(`snapshots.py`). A transaction that writes a table without a stream registers it at the gate (`locks.py`).
 
 Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 """
@@ -45,10 +45,10 @@ class Transactions:
     """The transactions of a database: their writes, COMMIT and ROLLBACK.
 
     Args:
-        fallen: the error to answer after DuckDB has given the database up; None while it has not.
-        cursor: makes a cursor of the engine's own.
-        ready: makes events before COMMIT, while readers wait for them.
-        indexes_changed: True if an index has been made or dropped since the tables' shapes were read.
+        fallen: returns the error for statements after DuckDB has invalidated the database, else None.
+        cursor: returns a new cursor of the engine.
+        ready: makes events ready before COMMIT while readers wait for them.
+        indexes_changed: True if an index has been created or dropped since the tables' shapes were read.
     """
 
     catalog: Catalog
@@ -81,7 +81,7 @@ class Transactions:
 
         Raises:
             LockNotAvailable: the lock is not free within `timeout_ms`.
-            IoError: DuckDB has given the database up, and the next LSN must be read first.
+            IoError: DuckDB has invalidated the database, and the next LSN must be read first.
         """
         held = self.writer_lock.holder() == session_id
         future = self.writer_lock.acquire(session_id)
@@ -140,7 +140,7 @@ class Transactions:
         Args:
             transaction_of: the session's id.
             within: the session's open transaction, if it has one.
-            drops: see `TableWriters.enter`.
+            drops: as in `TableWriters.enter`.
 
         Returns:
             True if the table still has no stream.
@@ -172,7 +172,7 @@ class Transactions:
         """Give a transaction the writer lock and its numbers before it writes a captured table.
 
         Returns:
-            The table as it is under the lock; None where it is no longer captured.
+            The table's state under the lock; None if it is no longer captured.
 
         Raises:
             LockNotAvailable: the lock is not free within `timeout_ms`.
@@ -248,7 +248,7 @@ class Transactions:
         """Run a captured statement: its log rows and its change of the table.
 
         Args:
-            explain: the words of EXPLAIN ANALYZE, whose plan then takes the place of RETURNING's rows.
+            explain: the words of EXPLAIN ANALYZE, whose plan then replaces the rows of RETURNING.
 
         Raises:
             SerializationFailure: it writes a row that was changed since its snapshot.
@@ -300,20 +300,21 @@ class Transactions:
     # The end.
 
     def commit(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
-        """Commit: events, table, committed LSNs and all else of the transaction, or nothing.
+        """Commit the events, tables, committed LSNs and all other changes of the transaction, or none of
+        them.
 
         The steps:
 
-        1. Lock the groups whose offsets move, and compare their positions (`lock_moves`).
-        2. Fold rows that were deleted and inserted again (`settle`).
-        3. NAMES, TABLES, CHECKS: the work that statements have added (`CommitStep`).
-        4. Write the line in `commits` and the offsets (`Commits.write`); make the events of a small commit
+        1. Lock the groups whose offsets move, and compare their positions (`lock_moves`). 2. Fold rows that
+        were deleted and inserted again (`settle`). 3. NAMES, TABLES, CHECKS: the work that statements have
+        added (`CommitStep`). 4. Write the row in `commits` and the offsets (`Commits.write`); make the events
+        of a small commit
            ready while readers wait (`ReadyMaker`).
-        5. COMMIT in DuckDB. Up to here an error rolls back; from here on nothing fails.
-        6. Acknowledge in the side file; MEMORY under the catalog's mutex; offsets; the publisher's note; WAKE
+        5. COMMIT in DuckDB. An error up to here rolls back; later steps cannot fail. 6. Acknowledge in the
+        side file; MEMORY under the catalog's mutex; offsets; the publisher's note; WAKE
            (`Commits.committed`).
-        7. Count streams and groups for the side file, where the commit may have changed them.
-        8. Release pins, holds, group locks, writer lock and marks; members leave.
+        7. Count streams and groups for the side file, if the commit may have changed them. 8. Release pins,
+        holds, group locks, writer lock and marks; members leave.
 
         Raises:
             SerializationFailure: an offset moved meanwhile, or DuckDB found a conflict.
@@ -336,7 +337,7 @@ class Transactions:
         """Commit in DuckDB and show it in memory.
 
         Args:
-            until_shown: contexts that end when both are done.
+            until_shown: contexts that end after both.
         """
         # Offset commits are numbered in the order in which DuckDB commits them.
         with self.offsets.writing() if pending else nullcontext():
@@ -391,9 +392,9 @@ class Transactions:
         try:
             transaction.cursor.execute("ROLLBACK")
         except duckdb.Error:
-            pass  # DuckDB has no transaction any more: the statement's error has ended it.
+            pass  # DuckDB has no transaction: the statement's error has ended it.
         self._release(transaction, committed={})
-        # Members that have read a group that was never made.
+        # Members that have read a group that was never created.
         self.members.forget(transaction.new_positions)
 
     def _release(self, transaction: Transaction, committed: Mapping[int, Mapping[int, int]]) -> None:
