@@ -1,26 +1,26 @@
 """Compaction: of the events older than `compaction_lag`, a stream keeps the last one of each key.
 
 It works on the log of a table or a topic, as retention does, and removes the rows that no stream over it
-needs. Its horizon, the LSN up to which it goes, is the least of the bounds of the streams (of a compacted
-stream the events committed `compaction_lag` ago, of another one its edge, as that shows all that it
-retains) and of all open transactions and reads, which end there.
+needs. Its horizon, the last LSN that it processes, is the least of: for each compacted stream, the last event
+committed `compaction_lag` ago; for each other stream, its edge, because it shows all retained events; and the
+ends of all open transactions and reads.
 
-A stream's needs are found from its own events, those that its operations and its filter let through:
+The rows that a stream needs are found from its own events, those that pass its operations and filter:
 
-- Of each key (in each partition) the last one at or before the pass's horizon; a delete only until
-  `tombstone_retention` has passed since all that it deletes had gone.
-- The last event of each partition, so that a stream's end never goes back.
-- The events that a group has parked or released, and those behind a parked key.
-- A schema event, always; of a topic an event without a key, and the last one of each producer.
+- The last event of each key (in each partition) at or before the pass's horizon; a delete only until
+`tombstone_retention` has passed since the events that it deletes were removed. - The last event of each
+partition, so that a stream's end never goes back. - The events that a group has parked or released, and those
+behind a parked key. - All schema events; in a topic, events without a key and the last event of each
+producer.
 
-Whatever the streams need, the last row of each key stays in the log while any row of the key does: CHECK
-STREAM compares it with the table. All other rows go.
+In any case the last row of each key stays in the log while any row of the key does, because CHECK STREAM
+compares it with the table. All other rows are removed.
 
-A pass first finds the rows that go, without any lock, in temporary tables of its cursor. Then, each in a
-transaction under the writer lock: the row-hash sum is carried over the range; the range is recorded; rows
-go, `STEP_ROWS` at a time, the oldest first, so that no delete goes before the rows that it deletes; the
-range is finished. After a kill between any two, the next pass removes the rest, and the counts of removed
-rows are right. No compacted event stays in the buffers. Source: docs/design/compaction.md.
+A pass first collects the rows to remove, without any lock, in temporary tables of its cursor. Then, each in a
+transaction under the writer lock: the row-hash sum is carried over the range; the range is recorded; rows are
+deleted, `STEP_ROWS` at a time, the oldest first, so that no delete is removed before the rows that it
+deletes; the range is finished. After a kill between two steps, the next pass removes the rest, and the counts
+of removed rows are right. No compacted event stays in the buffers. Source: docs/design/compaction.md.
 """
 
 from __future__ import annotations
@@ -56,53 +56,53 @@ from .steps import Steps
 
 logger = logging.getLogger(__name__)
 
-# Rows of the log that one step deletes, and LSNs over which one carries the row-hash sum.
+# Rows of the log that one step deletes, and LSNs over which one step carries the row-hash sum.
 STEP_ROWS, STEP_LSNS = 20_000, 100_000
 # Bookmarks of one UPDATE: its text is parsed as a whole.
 BOOKMARKS_AT_ONCE = 100
-# From when a commit is given its time until a snapshot has it, at the most; microseconds.
+# The longest time from the assignment of a commit's time to its visibility in a snapshot, in microseconds.
 COMMIT_US = 1_000_000
-# A pass looks at all that is older than its horizon: it is worth that once what has come since the last one
-# is such a part of the rest, and else not more often than once in a `compaction_lag`.
+# A pass examines all events older than its horizon. It is worth the cost once the events since the last pass
+# are this fraction of the rest, and otherwise at most once in a `compaction_lag`.
 DIRTY_SHARE = 4
-# Nor than so many times as long as the last one took: a log of many keys, of which few are new, costs a pass
-# as many looks as any, and a `compaction_lag` may be a second.
+# Least interval of passes, in durations of the last one: a log of many keys with few new events is as
+# expensive as any other, and a `compaction_lag` may be a second.
 REST = 50
 # Values of one INSERT: its text is parsed as a whole.
 LSNS_AT_ONCE = 1000
-# The temporary tables of a pass: LSNs of rows that stay and of rows that go, whose events the latter are, and
-# the last rows of each view.
+# The temporary tables of a pass: LSNs of rows that stay, LSNs of rows that are removed, the streams whose
+# events the latter are, and the last rows of each view.
 PREFIX = f"{RESERVED_PREFIX}_pass"
 KEPT, GOING = f"temp.main.{PREFIX}_kept", f"temp.main.{PREFIX}_going"
 GONE, LASTS = f"temp.main.{PREFIX}_gone", f"temp.main.{PREFIX}_lasts"
 
 
 class Compaction:
-    """The passes of one database; see the head of the file.
+    """The compaction passes of one database.
 
     Args:
-        find_first: looks for the first retained events of a stream's partitions.
+        find_first: finds the first retained events of a stream's partitions.
     """
 
     def __init__(self, database: Parts, steps: Steps, find_first: Callable[[Stream], None]) -> None:
         self._database = database
         self._steps = steps
         self._find_first = find_first
-        self._done: dict[int, dict[int, int]] = {}  # table id -> `Pass.expired` of the last whole pass
-        self._rests: dict[int, float] = {}  # table id -> up to when little that is new is no reason for one
+        self._done: dict[int, dict[int, int]] = {}  # table id -> `Pass.expired` of the last complete pass
+        self._rests: dict[int, float] = {}  # table id -> time before which few new events do not cause a pass
         self.removed = ThreadSafeCounter()  # rows of logs
 
     def look(self, source: Source) -> None:
-        """Compact the log of a table, or of a topic, where that is due.
+        """Compact the log of a table or a topic, if a pass is due.
 
         Raises:
-            LockNotAvailable: a transaction holds the writer lock for too long. duckdb.Error: what
-            DuckDB said.
+            LockNotAvailable: a transaction holds the writer lock for too long.
+            duckdb.Error: DuckDB failed.
         """
         found = self._due(source)
         if found is None:
             return
-        # The buffers count what is published, and what goes must be counted there before.
+        # The buffers count published events, and removed events must be counted there first.
         drive(self._database.publisher.wait_published(found.through_lsn))
         begun_s = self._database.clock.monotonic_s()
         superseded = Superseded(self._steps.cursor, self._database.catalog, found)
@@ -126,29 +126,29 @@ class Compaction:
             if present is not None:
                 self._find_first(present)
 
-    # What is to be done.
+    # Planning a pass.
 
     def _due(self, source: Source) -> Pass | None:
-        """The subject of a pass; None where none is due."""
+        """The subject of a pass; None if no pass is due."""
         streams = [stream for stream in source.streams if stream.compaction == "key"]
         database, cursor, table_id = self._database, self._steps.cursor, source.table_id
         buffers = [database.buffers.get(stream.stream_id) for stream in source.streams]
-        # What is damaged, or differs from its table, stays as it is until that is mended.
+        # A log that is damaged, or differs from its table, is not compacted until it is repaired.
         if not streams or table_id in database.unlike:
             return None
         if any(buffer is None or buffer.failure is not None for buffer in buffers):
             return None
         if isinstance(source, TopicLog) and database.cluster.placement.epoch:
-            return None  # Its partitions may move, and their events with them.
+            return None  # Its partitions may move with their events.
         ranges, times = deleted_ranges.read_ranges(cursor, table_id), database.commits.times
         now_us = times.steady_us()
         done = deleted_ranges.through(ranges)
         lag_us = max(stream.compaction_lag_us for stream in streams)
         begun = (entry.transaction_us for entry in database.sessions.glimpse())
-        # A transaction reads up to its snapshot: what supersedes an event must be in that as well.
+        # A transaction reads up to its snapshot, which must include the event that supersedes another.
         snapshots_us = (us - COMMIT_US for us in begun if us is not None)
         before_us = min([times.expired_before_us(lag_us), *snapshots_us])
-        # So does a read of a stream. Who is further behind may miss deletes as well.
+        # So does a read of a stream. A reader further behind may miss deletes as well.
         since_us = {s.stream_id: now_us - s.tombstone_retention_us - s.compaction_lag_us for s in streams}
         end_lsn = database.buffers.running_scans.least_end(since_us)
         (through_lsn,) = ask(
@@ -162,9 +162,9 @@ class Compaction:
             if stream.compaction != "key":
                 through_lsn = min(through_lsn, self._start(stream))
         if through_lsn < done:
-            return None  # What one that is compacted no more has left of the ranges is not to go.
+            return None  # A stream that is no longer compacted needs the remaining rows of the ranges.
         if not through_lsn or through_lsn > database.commits.last_lsn:
-            return None  # A COMMIT has not returned yet: the next pass sees.
+            return None  # A COMMIT has not returned yet: the next pass decides.
         expired = {
             stream.stream_id: deleted_ranges.expired_through(ranges, now_us - stream.tombstone_retention_us)
             for stream in streams
@@ -194,7 +194,7 @@ class Compaction:
             more, rest = ask(self._steps.cursor, f"{sql} WHERE lsn <= {through_lsn}")
             dirty, clean = dirty + more, clean + rest
         before, last_us = self._done.get(source.table_id), ranges[-1].compacted_us if ranges else None
-        # The last one did not come to its end, or nobody knows; or there are deletes that may go.
+        # The last pass was incomplete or its end is unknown, or there are expired deletes.
         if before is None or last_us is None:
             return bool(dirty or clean)
         if dirty * DIRTY_SHARE >= max(clean, 1):
@@ -210,24 +210,24 @@ class Compaction:
         return max(stream.created_lsn, self._database.buffers[stream.stream_id].edge_lsn)
 
     def _aside(self, stream: Stream) -> frozenset[ParkedEvent]:
-        """The events that the groups of a stream have parked, and released."""
+        """The events that the groups of a stream have parked or released."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(stream.stream_id)
         parked = [self._database.parked.get(group.group_id) for group in groups]
         return frozenset(event for found in parked if found is not None for event in found.events.values())
 
     def _stands(self, found: Pass) -> bool:
-        """Under the writer lock: whether table and streams are as they were, and nothing more is parked."""
+        """True if table and streams are unchanged and no further event is parked; under the writer lock."""
         table_id = found.source.table_id
         present = self._database.catalog.source_by_id(table_id)
         if present != found.source or table_id in self._database.unlike:
             return False
         return all(self._aside(stream) <= found.aside[stream.stream_id] for stream in found.streams)
 
-    # Taking it away.
+    # Removing rows.
 
     def _remove(self, found: Pass, superseded: Superseded) -> bool:
-        """Delete what goes, step by step; whether all of it has gone."""
+        """Delete the superseded rows step by step; returns True if all are deleted."""
         ends, left = superseded.ends(STEP_ROWS), superseded.left()
         is_new = found.ranges[-1].compacted_us is None
         ranges = self._record(found) if ends or is_new else found.ranges
@@ -243,14 +243,14 @@ class Compaction:
         return bool(ranges) and self._finish(found, ranges, left, rows)
 
     def _record(self, found: Pass) -> tuple[Range, ...]:
-        """Say that the pass's range is being compacted; gives the ranges, none if the pass stands no more."""
+        """Record that the pass's range is being compacted; returns the ranges, () if the pass is void."""
         if not self._carry_sum(found):
             return ()
         statements = deleted_ranges.rows_sql(found.source.table_id, found.ranges)
         with self._steps.locked():
             if not self._stands(found):
                 return ()
-            # Who makes buffers anew from the log must know of it.
+            # A rebuild of the buffers from the log must take it into account.
             with self._database.buffers.edges_lock:
                 self._steps.transaction(statements)
                 for stream in found.streams:
@@ -258,7 +258,7 @@ class Compaction:
         return found.ranges
 
     def _carry_sum(self, found: Pass) -> bool:
-        """Add what goes to the table's row-hash sum, while all of it is there; whether the pass stands."""
+        """Add the rows to the table's row-hash sum before their deletion; False if the pass is void."""
         captured, cursor = found.source, self._steps.cursor
         if isinstance(captured, TopicLog):
             return True
@@ -275,7 +275,7 @@ class Compaction:
         return True
 
     def _step(self, found: Pass, ranges: Sequence[Range], low: int, high: int) -> tuple[Range, ...] | None:
-        """Delete what goes of one range of LSNs, the first one excluded; None if the pass stands no more."""
+        """Delete superseded rows of a range of LSNs, whose first is excluded; None if the pass is void."""
         window = f"lsn > {low} AND lsn <= {high}"
         going = f"lsn IN (SELECT lsn FROM {GOING} WHERE {window})"
         removed = [
@@ -285,7 +285,7 @@ class Compaction:
             )[0]
             for r in ranges
         ]
-        # Fetched before the lock is held: of each stream and partition the LSNs of its events that go.
+        # Fetched before the lock is taken: for each stream and partition, the LSNs of its removed events.
         gone: dict[int, dict[int, list[int]]] = {}
         for stream_id, partition, lsns in self._execute(
             f"SELECT stream_id, partition, list(lsn ORDER BY lsn) FROM {GONE} WHERE {window} GROUP BY ALL"
@@ -315,12 +315,12 @@ class Compaction:
                 self._database.catalog.bookmarks.update({mark.key: mark for mark in bookmarks})
         self.removed.add(deleted)
         for stream_id in gone:
-            # Who waits for events has counted them as they were numbered before.
+            # Waiting readers have counted events by their former numbers.
             self._database.polls.look_again(stream_id)
         return after
 
     def _bookmarks(self, gone: Mapping[int, Mapping[int, Sequence[int]]]) -> Iterator[Bookmark]:
-        """Under the writer lock: the bookmarks behind which events go, with the counts they have then."""
+        """The bookmarks behind which events are removed, with their new counts; under the writer lock."""
         for stream_id, partitions in gone.items():
             with self._database.catalog.mutex:
                 bookmarks = self._database.catalog.bookmarks_of(stream_id)
@@ -333,7 +333,7 @@ class Compaction:
                     yield replace(bookmark, positions=positions)
 
     def _finish(self, found: Pass, ranges: Sequence[Range], left: Mapping[int, float], rows: int) -> bool:
-        """Say since when the ranges are compacted; whether the pass stood to its end."""
+        """Record the time at which the ranges were compacted; returns False if the pass is void."""
         table_id = found.source.table_id
         keep_us = max(s.tombstone_retention_us for s in found.source.streams if s.compaction == "key")
         after = deleted_ranges.finished(ranges, self._database.commits.times.steady_us(), keep_us)
@@ -365,13 +365,13 @@ def _put_sql(bookmarks: Sequence[Bookmark]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Rows by key, of which the last one stays.
+    """Rows by key, of which the last of each key stays.
 
     Args:
-        rows: a SELECT of them, with their LSN.
-        by: the columns of its key.
-        deletes: SQL boolean on a row: it deletes.
-        expired: up to which LSN such a last row goes, if nothing else of its key stays.
+        rows: a SELECT of the rows, with their LSN.
+        by: the columns of the key.
+        deletes: SQL boolean on a row: it is a delete.
+        expired: the LSN up to which a last row that is a delete is removed, if no other row of its key stays.
     """
 
     rows: str
@@ -380,7 +380,7 @@ class View:
     expired: int
 
     def lasts_sql(self) -> str:
-        """A SELECT of the last row of each key: its LSN, whether it deletes (`gone`), and the key."""
+        """A SELECT of the last row of each key: its LSN, a flag for deletes (`gone`), and the key."""
         # One number for both: a third of the time of arg_max.
         both = f"max(2 * lsn + ({self.deletes})::INTEGER)"
         grouped = f"SELECT {both} AS m, {self.by} FROM ({self.rows}) GROUP BY {self.by}"
@@ -389,13 +389,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The subject of a pass over one table; the pass goes on while all of it stands.
+    """The subject of a pass over one table; the pass is void once any of it has changed.
 
     Args:
         through_lsn: its horizon.
-        ranges: the table's, that of this pass among them.
-        starts: stream id -> the LSN after which its events are looked at, of the compacted streams.
-        expired: stream id -> the LSN up to which its deletes go.
+        ranges: the table's ranges, including that of this pass.
+        starts: stream id -> the LSN after which its events are examined, for the compacted streams.
+        expired: stream id -> the LSN up to which its deletes are removed.
         aside: stream id -> the events that its groups have parked or released.
     """
 
@@ -408,7 +408,7 @@ class Pass:
 
     @property
     def streams(self) -> list[Stream]:
-        """The compacted streams that have events there."""
+        """The compacted streams that have events in the pass."""
         return [
             s
             for s in self.source.streams
@@ -417,7 +417,7 @@ class Pass:
 
 
 class Superseded:
-    """The rows that a pass keeps and those that it removes; their tables are there until `close`."""
+    """The rows that a pass keeps and removes; their temporary tables exist until `close`."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, catalog: Catalog, found: Pass) -> None:
         self._cursor = cursor
@@ -426,7 +426,7 @@ class Superseded:
         self._views: list[View] = []
 
     def close(self) -> None:
-        """Drop the tables."""
+        """Drop the temporary tables."""
         names = self._execute(
             "SELECT table_name FROM system.main.duckdb_tables() "
             f"WHERE temporary AND starts_with(table_name, '{PREFIX}')"
@@ -435,7 +435,7 @@ class Superseded:
             self._execute(f"DROP TABLE temp.main.{name}")
 
     def work_out(self) -> None:
-        """Fill GOING and GONE; under no lock, as events never change."""
+        """Fill GOING and GONE without a lock, because events never change."""
         found = self._pass
         for name, columns in (
             (KEPT, "lsn BIGINT"),
@@ -471,15 +471,17 @@ class Superseded:
                 )
 
     def _keep_deletes(self, views: Sequence[View]) -> None:
-        """A delete stays as long as anything else of its key is there: another stream may have kept that, or
-        a group, and who was given it is to be given the delete too."""
+        """Keep each delete while another row of its key stays.
+
+        Another stream or a group may have kept that row, and its readers must also get the delete.
+        """
         for place, view in enumerate(views):
             if view.expired:
                 others = f"SELECT {view.by} FROM ({view.rows}) ANTI JOIN {LASTS}{place} USING (lsn)"
                 self._execute(f"INSERT INTO {KEPT} {self._expired_sql(place, view, others)}")
 
     def first_delete(self) -> int | None:
-        """The first delete whose time begins anew: it had expired, and what it deletes goes only now."""
+        """The first delete whose time starts again: it had expired, but its older rows go only now."""
         deletes = []
         for place, view in enumerate(self._views):
             going = f"SELECT {view.by} FROM ({view.rows}) SEMI JOIN {GOING} USING (lsn) "
@@ -492,20 +494,20 @@ class Superseded:
         return None if first is None else int(first)
 
     def _expired_sql(self, place: int, view: View, keys: str) -> str:
-        """A SELECT of the deletes of some keys that have expired."""
+        """A SELECT of the expired deletes among some keys."""
         return (
             f"SELECT lsn FROM {LASTS}{place} SEMI JOIN ({keys}) USING ({view.by}) "
             f"WHERE gone AND lsn <= {view.expired}"
         )
 
     def ends(self, rows: int) -> list[int]:
-        """The last LSN of each step that takes so many rows."""
+        """The last LSN of each step that deletes `rows` rows."""
         numbered = f"SELECT lsn, (row_number() OVER (ORDER BY lsn) - 1) // {rows} AS n FROM {GOING}"
         found = self._execute(f"SELECT max(lsn) FROM ({numbered}) GROUP BY n ORDER BY 1")
         return [lsn for (lsn,) in found]
 
     def left(self) -> dict[int, float]:
-        """Stream id -> which part of its events up to the horizon stays."""
+        """Stream id -> the fraction of its events up to the horizon that stays."""
         parts = {}
         for stream in self._pass.streams:
             events = [f"SELECT count(*) AS n FROM ({view.rows})" for view in self._events(stream)]
@@ -515,7 +517,7 @@ class Superseded:
         return parts
 
     def _keep_aside(self, stream: Stream) -> None:
-        """Keep parked events, and those behind them: they are given when they are released."""
+        """Keep parked events and the events behind them: they are returned after a release."""
         found = self._pass
         aside = found.aside[stream.stream_id]
         lsns = sorted(event.lsn for event in aside)
@@ -536,7 +538,7 @@ class Superseded:
         self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM ({events}) WHERE {behind}")
 
     def _keep_published(self, topic: TopicLog) -> None:
-        """Of a topic's log events without a key stay, and each producer's last: it tells his sequence."""
+        """Keep a topic's events without a key, and each producer's last event, which has its sequence."""
         log, where = topic.log, f"lsn <= {self._pass.through_lsn}"
         self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM {log} WHERE {where} AND key IS NULL")
         self._execute(
@@ -545,9 +547,9 @@ class Superseded:
         )
 
     def _last_rows(self) -> Iterator[View]:
-        """The log's rows, whatever streams make of them: CHECK STREAM looks at the last of each key.
+        """The log's rows for CHECK STREAM, which compares the last row of each key.
 
-        Of the rows of a stream's snapshot each stream has its own alone: they are looked at with and without.
+        Each stream has the rows of its own snapshot only, so the rows are examined with and without them.
         """
         found, captured = self._pass, self._pass.source
         if isinstance(captured, TopicLog):
@@ -566,9 +568,9 @@ class Superseded:
                 yield View(" UNION ALL ".join(queries), _key_names(types), "op = 'd'", expired)
 
     def _events(self, stream: Stream) -> Iterator[View]:
-        """A stream's events in the pass but for schema events; `rows` has their partition as well.
+        """A stream's events in the pass without schema events; `rows` includes their partition.
 
-        Keys of different types are never held against each other: a view for each.
+        Keys of different types are never compared: each type has its own view.
         """
         start, through_lsn = self._pass.starts[stream.stream_id], self._pass.through_lsn
         expired = self._pass.expired[stream.stream_id]

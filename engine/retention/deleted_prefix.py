@@ -1,7 +1,7 @@
-"""Deletion of what the edges have passed: rows of logs, of `commits`, copies of parked events, whole logs.
+"""Deletion of rows behind the edges: rows of logs and of `commits`, copies of parked events, whole logs.
 
-Nobody reads it any more. It is only cut behind edges that are durable, a step at a time; a pass that is
-killed leaves it to the next one. Source: docs/design/engine.md, "Retention".
+These rows are no longer read. They are deleted in steps, and only behind durable edges; if a pass is killed,
+the next one continues. Source: docs/design/engine.md, "Retention".
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from .steps import Steps
 
 logger = logging.getLogger(__name__)
 
-# LSNs, and rows of `commits`, that one step deletes: 3 to 16 ms under the writer lock, on two busy cores.
+# Number of LSNs, and of rows of `commits`, that one step deletes: 3 to 16 ms under the writer lock, on two
+# busy cores.
 STEP_LSNS = 100_000
 
 
 class RowsBehind:
-    """See the head of the file; one pass at a time."""
+    """The deletion of rows behind the edges; one pass at a time."""
 
     def __init__(self, database: Parts, steps: Steps) -> None:
         self._database = database
         self._steps = steps
 
     def cut_log(self, table_id: int) -> None:
-        """Delete what is behind the edges of all streams of a table."""
+        """Delete the rows behind the edges of all streams of a table."""
         while not self._steps.stop.is_set():
             row = self._first_behind(table_id)
             if row is None:
@@ -43,7 +44,7 @@ class RowsBehind:
             log, first, through = row
             with self._steps.locked():
                 if not self._database.catalog.streams_over(table_id):
-                    return  # Its last stream is dropped, and the log with it.
+                    return  # Its last stream was dropped, and the log with it.
                 source = self._database.catalog.source_by_id(table_id)
                 kept = [fold_statement(source, through)] if isinstance(source, Captured) else []
                 self._steps.transaction(
@@ -51,20 +52,20 @@ class RowsBehind:
                 )
 
     def _first_behind(self, table_id: int) -> tuple[str, int, int] | None:
-        """The log, and the next range of its LSNs that nobody retains."""
+        """The log and the next range of its LSNs that no stream retains."""
         source = self._database.catalog.source_by_id(table_id)
         if source is None:
             return None
         edge = min(self._edge(stream) for stream in source.streams)
         for log in source.logs:
-            # Rows are in LSN order; this only says where a step begins and ends.
+            # Rows are in LSN order; this only finds the bounds of a step.
             row = ask_maybe(self._steps.cursor, f"SELECT lsn FROM {log} LIMIT 1")
             if row is not None and int(row[0]) <= edge:
                 return log, int(row[0]), min(edge, int(row[0]) + STEP_LSNS - 1)
         return None
 
     def drop_emptied(self, table_id: int) -> None:
-        """Drop the logs of earlier versions of a table of which nothing is kept any more."""
+        """Drop the empty logs of earlier versions of a table."""
         while not self._steps.stop.is_set():
             source = self._database.catalog.source_by_id(table_id)
             if not isinstance(source, Captured):
@@ -79,7 +80,8 @@ class RowsBehind:
                 return
             with self._steps.locked():
                 present = self._database.catalog.source_by_id(table_id)
-                # A stream may have been made or dropped, the table altered; a PARK copies under the lock too.
+                # A stream may have been created or dropped, or the table altered; a PARK also copies under
+                # the lock.
                 if not isinstance(present, Captured) or emptied not in present.older:
                     return
                 if not self._is_empty(emptied):
@@ -89,7 +91,7 @@ class RowsBehind:
                 self._drop_version(present, emptied)
 
     def _is_empty(self, version: TableVersion) -> bool:
-        """True if an earlier version's log has no rows, nor copies of parked ones."""
+        """True if an earlier version's log has neither rows nor copies of parked rows."""
         log = version.table.log
         side = side_log(log)
         there = ask(
@@ -101,10 +103,10 @@ class RowsBehind:
         return not ask(self._steps.cursor, f"SELECT (SELECT count(*) FROM {log}){copies}")[0]
 
     def _drop_version(self, captured: Captured, version: TableVersion) -> None:
-        """Drop a version's log, under the writer lock, and make the views without it."""
+        """Drop a version's log and recreate the views without it, under the writer lock."""
         log, catalog = version.table.log, self._database.catalog
         after = replace(captured, older=tuple(v for v in captured.older if v.version != version.version))
-        # Who makes buffers anew from the logs must not have it in mind.
+        # A rebuild of buffers from the logs must not use it.
         with self._database.buffers.edges_lock:
             self._steps.transaction(
                 [
@@ -121,7 +123,7 @@ class RowsBehind:
         logger.info("the log of an earlier version is dropped", extra=about)
 
     def _drop_left(self, captured: Captured) -> None:
-        """Drop what was left of a dropped table, as nothing that was told of it is retained any more."""
+        """Drop the remains of a dropped table, once none of its events are retained."""
         catalog, number = self._database.catalog, captured.table_id
         with self._steps.locked():
             if catalog.source_by_id(number) != captured or not self._is_empty(captured.present):
@@ -151,7 +153,7 @@ class RowsBehind:
         return max(stream.created_lsn, 0 if buffer is None else buffer.edge_lsn)
 
     def cut_commits(self) -> None:
-        """Delete the rows of `commits` that no log needs, but for the last one."""
+        """Delete the rows of `commits` that no log needs, except the last one."""
         while not self._steps.stop.is_set():
             with self._steps.locked():
                 edge = self._needed_after()
@@ -169,7 +171,7 @@ class RowsBehind:
                 self._steps.transaction([f"DELETE FROM {SCHEMA}.commits WHERE {where}"])
 
     def _needed_after(self) -> int:
-        """The LSN up to which no log has events: of captured tables that are not served, all are kept."""
+        """The LSN up to which no log has events; 0 if some streams of the file are not served."""
         with self._database.catalog.mutex:
             streams = list(self._database.catalog.streams.values())
         row = ask(self._steps.cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
@@ -178,7 +180,7 @@ class RowsBehind:
         return min(map(self._edge, streams), default=self._database.commits.last_lsn)
 
     def drop_copies(self) -> None:
-        """Delete the copies of parked events that no group has any more."""
+        """Delete the copies of parked events that no group has any longer."""
         sides = self._steps.cursor.execute(
             "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = current_database() "
             f"AND schema_name = '{SCHEMA}' "

@@ -1,7 +1,8 @@
-"""New edges of streams: what goes of a stream is counted, written, and told to its buffers and groups.
+"""New edges of streams: the removed events are counted, recorded, and reported to buffers and groups.
 
-What goes is counted first, from the log and without any lock; under the writer lock only the few rows that
-say so are written, and the buffers follow. A group whose committed LSN is passed keeps its exact place.
+Events to be removed are counted first, from the log and without any lock; under the writer lock only the few
+rows of the edges are written, and the buffers follow. A group whose committed LSN is passed keeps its exact
+position.
 Source: docs/design/engine.md, "Retention".
 """
 
@@ -28,13 +29,13 @@ from .steps import Steps
 
 logger = logging.getLogger(__name__)
 
-# LSNs in which the first retained event of a partition is looked for at first; doubled as needed.
+# LSNs in which the first retained event of a partition is searched first; doubled as needed.
 WINDOW_LSNS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Up to which LSN a stream's events go, and why."""
+    """The LSN up to which a stream's events are removed, and the reason."""
 
     through_lsn: int
     reason: str
@@ -42,7 +43,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A group's committed LSN that an edge passes: so many of the partition's events are at or before it."""
+    """A group's committed LSN passed by an edge, and the number of the partition's events up to it."""
 
     group_id: int
     partition: int
@@ -52,10 +53,10 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """New edges of one stream, how many events go with them, and the groups that are left behind them.
+    """New edges of one stream, the numbers of removed events, and the groups that are passed by them.
 
     Args:
-        before: the edges from which it was counted.
+        before: the edges from which the events were counted.
     """
 
     stream: Stream
@@ -67,12 +68,12 @@ class Cut:
 
 
 class Cuts:
-    """See the head of the file; one pass at a time."""
+    """The moves of edges; one pass at a time."""
 
     def __init__(self, database: Parts, steps: Steps) -> None:
         self._database = database
         self._steps = steps
-        self.released = ThreadSafeCounter()  # events, of each stream that let go of them
+        self.released = ThreadSafeCounter()  # removed events, summed over the streams
 
     def move(self, table_id: int, goals: Mapping[int, Goal | None]) -> None:
         """Move the edges of one table's streams, all in one transaction."""
@@ -85,7 +86,7 @@ class Cuts:
         if not cuts:
             return
         with self._steps.locked():
-            # One may have been dropped since, and the table altered: its streams have other columns then.
+            # A stream may have been dropped since, or the table altered: its streams then have other columns.
             there = {stream.stream_id: stream for stream in self._database.catalog.streams_over(table_id)}
             present = [(cut, there.get(cut.stream.stream_id)) for cut in cuts if self._stands(cut)]
             self._write_edges([replace(cut, stream=stream) for cut, stream in present if stream is not None])
@@ -93,12 +94,14 @@ class Cuts:
             self.find_first(cut.stream)
 
     def _stands(self, cut: Cut) -> bool:
-        """Under the writer lock: whether no partition has come from another node, with an edge of its own,
-        since it was counted. Where one has, the next pass counts again."""
+        """True if no partition has come from another node, with its own edge, since the count.
+
+        The caller holds the writer lock. If one has come, the next pass counts again.
+        """
         return read_edges(self._steps.cursor, cut.stream.stream_id) == cut.before
 
     def _counted(self, stream: Stream, goal: Goal) -> Cut | None:
-        """The edges that reach a goal; what goes is counted from the log, under no lock."""
+        """The edges that reach a goal, with the removed events counted from the log without a lock."""
         before = read_edges(self._steps.cursor, stream.stream_id)
         if goal.through_lsn <= max(before.through_lsn, stream.created_lsn):
             return None
@@ -108,8 +111,8 @@ class Cuts:
         )
         through_lsn = int(row[0])
         if through_lsn > self._database.commits.last_lsn:
-            return None  # Its COMMIT has not returned yet: the next pass sees.
-        # The buffers must hold what is counted before they let go of it.
+            return None  # Its COMMIT has not returned yet: the next pass decides.
+        # The buffers must hold the counted events before they drop them.
         drive(self._database.publisher.wait_published(through_lsn))
         query = event_query(self._database.catalog, stream)
         query = query.between(before.through_lsn + 1, through_lsn)
@@ -123,7 +126,7 @@ class Cuts:
             segment = came.get(number)
             gone = known.events
             if segment is not None and known.through_lsn < segment.base_lsn:
-                gone = segment.events  # All that came before is behind it.
+                gone = segment.events  # All earlier events are before it.
             partitions[number] = Edge(last, gone + count, goal.reason)
         edges = Edges(through_lsn, partitions)
         events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
@@ -131,7 +134,7 @@ class Cuts:
         return Cut(stream, edges, before, passed, events, goal.reason)
 
     def _passed(self, stream: Stream, before: Edges, after: Edges, going: str) -> tuple[Passed, ...]:
-        """The groups whose committed LSN is among what goes, with their exact places there."""
+        """The groups whose committed LSN is among the removed events, with their exact positions."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(stream.stream_id)
         behind = [
@@ -164,7 +167,7 @@ class Cuts:
                     f"INSERT INTO {SCHEMA}.passed_positions VALUES ({passed.group_id}, "
                     f"{passed.partition}, {passed.lsn}, {passed.position})",
                 ]
-        # A refill must not read the edges from before, and put its buffers up after.
+        # A refill must not read the old edges and install its buffers afterwards.
         with self._database.buffers.edges_lock:
             self._steps.transaction(statements)
             for cut in cuts:
@@ -194,7 +197,7 @@ class Cuts:
         return list(kept_behind_sql(groups, self._database.parked, events, logs))
 
     def cut_segments(self, stream: Stream) -> None:
-        """Let go of the oldest events that partitions brought from other nodes."""
+        """Remove the oldest events that partitions brought from other nodes."""
         found = self._database.catalog.segments.of(stream.stream_id)
         buffer = self._database.buffers.get(stream.stream_id)
         if not found or buffer is None or (stream.retention_us is None and stream.retention_bytes is None):
@@ -229,7 +232,7 @@ class Cuts:
             if self._database.catalog.stream_by_id(stream.stream_id) is None or not self._stands(cut):
                 return
             if not all(self._keeps_segment(stream, number) for number, *_ in going):
-                return  # One is to come (back) by a placement that is in force since.
+                return  # By a newer placement the partition will come (back) here.
             self._write_edges([cut], segments.cut_sql(stream.stream_id, going))
         firsts = segments.first_lsns(self._steps.cursor, stream.stream_id)
         with buffer.mutex:
@@ -237,8 +240,10 @@ class Cuts:
                 buffer.partitions[number].first_lsn = first
 
     def _keeps_segment(self, stream: Stream, number: int) -> bool:
-        """True if what a partition has brought is only ever let go of: it is here, or was given on. What is
-        on its way here is not touched, as it is counted when all of it has come."""
+        """True if a partition's segment is complete: the partition is here, or was given to another node.
+
+        A segment on its way here is not touched, because it is counted when all of it has arrived.
+        """
         database = self._database
         hold = database.holds.of(stream.stream_id, number)
         if hold.here:
@@ -248,7 +253,7 @@ class Cuts:
         )
 
     def _passed_in_segment(self, stream: Stream, before: Edges, number: int, through: int) -> list[Passed]:
-        """The groups whose committed LSN is among what goes of a segment."""
+        """The groups whose committed LSN is among the removed events of a segment."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(stream.stream_id)
         found = []
@@ -261,7 +266,7 @@ class Cuts:
         return found
 
     def find_first(self, stream: Stream) -> None:
-        """Look in the log for the first retained events of the partitions whose buffers cannot tell."""
+        """Find the first retained events in the log for partitions whose buffers do not know them."""
         buffer = self._database.buffers.get(stream.stream_id)
         if buffer is None:
             return

@@ -1,24 +1,23 @@
-"""Retention: removes the oldest events and copies that nobody needs, so that the log stays bounded.
+"""Retention: the removal of the oldest events and of unneeded copies, so that the log stays bounded.
 
 One thread runs a pass every `retention_interval_ms`. For each stream the pass finds the LSN up to which
-events must go (by time, by bytes), always the end of a transaction, and then does three things, each in
-transactions of its own:
+events must be removed (by time, by bytes), always the end of a transaction, and then does three things, each
+in transactions of its own:
 
 1. The edges move (`edges.py`). Events are counted first, without any lock; under the writer lock only the
    few rows of the edges are written, and the buffers follow.
-2. The log loses the rows behind the edges of all of its table's streams (`deleted_prefix.py`), a step at a
-   time, and those that compaction removes (`compaction.py`). The log of an earlier version of the table
-   that has lost all its rows goes.
-3. `commits` loses the rows that no log needs any more, except the last one (counters come from it).
+2. Rows of the log behind the edges of all of its table's streams are deleted in steps (`deleted_prefix.py`),
+and compaction deletes superseded rows (`compaction.py`). The empty log of an earlier version of the table is
+dropped. 3. Rows of `commits` that no log needs are deleted, except the last one (the source of counters).
 
-A pass that is killed anywhere leaves true edges, and rows behind them that nobody reads; the next pass
-removes them. The log is only cut behind durable edges. The writer lock is released after each step, so a
-writer waits for one step at most.
+A pass killed at any point leaves correct edges, and unread rows behind them, which the next pass removes. The
+log is only deleted behind durable edges. The writer lock is released after each step, so a writer waits for
+one step at most.
 
 A pass also removes whole copies: a copy's table is dropped once its group has committed all of it in each
-partition, has left it, or is gone; so is a table that a crash has left to no copy. The LSNs in
-`group_copies` that no log has stay until `commits` has lost their lines. Source: docs/design/engine.md,
-"Retention"; docs/design/copies.md.
+partition, has left it, or was dropped; so is a table without a copy after a crash. The LSNs in `group_copies`
+that no log has stay until their rows of `commits` are deleted. Source: docs/design/engine.md, "Retention";
+docs/design/copies.md.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from .edges import Cuts, Goal
 from .steps import Steps
 
 logger = logging.getLogger(__name__)
-# Rows of the catalog whose LSNs `commits` does not have any more.
+# Rows of the catalog whose LSNs are no longer in `commits`.
 _FORGOTTEN = (
     f"FROM {TABLE} WHERE group_id = {NOBODY} "
     f"AND last_lsn < (SELECT coalesce(min(first_lsn), 0) FROM {SCHEMA}.commits)"
@@ -55,10 +54,10 @@ _FORGOTTEN = (
 
 
 class Retention:
-    """The thread, and the steps of a pass; see the head of the file.
+    """The retention thread and the steps of its passes.
 
     Args:
-        owner: under which number it waits for the writer lock, as a session does.
+        owner: its number as an owner of the writer lock, like a session's.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class Retention:
         self._thread = threading.Thread(target=self._run, name="ducktail-retention", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread after the step that it is at."""
+        """End the thread after its current step."""
         self.steps.stop.set()
         self.steps.cursor.interrupt()
         if self._thread.is_alive():
@@ -91,20 +90,20 @@ class Retention:
                 self.look()
             except LockNotAvailable as busy:
                 logger.info("retention waits for the next pass: %s", busy)
-            except Exception:  # Whatever it is, the next pass tries again, and nothing is half done.
+            except Exception:  # After any error the next pass tries again; no step is done by half.
                 if not self.steps.stop.is_set() and not self._database.has_fallen():
                     logger.exception("letting go of old events")
 
     def look(self) -> None:
-        """One pass over all streams.
+        """Run one pass over all streams.
 
         Raises:
-            LockNotAvailable: a transaction holds the writer lock for too long. DucktailError:
-            what DuckDB said.
+            LockNotAvailable: a transaction holds the writer lock for too long.
+            DucktailError: a translated error of DuckDB.
         """
         with self._passing:
             try:
-                # A jump of the clock is noticed where nobody writes, too.
+                # Notices a jump of the clock even without writers.
                 self._database.commits.times.now_us()
                 # Bytes are counted when events are published.
                 drive(self._database.commits.wait_readable())
@@ -115,7 +114,7 @@ class Retention:
                     try:
                         self._look_at(source)
                     except duckdb.Error as error:
-                        failure = failure or error  # One log that is damaged keeps no other from being cut.
+                        failure = failure or error  # A damaged log does not stop the deletion of others.
                 self._rows_behind.cut_commits()
                 self._rows_behind.drop_copies()
                 self.copies_over.look()
@@ -130,7 +129,7 @@ class Retention:
         streams = self._database.catalog.streams_over(source.table_id)
         goals = {stream.stream_id: self._goal(stream) for stream in streams}
         for stream in streams:
-            # After the goals: what is older than an event that goes, goes as well.
+            # After the goals: events older than a removed event are removed as well.
             self.cuts.cut_segments(stream)
         self.cuts.move(source.table_id, goals)
         self._rows_behind.cut_log(source.table_id)
@@ -139,15 +138,16 @@ class Retention:
             self.compaction.look(present)
 
     def trim(self, stream: Stream, through_lsn: int, reason: str = BY_TIME) -> None:
-        """Let one stream go of everything up to the transaction that `through_lsn` is in.
+        """Remove one stream's events up to the end of the transaction that contains `through_lsn`.
 
         Raises:
-            LockNotAvailable. DucktailError: what DuckDB said.
+            LockNotAvailable: a transaction holds the writer lock for too long.
+            DucktailError: a translated error of DuckDB.
         """
         with self._passing:
             try:
                 for table_id in stream.tables:
-                    # The edge of a stream over several tables is one: it moves with the first of them.
+                    # A stream over several tables has a single edge, which moves with the first of them.
                     self.cuts.move(table_id, {stream.stream_id: Goal(through_lsn, reason)})
                     self._rows_behind.cut_log(table_id)
                     self._rows_behind.drop_emptied(table_id)
@@ -159,10 +159,10 @@ class Retention:
         with self._database.catalog.mutex:
             return self._database.catalog.sources
 
-    # What must go.
+    # Goals.
 
     def _goal(self, stream: Stream) -> Goal | None:
-        """The LSN up to which a stream's events go now, with the reason."""
+        """The LSN up to which a stream's events are removed now, with the reason."""
         goals = []
         if stream.retention_us is not None:
             before_us = self._database.commits.times.expired_before_us(stream.retention_us)
@@ -182,7 +182,7 @@ class Retention:
 
 
 class CopiesOver:
-    """See the head of the file."""
+    """The removal of whole copies that are no longer needed."""
 
     def __init__(self, catalog: Catalog, offsets: Offsets, steps: Steps) -> None:
         self._catalog = catalog
@@ -190,10 +190,11 @@ class CopiesOver:
         self._steps = steps
 
     def look(self) -> None:
-        """Drop what is over.
+        """Drop the tables of copies that are no longer needed.
 
         Raises:
-            LockNotAvailable. duckdb.Error: nothing of the step is done.
+            LockNotAvailable: a transaction holds the writer lock for too long.
+            duckdb.Error: DuckDB failed; the step has no effect.
         """
         with self._catalog.mutex:
             copies = [copy for copy in self._catalog.copies.values() if copy.spans]
@@ -207,8 +208,10 @@ class CopiesOver:
                 self._steps.transaction([*drops, f"DELETE {_FORGOTTEN}"])
 
     def _drop(self, copy: Copy) -> None:
-        """Drop the table of a copy that is read, under the writer lock; the next pass does it where a SEEK or
-        a commit holds the group."""
+        """Drop the table of a fully read copy, under the writer lock.
+
+        If a SEEK or a commit holds the group, the next pass does it.
+        """
         try:
             held = self._offsets.lock(copy.group_id, self._steps.owner) is None
             if held and self._catalog.copies.get(copy.group_id) is copy and self._is_read(copy):
@@ -225,7 +228,7 @@ class CopiesOver:
         return not any(copy.left(number, at.lsn) for number, at in positions.items())
 
     def _unused(self) -> list[str]:
-        """The tables of copies that are neither read nor being made."""
+        """The tables of copies that are neither read nor being created."""
         tables = copy_tables(self._steps.cursor)
         with self._catalog.mutex:
             used = {copy.copy_id for copy in self._catalog.copies.values() if copy.spans}

@@ -1,6 +1,6 @@
 """Steps of removing events from the log: short transactions under the writer lock, on one cursor.
 
-A writer waits for one step at most, as the lock is let go of behind each.
+A writer waits for one step at most, because the lock is released after each.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..duck.cursors import in_one_transaction
 from ..transactions.transactions import Transactions
 from ..waiting import drive
 
-# How long a step waits for the writer lock. A transaction may hold it for longer: then the step is
-# left for the next pass.
+# Time that a step waits for the writer lock. If a transaction holds it for longer, the step is left to the
+# next pass.
 LOCK_WAIT_MS = 60_000
 
 
@@ -24,11 +24,11 @@ class Steps:
     """The steps of one thread.
 
     Args:
-        cursor: whoever has it runs one pass at a time.
-        owner: under which number it waits for the writer lock, as a session does.
+        cursor: the cursor of the steps; its user runs one pass at a time.
+        owner: its number as an owner of the writer lock, like a session's.
 
     Attributes:
-        stop: set where no further step is to begin.
+        stop: set when no further step may begin.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, transactions: Transactions, owner: int) -> None:
@@ -42,7 +42,7 @@ class Steps:
         """Hold the writer lock.
 
         Raises:
-            LockNotAvailable: a transaction holds it for too long.
+            LockNotAvailable: a transaction holds the lock for too long.
         """
         drive(self._transactions.lock_writer(self.owner, LOCK_WAIT_MS))
         try:
@@ -51,7 +51,7 @@ class Steps:
             self._transactions.writer_lock.release(self.owner)
 
     def transaction(self, statements: Sequence[str]) -> list[int]:
-        """All of these statements or none; the first number that each answers, 0 where it answers none."""
+        """Run all of these statements or none; returns the first number of each result, 0 without one."""
         with in_one_transaction(self.cursor):
             rows = [self.cursor.execute(statement).fetchall() for statement in statements]
         return [row[0][0] if row and isinstance(row[0][0], int) else 0 for row in rows]
