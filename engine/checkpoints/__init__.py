@@ -1,1 +1,1 @@
-"""Positions and states from which work on a stream goes on, and where they are kept."""
+"""Checkpoints: positions and states from which work on a stream resumes, and their storage."""

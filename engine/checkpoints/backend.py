@@ -1,15 +1,13 @@
-"""Checkpoint backends: the rules that every place for checkpoints follows, and the one in memory.
+"""Checkpoint backends: the rules common to all stores of checkpoints, and the backend in memory.
 
-- The newest `keep` of each stream are kept, by sequence.
-- A sequence that is saved again replaces the older state.
-- A position never goes back unasked: a new sequence below the newest, and a state whose position or
-  offsets are behind those of the newest (or of the one that it replaces), are refused. With `rewind=True`
-  they are saved, and states of higher sequences are removed.
-- A state that cannot be read is reported (`report`), and `latest` and `all` pass over it; `load` of it is an
-  error. It counts among the newest `keep` as any other.
+- The newest `keep` of each stream are kept, by sequence. - Saving a sequence again replaces the older state.
+- A position goes back only on request: a new sequence below the newest, and a state whose position or offsets
+are behind those of the newest (or of the replaced one), are refused. With `rewind=True` they are saved, and
+states of higher sequences are removed. - An unreadable state is reported (`report`), and skipped by `latest`
+and `all`; `load` raises an error for it. It counts among the newest `keep` like any other.
 
-The rules need a place that can list, read, put and remove (`CheckpointStore`); duckdb_backend.py and
-file_backend.py are the durable ones. Source: docs/design/checkpoints.md, "Backends".
+The rules need a store that can list, read, put and remove (`CheckpointStore`); duckdb_backend.py and
+file_backend.py have the durable ones. Source: docs/design/checkpoints.md, "Backends".
 """
 
 from __future__ import annotations
@@ -29,25 +27,25 @@ logger = logging.getLogger(__name__)
 # Several, so that damage to the newest costs one interval and not the job.
 KEEP = 10
 KEEP_MAX = 10_000
-# Streams of a MemoryBackend: with `keep` the bound of its memory. A process has some hundred consumers.
+# Limit of streams of a MemoryBackend: with `keep` it bounds the memory. A process has some hundred consumers.
 STREAMS_MAX = 10_000
-# The list of states is read anew so often before savers count as too fast. Each time means that as many
-# states as are kept were saved while one reader listed and read.
+# Number of times that the list of states is read before an error. Each time, as many states as are kept were
+# saved while one reader listed and read.
 LOOKS_MAX = 1_000
 
 Report = Callable[[DataCorrupted], None]
 
 
 def report_to_log(damage: DataCorrupted) -> None:
-    """Log damage: the default of `report`."""
+    """Log the damage: the default of `report`."""
     logger.error("%s: %s", damage.message, damage.detail)
 
 
 def check_keep(keep: int) -> int:
-    """The number of states that a backend keeps of each stream, checked.
+    """Check the number of states that a backend keeps of each stream.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the value is refused.
     """
     if not 1 <= keep <= KEEP_MAX:
         raise InvalidParameterValue(f"a checkpoint backend keeps 1 to {KEEP_MAX} of each stream, not {keep}")
@@ -63,12 +61,12 @@ def check_forward(
     """Refuse a state that would go back.
 
     Args:
-        stored: the sequences that are there, damaged ones among them.
-        newest: what is intact and has the highest sequence.
-        present: what is intact and has the state's own sequence.
+        stored: the stored sequences, including damaged ones.
+        newest: the intact state with the highest sequence.
+        present: the intact state with the new state's sequence.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the value is refused.
     """
     if stored and state.sequence < max(stored) and state.sequence not in stored:
         raise _back(state, f"Sequence {max(stored)} is there.")
@@ -87,7 +85,7 @@ def _back(state: CheckpointState, wrong: str) -> InvalidParameterValue:
 
 
 class CheckpointStore(ABC):
-    """The states of a backend, as one call sees them. Keys are checked before they come here."""
+    """The states of a backend during one call. Keys are checked by the caller."""
 
     @abstractmethod
     def streams(self) -> Sequence[str]:
@@ -95,35 +93,34 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def sequences(self, stream: str) -> Sequence[int]:
-        """The sequences of a stream that are there, lowest first; no state is read."""
+        """The stored sequences of a stream, lowest first; states are not read."""
 
     @abstractmethod
     def read(self, stream: str, sequence: int) -> CheckpointState | None:
-        """One state; None where it is not there.
+        """One state; None if it does not exist.
 
         Raises:
-            DataCorrupted.
+            DataCorrupted: the state is damaged.
         """
 
     @abstractmethod
     def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
-        """Keep a state in the place of one of the same sequence, as one step; then take others away."""
+        """Store a state, replacing one of the same sequence, in one step; then remove others."""
 
     @abstractmethod
     def remove(self, stream: str, sequences: Sequence[int]) -> int:
-        """Take states away, in this order; how many were there."""
+        """Remove states in this order; returns the number of those that existed."""
 
 
 class Backend(ABC):
-    """A place for checkpoints, by the rules at the head of the file. Safe to use from several threads.
+    """A store of checkpoints by the rules of this module. Safe to use from several threads.
 
-    All calls raise InvalidParameterValue for a key that `check_key` refuses, and IoError where the place
-    itself fails.
+    All calls raise InvalidParameterValue for a key that `check_key` refuses, and IoError if the store itself
+    fails.
 
     Args:
-        keep: how many of each stream.
-        report: called with each state that cannot be read, under the backend's lock: it must not call the
-            backend.
+        keep: the number of states kept of each stream.
+        report: called with each unreadable state, under the backend's lock: it must not call the backend.
     """
 
     def __init__(self, keep: int = KEEP, report: Report = report_to_log) -> None:
@@ -132,26 +129,26 @@ class Backend(ABC):
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[CheckpointStore]:
-        """The place for a call that changes nothing."""
+        """The store for a read-only call."""
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[CheckpointStore]:
-        """The place for a call that changes it; nobody else does meanwhile."""
+        """The store for a call that changes it, with exclusive access."""
 
     def save(self, state: CheckpointState, *, rewind: bool = False) -> None:
-        """Keep a state, and remove the oldest beyond `keep`.
+        """Save a state, and remove the oldest beyond `keep`.
 
-        The state is durable once this returns, where the backend is. With `rewind`, states of higher
-        sequences are removed once the state is there, highest first.
+        The state is durable once this returns, if the backend is. With `rewind`, states of higher sequences
+        are removed once the state is saved, highest first.
 
         Raises:
-            InvalidParameterValue: it would go back, and not with `rewind`.
+            InvalidParameterValue: the state would go back without `rewind`.
         """
         with self._writing() as place:
             self._save(place, state, rewind=rewind)
 
     def _save(self, place: CheckpointStore, state: CheckpointState, *, rewind: bool) -> bool:
-        """See `save`; True if the state is the newest now."""
+        """Save a state as in `save`; returns True if it is the newest now."""
         stream, sequence = state.stream, state.sequence
         stored = place.sequences(stream)
         if not rewind:
@@ -164,48 +161,48 @@ class Backend(ABC):
         return kept[-1] == sequence
 
     def load(self, stream: str, sequence: int) -> CheckpointState | None:
-        """One state; None where there is none.
+        """One state; None if it does not exist.
 
         Raises:
-            DataCorrupted: it is damaged.
+            DataCorrupted: the state is damaged.
         """
         check_key(stream)
         with self._reading() as place:
             return place.read(stream, sequence) if sequence in self._kept(place, stream) else None
 
     def latest(self, stream: str) -> CheckpointState | None:
-        """The newest that is intact; None without any.
+        """The newest intact state; None without any.
 
         Raises:
-            SerializationFailure: savers have removed all that was listed, a thousand times over.
+            SerializationFailure: other saves have removed all listed states, a thousand times in a row.
         """
         check_key(stream)
         with self._reading() as place:
             return next(iter(self._found(place, stream, lambda: place.sequences(stream), 1)), None)
 
     def list(self, stream: str) -> Sequence[int]:
-        """The sequences that are there, lowest first, damaged ones among them."""
+        """The stored sequences, lowest first, including damaged ones."""
         check_key(stream)
         with self._reading() as place:
             return self._kept(place, stream)
 
     def all(self, stream: str) -> Sequence[CheckpointState]:
-        """All that are intact, lowest sequence first.
+        """All intact states, lowest sequence first.
 
         Raises:
-            SerializationFailure: as of `latest`.
+            SerializationFailure: as in `latest`.
         """
         check_key(stream)
         with self._reading() as place:
             return [*reversed(self._found(place, stream, lambda: self._kept(place, stream)))]
 
     def streams(self) -> Sequence[str]:
-        """The keys of which there are checkpoints, in order."""
+        """The keys with checkpoints, in order."""
         with self._reading() as place:
             return place.streams()
 
     def count(self, stream: str | None = None) -> int:
-        """The number of checkpoints, of one stream or of all."""
+        """The number of checkpoints of one stream or of all."""
         if stream is not None:
             check_key(stream)
         with self._reading() as place:
@@ -213,22 +210,22 @@ class Backend(ABC):
             return sum(len(self._kept(place, one)) for one in streams)
 
     def delete(self, stream: str, sequence: int) -> bool:
-        """Remove one; False where it was not there."""
+        """Remove one state; returns False if it did not exist."""
         check_key(stream)
         with self._writing() as place:
             stored = place.sequences(stream)
             if sequence not in stored[-self._keep :]:
                 return False
-            # What is too old must not come back into the place of what goes.
+            # States that are too old must not replace the removed ones.
             place.remove(stream, [*stored[: -self._keep], sequence])
             return True
 
     def delete_before(self, stream: str, sequence: int) -> int:
-        """Remove those with a lower sequence; their number."""
+        """Remove states with a lower sequence; returns their number."""
         return self._remove(stream, sequence)
 
     def clear(self, stream: str) -> int:
-        """Remove all of a stream, so that it begins anew; their number."""
+        """Remove all states of a stream, so that it begins anew; returns their number."""
         return self._remove(stream, None)
 
     def _remove(self, stream: str, before: int | None) -> int:
@@ -242,7 +239,7 @@ class Backend(ABC):
             return sum(one not in beyond for one in gone)
 
     def _kept(self, place: CheckpointStore, stream: str) -> Sequence[int]:
-        """The newest `keep`: a place may take what is older away some saves later."""
+        """The newest `keep` sequences: a store may remove older states some saves later."""
         return place.sequences(stream)[-self._keep :]
 
     def _found(
@@ -252,9 +249,9 @@ class Backend(ABC):
         listed: Callable[[], Sequence[int]],
         count: int | None = None,
     ) -> tuple[CheckpointState, ...]:
-        """The newest intact ones of those that are listed, highest sequence first.
+        """The newest intact states among the listed ones, highest sequence first.
 
-        Savers may let go of what is listed before it is read, of all of it even: then it is listed anew.
+        Other saves may remove listed states before they are read; if all were removed, they are listed again.
         """
         for _ in range(LOOKS_MAX):
             sequences = listed()
@@ -269,7 +266,7 @@ class Backend(ABC):
     def _intact(
         self, place: CheckpointStore, stream: str, sequences: Iterable[int]
     ) -> Iterator[CheckpointState]:
-        """Those that can be read, one in memory at a time; the others are reported."""
+        """The readable states, one in memory at a time; unreadable ones are reported."""
         for sequence in sequences:
             try:
                 state = place.read(stream, sequence)
@@ -281,10 +278,10 @@ class Backend(ABC):
 
 
 def check_place(state: CheckpointState, stream: str, sequence: int) -> CheckpointState:
-    """A state must be of the place where it was found.
+    """Check that a state belongs to the key and sequence under which it was found.
 
     Raises:
-        DataCorrupted.
+        DataCorrupted: the state is damaged.
     """
     if (state.stream, state.sequence) != (stream, sequence):
         raise DataCorrupted(
@@ -295,15 +292,15 @@ def check_place(state: CheckpointState, stream: str, sequence: int) -> Checkpoin
 
 
 def damaged_at(stream: str, sequence: int, damage: DataCorrupted) -> DataCorrupted:
-    """The error of a damaged state, with its place."""
+    """The error for a damaged state, with its key and sequence."""
     return DataCorrupted(f'checkpoint {sequence} of "{stream}" is damaged', detail=damage.detail)
 
 
 class MemoryBackend(Backend):
-    """Checkpoints in memory, for tests and for jobs that may begin anew with the process; none is durable.
+    """Checkpoints in memory, for tests and for jobs that may restart with the process; they are not durable.
 
-    `save` raises ProgramLimitExceeded for one more than `STREAMS_MAX` streams. Source:
-    docs/design/checkpoints.md, "In memory".
+    `save` raises ProgramLimitExceeded beyond `STREAMS_MAX` streams. Source: docs/design/checkpoints.md, "In
+    memory".
     """
 
     def __init__(self, *, keep: int = KEEP, report: Report = report_to_log) -> None:

@@ -1,20 +1,19 @@
 """Checkpoints in the database itself: table `ducktail.checkpoint_states`, the default backend.
 
-A row has the state's binary form, and beside it columns for people to read. Rows belong to a scope: a
-stream of the database, under its number, so that RENAME keeps them, DROP removes them in its own
-transaction, and a stream that is made again under the same name does not find them; with a group's number
-they go with the group as well. Scope 0 is of nothing in the database: for jobs on other sources.
+A row has the state's binary form, and columns for people to read. Rows belong to a scope: a stream of the
+database by its number, so that RENAME keeps them, DROP removes them in its own transaction, and a new stream
+of the same name does not find them; rows with a group's number are also removed with the group. Scope 0 is
+for jobs on sources outside the database.
 
-Outside a transaction each call is a transaction of its own on a cursor of the engine's, and durable once it
-returns. `within` binds the backend to a transaction that is open: its saves and removals are then part of
-that.
+Outside a transaction each call is a transaction of its own on a cursor of the engine, and durable once it
+returns. `within` binds the backend to an open transaction, which then includes its saves and removals.
 
-`Saved` knows the newest checkpoint of each key that this process has saved. A process opens a database
-alone, and a save outside a user's transaction holds `mutex`. So the last state need not be read again to
-check that the next one goes forward, and that save can be a single INSERT. Uncertain knowledge is dropped:
-a key that a user's transaction has touched is never known again (the transaction may be rolled back, and
-does not commit under the mutex), and a removal of checkpoints forgets all keys. Source:
-docs/design/checkpoints.md, "In DuckDB".
+`Saved` caches the newest checkpoint of each key that this process has saved. Only one process has a database
+open, and a save outside a user's transaction holds `mutex`. So the last state need not be read again to check
+that the next one goes forward, and the save can be a single INSERT. Uncertain entries are dropped: a key
+touched by a user's transaction is never cached again (the transaction may be rolled back, and does not commit
+under the mutex), and a removal of checkpoints clears the cache. Source: docs/design/checkpoints.md, "In
+DuckDB".
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ TABLE = f"{SCHEMA}.checkpoint_states"
 Cursors = Callable[[], duckdb.DuckDBPyConnection]
 # Stream's number, group's number, key.
 Key = tuple[int, int, str]
-# So many rows may stand beyond those that are kept until a save takes them all away.
+# Number of rows beyond the kept ones at which a save removes them all.
 UNPRUNED_MAX = 16
-# Larger ones are read again, and what is too old goes with each save: neither memory nor the file grows.
+# Larger states are read again, and old ones are removed with each save: neither memory nor the file grows.
 KNOWN_BYTES_MAX = 32 << 10
 KNOWN_MAX = 1000
 
@@ -63,8 +62,8 @@ class Scope:
     """The owner of checkpoints: a stream, a group of it, or nothing in the database.
 
     Args:
-        stream_id: of the stream whose they are; 0 for no stream of the database.
-        group_id: of the consumer group that the consumer is of; 0 for none.
+        stream_id: the number of the stream; 0 for no stream of the database.
+        group_id: the number of the consumer's group; 0 for none.
     """
 
     stream_id: int = 0
@@ -72,23 +71,23 @@ class Scope:
 
     @property
     def sql(self) -> str:
-        """The SQL condition that its rows have in common."""
+        """The SQL condition that selects its rows."""
         return f"stream_id = {self.stream_id} AND group_id = {self.group_id}"
 
 
 class DuckdbBackend(Backend):
-    """See the head of the file, and `Backend`.
+    """Checkpoints in a table of the database; implements `Backend`.
 
     Args:
-        cursors: makes a cursor on which nothing is under way; it is closed after each call.
-        saved: one for the database.
-        stands: whether the scope's stream and group are there; asked under the mutex before a state is
-            written, but not within a transaction, which may have made them itself.
+        cursors: returns a new cursor, which is closed after each call.
+        saved: the cache, shared by the whole database.
+        stands: returns True if the scope's stream and group exist; called under the mutex before a state is
+            written, but not within a transaction, which may have created them itself.
 
-        has_fallen: asked where DuckDB has met an I/O error: whether it has given the database up.
+        has_fallen: asks DuckDB, after an I/O error, if it has invalidated the database.
 
     Further errors of all calls:
-        SerializationFailure: 40001, within a transaction: another one has changed the same.
+        SerializationFailure: 40001, within a transaction: another one has changed the same key.
         UndefinedObject: 42704, the stream or the group has been dropped.
     """
 
@@ -113,7 +112,7 @@ class DuckdbBackend(Backend):
         self._transaction = transaction
 
     def within(self, cursor: duckdb.DuckDBPyConnection) -> DuckdbBackend:
-        """The same within the transaction that is open on a cursor; used by that transaction's thread."""
+        """The backend bound to the open transaction of a cursor; to be used by that transaction's thread."""
         return DuckdbBackend(
             self._cursors,
             self._saved,
@@ -132,7 +131,7 @@ class DuckdbBackend(Backend):
 
     @contextmanager
     def _writing(self) -> Iterator[CheckpointStore]:
-        # Within a transaction `_change` has seen to it that no other one changes the same.
+        # Within a transaction `_change` excludes other changes of the same key.
         if self._transaction is not None:
             with self._reading() as place:
                 yield place
@@ -144,14 +143,14 @@ class DuckdbBackend(Backend):
 
     @contextmanager
     def _alone(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor while nobody else of the process saves."""
+        """A cursor, while no other thread of the process saves."""
         with self._saved.mutex, self._cursor() as cursor:
             if not self._stands():
                 raise UndefinedObject("the stream or the group of these checkpoints has been dropped")
             yield cursor
 
     def save(self, state: CheckpointState, *, rewind: bool = False) -> None:
-        """Keep a state; one INSERT where it goes forward from what this process has saved last."""
+        """Save a state; a single INSERT if it goes forward from this process's last save."""
         key = self._key(state.stream)
         self._change(state.stream)
         if self._transaction is not None:
@@ -175,7 +174,7 @@ class DuckdbBackend(Backend):
                 self._saved.put(key, state, place.added_bytes, unpruned)
 
     def delete(self, stream: str, sequence: int) -> bool:
-        """Take one away; False where it was not there."""
+        """Remove a state; returns False if it did not exist."""
         self._change(stream)
         return super().delete(stream, sequence)
 
@@ -184,7 +183,7 @@ class DuckdbBackend(Backend):
         return super()._remove(stream, before)
 
     def _change(self, stream: str) -> None:
-        """Within a transaction, meet others that change this key's: two new rows would not."""
+        """Provoke a conflict with other transactions that change this key: new rows alone would not."""
         if self._transaction is None:
             return
         check_key(stream)
@@ -218,17 +217,17 @@ class DuckdbBackend(Backend):
 
 
 def slot_of(key: Key) -> int:
-    """The row that is touched for a key. Two keys of one row count as one; another attempt mends that."""
+    """The row that is touched for a key. Two keys may share a row, which costs a needless retry."""
     return zlib.crc32(repr(key).encode()) % CHECKPOINT_SLOTS
 
 
 class _Rows(CheckpointStore):
-    """A scope's rows, as a cursor sees them."""
+    """A scope's rows, visible to a cursor."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, scope: Scope) -> None:
         self._cursor = cursor
         self._scope = scope
-        self.added_bytes = 0  # the form of the state that was written last
+        self.added_bytes = 0  # size of the last written form
 
     def streams(self) -> Sequence[str]:
         sql = f"SELECT DISTINCT key FROM {TABLE} WHERE {self._scope.sql}"
@@ -253,7 +252,7 @@ class _Rows(CheckpointStore):
         self.add(state)
 
     def add(self, state: CheckpointState) -> None:
-        """A row more."""
+        """Insert a row."""
         form = to_bytes(state)
         self.added_bytes = len(form)
         position = None if state.checkpoint is None else state.checkpoint.position
@@ -285,11 +284,11 @@ class _Rows(CheckpointStore):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The newest of a key.
+    """The newest cached checkpoint of a key.
 
     Args:
-        newest: it, without its operator states and metadata.
-        unpruned: rows that may stand beyond those that are kept.
+        newest: the checkpoint, without its operator states and metadata.
+        unpruned: the largest possible number of rows beyond the kept ones.
     """
 
     newest: CheckpointState
@@ -297,7 +296,7 @@ class Known:
 
 
 class Saved:
-    """See the head of the file; what is known is asked and told under `mutex`."""
+    """The cache of the newest checkpoints; accessed under `mutex`."""
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()  # two transactions that touch one row fail in DuckDB
@@ -305,20 +304,23 @@ class Saved:
         self._touched: set[Key] = set()
 
     def take(self, key: Key) -> Known | None:
-        """The knowledge of a key, which is forgotten until it is put back."""
+        """The entry of a key, which is removed until it is put back."""
         return None if key in self._touched else self._known.pop(key, None)
 
     def put(self, key: Key, state: CheckpointState, size: int, unpruned: int) -> None:
-        """A state of so many bytes was saved, and is the newest of its key."""
+        """Cache a saved state of `size` bytes as the newest of its key."""
         if size <= KNOWN_BYTES_MAX:
             self._known[key] = Known(replace(state, operator_states={}, metadata={}), unpruned)
             if len(self._known) > KNOWN_MAX:
                 self._known.popitem(last=False)
 
     def forget(self) -> None:
-        """Something was taken away."""
+        """Clear the cache after a removal."""
         self._known.clear()
 
     def touched(self, key: Key) -> None:
-        """A transaction of its own changes a key; without the mutex, which whom it waits for may hold."""
+        """Record that a user's transaction changes a key.
+
+        It does not take the mutex, which may be held by a session that it waits for.
+        """
         self._touched.add(key)

@@ -2,20 +2,16 @@
 
 The binary form is versioned, with a digest over every byte:
 
-    offset  size  field
-    0       4     "DTCK"
-    4       2     version, 1
-    6       2     0
-    8       4     length of the whole, 28 to `FORM_BYTES_MAX`
-    12      16    BLAKE2b-128 of all other bytes
-    28            body: the fields of the state one behind the other
+    offset  size  field 0       4     "DTCK" 4       2     version, 1 6       2     0 8       4     length of
+    the whole, 28 to `FORM_BYTES_MAX` 12      16    BLAKE2b-128 of all other bytes 28            body: the
+    fields of the state in sequence
 
-Integers are little-endian; docs/design/checkpoints.md has the table of the body. One state has one form:
-names are in order, and a reader refuses any other. The length is checked against the bytes before anything
-is read, and every count and length of the body against the bytes that are left, so nothing is allocated
-that is not there.
+Integers are little-endian; docs/design/checkpoints.md has the table of the body. A state has exactly one
+form: names are in order, and a reader refuses any other order. The length is checked against the bytes before
+anything else is read, and every count and length of the body against the remaining bytes, so that allocations
+are bounded by the input.
 
-The second line of a JSON file is the checksum of the lines behind it:
+The second line of a JSON file is the checksum of the lines after it:
 
     {
       "checksum": "32 hexadecimal digits, BLAKE2b-128 of every byte behind this line",
@@ -23,8 +19,8 @@ The second line of a JSON file is the checksum of the lines behind it:
       "stream": "orders", ...
     }
 
-Operator states are in base64, times in UTC. A file that was edited by hand is damaged: its checksum says
-so. docs/design/checkpoints.md has the fields.
+Operator states are in base64, times in UTC. A file edited by hand is damaged, by its checksum.
+docs/design/checkpoints.md has the fields.
 """
 
 from __future__ import annotations
@@ -48,13 +44,13 @@ VERSION = 1
 DIGEST_BYTES = 16
 _START = struct.Struct("<4sHHI")
 HEAD_BYTES = _START.size + DIGEST_BYTES
-# Room for names, offsets, metadata and a position beside the operator states.
+# Space for names, offsets, metadata and a position besides the operator states.
 FORM_BYTES_MAX = STATE_BYTES_MAX + (32 << 20)
 
 _U8, _U32, _U64, _I64 = struct.Struct("<B"), struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<q")
 Value = TypeVar("Value")
 FORMAT = 1
-# Base64 has four bytes for three, and JSON up to six for one of a name or a note.
+# Base64 has four bytes for three, and JSON up to six for one byte of a name or a note.
 FILE_BYTES_MAX = 2 * FORM_BYTES_MAX
 _HEAD = re.compile(rb'\{\n  "checksum": "([0-9a-f]{32})",\n')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,7 +73,7 @@ def to_bytes(state: CheckpointState) -> bytes:
     """The state's binary form.
 
     Raises:
-        ProgramLimitExceeded: it is longer than `FORM_BYTES_MAX`.
+        ProgramLimitExceeded: the form is longer than `FORM_BYTES_MAX`.
     """
     parts: list[bytes] = []
     _put_text(parts, state.stream)
@@ -111,7 +107,7 @@ def from_bytes(form: bytes) -> CheckpointState:
     """The state of a binary form.
 
     Raises:
-        DataCorrupted: it is damaged, or of a newer version.
+        DataCorrupted: the form is damaged or of a newer version.
     """
     if len(form) < HEAD_BYTES:
         raise damaged(f"It has {len(form)} bytes, and its head alone has {HEAD_BYTES}.")
@@ -137,7 +133,7 @@ def from_bytes(form: bytes) -> CheckpointState:
 
 
 def digest(*parts: bytes | memoryview) -> bytes:
-    """The checksum of parts one behind the other, 16 bytes."""
+    """The checksum of the concatenated parts, 16 bytes."""
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         found.update(part)
@@ -145,7 +141,7 @@ def digest(*parts: bytes | memoryview) -> bytes:
 
 
 def damaged(why: str) -> DataCorrupted:
-    """The error of a form that cannot be read."""
+    """The error for a form that cannot be read."""
     return DataCorrupted("a checkpoint is damaged", detail=why)
 
 
@@ -176,7 +172,7 @@ def _put_checkpoint(parts: list[bytes], checkpoint: Checkpoint | None) -> None:
 
 
 class _StateReader:
-    """Takes a form's body from the left; each length is held against what is left first."""
+    """Reads a form's body from the left; each length is checked against the remaining bytes first."""
 
     def __init__(self, form: bytes) -> None:
         self._form = form
@@ -212,7 +208,7 @@ class _StateReader:
         return found
 
     def named(self, read: Callable[[], Value]) -> dict[str, Value]:
-        """A map by name; its names rise, so that none stands twice."""
+        """A map by name; names must be in strictly rising order."""
         count = self.number(_U32)
         if count > NAMES_MAX:
             raise damaged(f"It has {count} names, and {NAMES_MAX} at the most.")
@@ -257,7 +253,7 @@ def _read_checkpoint(reader: _StateReader) -> Checkpoint | None:
 
 
 def to_json(state: CheckpointState) -> bytes:
-    """The state's file."""
+    """The contents of the state's JSON file."""
     position = state.checkpoint
     values = (
         FORMAT,
@@ -277,10 +273,10 @@ def to_json(state: CheckpointState) -> bytes:
 
 
 def from_json(data: bytes) -> CheckpointState:
-    """The state of a file.
+    """The state of a JSON file.
 
     Raises:
-        DataCorrupted: it is damaged, or of a newer format.
+        DataCorrupted: the file is damaged or of a newer format.
     """
     head = _HEAD.match(data)
     if head is None:
@@ -297,7 +293,7 @@ def from_json(data: bytes) -> CheckpointState:
     except DucktailError as error:
         raise damaged(f"What it says cannot be: {error.message}.") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        # Its checksum is right, so somebody has written it so: what is wrong with it does not matter.
+        # Its checksum is right, so it was written that way: the exact error does not matter.
         raise damaged(f"It is no checkpoint: {error!r}.") from error
 
 

@@ -1,13 +1,13 @@
 """Checkpoints as files: `ROOT/KEY/SEQUENCE.json`, one for each state, which people can read.
 
-A state is written under a temporary name, synced, renamed, and its directory synced: at any instant, a
-power failure included, a name is of a whole state or is not there. The next save of a key removes files
-that a killed process has left under temporary names. Files are removed one by one, and then the directory
-is synced.
+A state is written under a temporary name, synced, renamed, and its directory synced: at any instant, even
+after a power failure, a name refers to a complete state or does not exist. The next save of a key removes
+files that a killed process has left under temporary names. Files are removed one by one, and then the
+directory is synced.
 
-One writer at a time: `ROOT/.lock` is locked (flock) during a call that changes something, so several
-processes may share a directory on one machine. Readers take no lock, and list again where files go while
-they read. All operations on files go through `Disk`, so that a test can stop at each of them. Source:
+One writer at a time: `ROOT/.lock` is locked (flock) during a call that makes changes, so several processes
+may share a directory on one machine. Readers take no lock, and list again if files are removed while they
+read. All operations on files go through `Disk`, so that a test can stop at each of them. Source:
 docs/design/checkpoints.md, "In files".
 """
 
@@ -33,21 +33,21 @@ TEMPORARY = ".partial"
 # As wide as the highest sequence, so that names are in the order of their numbers.
 _DIGITS = len(str(INT64_MAX))
 _NAME = re.compile(rf"([0-9]{{{_DIGITS}}})\.json")
-# What a process has run out of says nothing of the file: it may be read another time.
+# A lack of resources of the process does not concern the file, which may be readable later.
 _RUN_OUT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _LEFT = re.compile(_NAME.pattern + re.escape(TEMPORARY))
 
 
 class FileBackend(Backend):
-    """See the head of the file, and `Backend`.
+    """Checkpoints as files of a directory; implements `Backend`.
 
     Args:
-        root: the directory; it is made, for this user alone, where it is not there.
-        fsync: False syncs nothing. A killed process loses nothing by that; a power cut may take any
-            checkpoints, and leave damaged files in the place of the newest: `save` is not durable.
+        root: the directory; created, for this user only, if it does not exist.
+        fsync: False to sync nothing. A killed process then loses nothing, but a power cut may lose any
+            checkpoints and leave damaged files in place of the newest: `save` is not durable.
 
     Raises:
-        IoError: the directory cannot be made.
+        IoError: the directory cannot be created.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def _translated(root: Path) -> Iterator[None]:
 
 
 class _Files(CheckpointStore):
-    """The directory, without its lock."""
+    """The files of the directory, without its lock."""
 
     def __init__(self, root: Path, disk: Disk, fsync: bool) -> None:
         self._root = root
@@ -101,7 +101,7 @@ class _Files(CheckpointStore):
         self._made: set[Path] = set()
 
     def make(self, path: Path) -> None:
-        """Make a directory, and have its name on the disk: who made it may have died before that."""
+        """Create a directory and sync its name: the process that created it may have died before that."""
         if path not in self._made:
             for directory in (*reversed(path.parents), path):
                 if not directory.is_dir():
@@ -148,7 +148,7 @@ class _Files(CheckpointStore):
             self._synced(self._disk.sync, temporary)
             self._disk.rename(temporary, path)
         except OSError:
-            # The disk may be full: what was written of it gives its room back.
+            # The disk may be full: removing the partial file frees its space.
             with suppress(OSError):
                 self._disk.remove(temporary)
             raise
@@ -182,7 +182,7 @@ class Disk:
     """The operations on files and directories, about one system call each; a test replaces them."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, for this user alone."""
+        """Create a directory for this user only."""
         path.mkdir(mode=0o700, exist_ok=True)
 
     def names(self, path: Path) -> list[str]:
@@ -193,7 +193,7 @@ class Disk:
             return []
 
     def read(self, path: Path, bytes_max: int) -> bytes | None:
-        """A regular file's bytes: a link is not followed, a pipe not waited for."""
+        """A regular file's bytes; links are not followed, and pipes not awaited."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -204,21 +204,21 @@ class Disk:
             return file.read(bytes_max + 1)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Make a new file, for this user alone."""
+        """Create a file for this user only."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
 
     def sync(self, path: Path) -> None:
-        """Bring a file's bytes to the disk."""
+        """Sync a file's bytes to the disk."""
         _sync(path, os.O_RDONLY)
 
     def rename(self, path: Path, target: Path) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         path.replace(target)
 
     def remove(self, path: Path) -> bool:
-        """Take a file away."""
+        """Remove a file."""
         try:
             path.unlink()
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class Disk:
         return True
 
     def sync_directory(self, path: Path) -> None:
-        """Bring a directory's names to the disk."""
+        """Sync a directory's names to the disk."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 

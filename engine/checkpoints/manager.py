@@ -1,8 +1,8 @@
-"""Takes checkpoints of jobs on streams: after so many events or so much time of each, and recovers from them.
+"""The checkpoint manager: takes checkpoints of jobs by number of events or by time, and recovers from them.
 
-A job tells of each event, or batch, that it has processed; where one is due, its `snapshot()` is asked what
-its state is, and that is saved before the call returns. Each stream has its own counters, and its own lock:
-one that saves does not keep the others waiting. There is no thread: a stream without events takes none.
+A job reports each event, or batch, that it has processed; if a checkpoint is due, the state returned by
+`snapshot()` is saved before the call returns. Each stream has its own counters and its own lock: a save of
+one does not delay the others. There is no thread: a stream without events takes no checkpoints.
 
 Source: docs/design/checkpoints.md, "The manager".
 """
@@ -25,7 +25,7 @@ EVERY_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a job between two events; see `CheckpointState`."""
+    """The state of a job between two events; its fields are those of `CheckpointState`."""
 
     operator_states: Mapping[str, bytes] = field(default_factory=dict)
     source_offsets: Mapping[str, int] = field(default_factory=dict)
@@ -36,28 +36,28 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Job:
-    """A stream's counters, under its lock."""
+    """A stream's counters, guarded by its lock."""
 
     begun_s: float
     mutex: threading.Lock = field(default_factory=threading.Lock)
-    sequence: int | None = None  # of its last checkpoint; None until it is known
+    sequence: int | None = None  # of the last checkpoint; None until known
     events: int = 0
-    pending: int = 0  # events since then
+    pending: int = 0  # events since that checkpoint
     taken: int = 0
 
 
 class CheckpointManager:
-    """See the head of the file. Safe to use from several threads.
+    """Takes and restores checkpoints. Safe to use from several threads.
 
     Args:
-        backend: where they are kept.
-        snapshot: asked for a stream's state, on the thread that told of the event.
-        every_events: after how many events of a stream one is due; None: not by events.
-        every_ms: after how much time since its last one, where events have come since. It is looked at with
-            each event, and with `processed(stream, 0)`. None: not by time.
+        backend: the store of checkpoints.
+        snapshot: returns a stream's state; called on the thread that reported the event.
+        every_events: number of events of a stream after which a checkpoint is due; None: not by events.
+        every_ms: time since the last checkpoint after which one is due, if there are new events. It is
+            checked at each event, and by `processed(stream, 0)`. None: not by time.
 
     Raises:
-        InvalidParameterValue: neither, or a bound below 1.
+        InvalidParameterValue: neither bound is given, or one is below 1.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class CheckpointManager:
         self._jobs: dict[str, _Job] = {}
 
     def processed(self, stream: str, events: int = 1) -> CheckpointState | None:
-        """A job has processed so many more events; the checkpoint that was due then, if any.
+        """Report processed events; returns the checkpoint that was due, if any.
 
         Raises:
-            InvalidParameterValue: a bad key, fewer than no events, or a state that would go back.
-            IoError: it could not be saved: it is due again with the next event.
+            InvalidParameterValue: the key is invalid, the number is negative, or the state would go back.
+            IoError: the checkpoint could not be saved, and is due again with the next event.
         """
         if not is_whole(events, 0, INT64_MAX):
             raise InvalidParameterValue(f'"{stream}" cannot have processed {events!r} events')
@@ -99,10 +99,11 @@ class CheckpointManager:
             return self._take(stream, job) if self._is_due(job) else None
 
     def take(self, stream: str) -> CheckpointState:
-        """Take a checkpoint now, as at a job's end.
+        """Take a checkpoint now, for example at a job's end.
 
         Raises:
-            InvalidParameterValue. IoError.
+            InvalidParameterValue: the state is refused.
+            IoError: it could not be saved.
         """
         job = self._job(stream)
         with job.mutex:
@@ -110,9 +111,9 @@ class CheckpointManager:
             return self._take(stream, job)
 
     def recover(self, stream: str) -> CheckpointState | None:
-        """The newest state that is intact, from which the job goes on; None: it begins anew.
+        """The newest intact state, from which the job continues; None to begin anew.
 
-        What is damaged is reported by the backend, and passed over. Counters go on from there.
+        Damaged states are reported by the backend and skipped. Counters continue from the state.
         """
         job = self._job(stream)
         with job.mutex:
@@ -126,7 +127,7 @@ class CheckpointManager:
             return self._jobs[stream].taken if stream in self._jobs else 0
 
     def pending(self, stream: str) -> int:
-        """Events of a stream that no checkpoint has yet: what would be done again after a crash."""
+        """The number of a stream's events since its last checkpoint, which a crash would repeat."""
         with self._mutex:
             return self._jobs[stream].pending if stream in self._jobs else 0
 
@@ -138,7 +139,7 @@ class CheckpointManager:
             return self._jobs[stream]
 
     def _know(self, stream: str, job: _Job) -> None:
-        """Before the first checkpoint of a job that did not recover: numbers and counts go on."""
+        """Load sequence and counts before the first checkpoint of a job that did not recover."""
         if job.sequence is None:
             self._recover(stream, job)
 

@@ -1,9 +1,9 @@
-"""Positions: typed places up to which a source was read, as text, and in an order where the type has one.
+"""Positions: typed points up to which a source was read, with a text form and, for most types, an order.
 
-A position of several counters at once (a set of GTIDs, an LSN for each partition) has a partial order: one
-is before another where nothing in it is behind. Two that are each ahead somewhere have no order: `compare`
-answers None, and <, <=, > and >= are all false, as they are for Python's sets. Positions of two types
-cannot be compared (TypeError).
+A position with several counters (a set of GTIDs, an LSN for each partition) has a partial order: a position
+is at or before another if none of its counters is ahead. Two positions that are each ahead in some counter
+have no order: `compare` returns None, and <, <=, > and >= are all false, as for Python's sets. Positions of
+two types cannot be compared (TypeError).
 
 The types are a place in a binary log of MySQL or MariaDB (`mysql-bin.000003:12345`), PostgreSQL's log
 sequence number, ducktail's LSN for each partition, sets of global transaction ids, and any other text.
@@ -30,7 +30,7 @@ from ..errors import InvalidParameterValue, InvalidTextRepresentation
 
 UINT32_MAX = (1 << 32) - 1
 UINT64_MAX = (1 << 64) - 1
-# A set of GTIDs of a server with thousands of gaps; a map of 1,024 partitions has some 30 KB.
+# Enough for the GTIDs of a server with thousands of gaps; a map of 1,024 partitions has some 30 KB.
 POSITION_CHARS_MAX = 1 << 20
 # The longest name of a file on the systems that these servers run on.
 FILE_CHARS_MAX = 255
@@ -47,11 +47,11 @@ _WHOLE = re.compile(rf"[ \t\r\n]*\{{(?:{_MEMBER}(?:,{_MEMBER})*)\}}[ \t\r\n]*")
 
 
 class Position(ABC):
-    """See the head of the file. Subclasses are frozen values that are checked when they are built."""
+    """A position in a source. Subclasses are frozen values, validated at construction."""
 
     __slots__ = ()
 
-    # What the type is called where positions are stored and shown.
+    # The type's name in stored and displayed positions.
     kind: ClassVar[str]
 
     @classmethod
@@ -60,17 +60,17 @@ class Position(ABC):
         """Read a position's text.
 
         Raises:
-            InvalidTextRepresentation; its `position` is the character of `text`, from 1, that is
-            wrong, and its DETAIL says what is wrong there.
+            InvalidTextRepresentation: the text is malformed. Its `position` is the wrong character of `text`,
+                from 1, and its DETAIL the reason.
         """
 
     @abstractmethod
     def __str__(self) -> str:
-        """The text, in the one way in which it is written; `parse` reads it back."""
+        """The canonical text; `parse` reads it back."""
 
     @abstractmethod
     def compare(self, other: Self) -> int | None:
-        """-1 where this is before `other`, 0 where they are the same, 1 where it is after, else None."""
+        """-1 if this is before `other`, 0 if equal, 1 if after, None without an order."""
 
     def __lt__(self, other: object) -> bool:
         return self._order(other) == -1
@@ -91,12 +91,12 @@ class Position(ABC):
 
 
 def is_whole(value: object, least: int, most: int) -> bool:
-    """True if a value is a whole number in a range; True and 1.0 are none, as their texts are others."""
+    """True if a value is an integer in a range; True and 1.0 are not, because their texts differ."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def order_of(at_least_left: bool, at_least_right: bool) -> int | None:
-    """The order of two values of which is known whether each has all that the other has."""
+    """The order of two values, given for each if it includes all of the other."""
     if at_least_left and at_least_right:
         return 0
     if at_least_left:
@@ -110,10 +110,10 @@ def _any_of(characters: str) -> re.Pattern[str]:
 
 
 class Reader:
-    """Reads a position's text from the left, and says where it is wrong.
+    """Reads a position's text from the left, and reports errors with their position.
 
     Args:
-        kind: what is read, as a message calls it: "PostgreSQL LSN".
+        kind: the type in messages: "PostgreSQL LSN".
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -125,7 +125,7 @@ class Reader:
 
     @property
     def ended(self) -> bool:
-        """True if nothing is left."""
+        """True if no text is left."""
         return self.at >= len(self.text)
 
     def peek(self) -> str:
@@ -133,44 +133,44 @@ class Reader:
         return self.text[self.at : self.at + 1]
 
     def skip(self, characters: str) -> None:
-        """Pass over any of these."""
+        """Skip any of these characters."""
         found = _any_of(characters).match(self.text, self.at)
         assert found is not None, "none of them is a match as well"
         self.at = found.end()
 
     def take(self, character: str) -> bool:
-        """True if this character comes next; it is passed over then."""
+        """True if this character is next; it is then consumed."""
         if self.peek() != character:
             return False
         self.at += 1
         return True
 
     def expect(self, character: str) -> None:
-        """Pass over this character.
+        """Consume this character.
 
         Raises:
-            InvalidTextRepresentation: another one stands there.
+            InvalidTextRepresentation: another character is next.
         """
         if not self.take(character):
             raise self.wrong(f'"{character}" is expected')
 
     def run(self, characters: str) -> str:
-        """All that comes next of these characters."""
+        """The longest run of these characters that is next."""
         begin = self.at
         self.skip(characters)
         return self.text[begin : self.at]
 
     def number(self, what: str, least: int, most: int, *, base: int = 10) -> int:
-        """A whole number without a sign.
+        """An integer without a sign.
 
         Raises:
-            InvalidTextRepresentation: there is none, or it is out of its range.
+            InvalidTextRepresentation: no number follows, or it is out of range.
         """
         begin = self.at
         digits = self.run("0123456789" if base == 10 else "0123456789abcdefABCDEF")
         if not digits:
             raise self.wrong(f"{what} is expected")
-        # What is longer is out of range whatever it says, and is not worked out.
+        # A longer text is out of range in any case, and is not converted.
         value = int(digits, base) if len(digits) <= 20 else most + 1
         if not least <= value <= most:
             shown = f"{least} to {most}" if base == 10 else f"{least:X} to {most:X}"
@@ -178,16 +178,16 @@ class Reader:
         return value
 
     def end(self) -> None:
-        """Nothing may be left.
+        """Check that no text is left.
 
         Raises:
-            InvalidTextRepresentation.
+            InvalidTextRepresentation: some text is left.
         """
         if not self.ended:
             raise self.wrong("nothing more is expected")
 
     def wrong(self, why: str, at: int | None = None) -> InvalidTextRepresentation:
-        """The error of what stands at a place, or next."""
+        """The error for the character at a position, or for the next one."""
         place = self.at if at is None else at
         found = f'"{self.text[place]}"' if place < len(self.text) else "the end"
         shown = self.text if len(self.text) <= 100 else self.text[:100] + "..."
@@ -200,12 +200,12 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, order=False)
 class BinlogPosition(Position):
-    """A byte of a numbered file; ordered among the files of one name.
+    """A byte position in a numbered file; ordered among files of one base name.
 
     Args:
         base: the files' name without its number: "mysql-bin".
-        file_number: of the file, at least 6 digits in its name.
-        offset: the byte in it.
+        file_number: the number of the file, at least 6 digits in its name.
+        offset: the byte position in the file.
 
     >>> BinlogPosition.parse("mysql-bin.000003:12345")
     BinlogPosition(base='mysql-bin', file_number=3, offset=12345)
@@ -227,7 +227,7 @@ class BinlogPosition(Position):
 
     @classmethod
     def parse(cls, text: str) -> BinlogPosition:
-        """Read a file's name, a colon and a place in it."""
+        """Read a file's name, a colon and a byte position."""
         reader = Reader("binlog position", text)
         colon, dot = text.rfind(":"), text.rfind(".", 0, max(text.rfind(":"), 0))
         if colon < 0:
@@ -252,7 +252,7 @@ class BinlogPosition(Position):
         return f"{self.base}.{self.file_number:0{_DIGITS_MIN}}:{self.offset}"
 
     def compare(self, other: BinlogPosition) -> int | None:
-        """The order of file and place; None between files of two names."""
+        """The order of file and byte position; None between files of two base names."""
         if self.base != other.base:
             return None
         left, right = (self.file_number, self.offset), (other.file_number, other.offset)
@@ -265,7 +265,7 @@ def _unfit(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, order=False)
 class PostgresLsn(Position):
-    """A place in PostgreSQL's write-ahead log, as a number of 64 bits; fully ordered.
+    """A position in PostgreSQL's write-ahead log, a number of 64 bits; fully ordered.
 
     >>> PostgresLsn.parse("16/B374D848").number
     97500059720
@@ -283,7 +283,7 @@ class PostgresLsn(Position):
 
     @classmethod
     def parse(cls, text: str) -> PostgresLsn:
-        """Read two halves of at most 8 hexadecimal digits, with a slash between them."""
+        """Read two halves of at most 8 hexadecimal digits, separated by a slash."""
         reader = Reader("PostgreSQL LSN", text)
         high = _half(reader)
         reader.expect("/")
@@ -309,9 +309,9 @@ def _half(reader: Reader) -> int:
 
 @dataclass(frozen=True, slots=True, order=False)
 class PartitionLsns(Position):
-    """ducktail's own position of a whole stream: partition -> the last LSN that was processed.
+    """ducktail's position in a whole stream: partition -> the last processed LSN.
 
-    One is at least another where it has each of its partitions, at the same LSN or a later one.
+    A position is at or after another if it has each of its partitions, at the same LSN or a later one.
 
     >>> str(PartitionLsns.parse('{"1": 20, "0": 17}'))
     '{"0": 17, "1": 20}'
@@ -334,7 +334,7 @@ class PartitionLsns(Position):
         """Read a JSON object of LSNs by partition."""
         reader = Reader("position", text)
         if _WHOLE.fullmatch(text):
-            # As it always is. Each commit of offsets may come with one, so it is read at once.
+            # The usual form. Each commit of offsets may have one, so it is read directly.
             pairs = _MEMBERS.findall(text)
             found = {int(partition): int(lsn) for partition, lsn in pairs}
             if len(found) == len(pairs) and max(found.values()) <= LSN_MAX:

@@ -1,7 +1,8 @@
-"""The state of a job on a stream at one moment, from which it resumes, and its bounds.
+"""The state of a job on a stream at one instant, from which it resumes, and the bounds of states.
 
-A `Checkpoint` says how far a source was read, when, and in which of its transactions. A `CheckpointState`
-is all that a job resumes from. Both are checked when they are built: names, texts and sizes have bounds.
+A `Checkpoint` has the position up to which a source was read, the time, and the source's transaction. A
+`CheckpointState` is everything from which a job resumes. Both are validated at construction: names, texts and
+sizes have bounds.
 Source: docs/design/checkpoints.md, "Bounds".
 """
 
@@ -28,9 +29,9 @@ from .positions import (
 Value = TypeVar("Value")
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
-# The end of the year 9999: later times are none to DuckDB and to Python.
+# The end of the year 9999: DuckDB and Python have no later times.
 TIME_US_MAX = 253_402_300_799_999_999
-# A key is the name of a directory, which has at most 255 bytes on the systems that we know.
+# A key is the name of a directory, which has at most 255 bytes on known systems.
 KEY_BYTES_MAX = 200
 # Names of operators, offsets and metadata are shown to people.
 NAME_BYTES_MAX = 1000
@@ -38,9 +39,9 @@ NAME_BYTES_MAX = 1000
 VALUE_BYTES_MAX = 64 << 10
 # A stream has at most 1,024 partitions; a job of several sources some thousands of offsets.
 NAMES_MAX = 10_000
-# A state is written whole and held in memory twice while it is.
+# A state is written as a whole, and is in memory twice meanwhile.
 STATE_BYTES_MAX = 64 << 20
-# Source type -> the types of position that it has.
+# Source type -> its types of position.
 SOURCES: dict[str, tuple[type[Position], ...]] = {
     "ducktail": (PartitionLsns,),
     "postgresql": (PostgresLsn,),
@@ -52,20 +53,23 @@ SOURCES: dict[str, tuple[type[Position], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """See the head of the file. Checked when it is built; its maps are in the order of their names.
+    """The state from which a job resumes. Validated at construction; its maps are in the order of their
+    names.
 
     Args:
-        stream: the key under which it is kept: a stream's name, or a consumer's.
-        sequence: its number among those of the stream, 0 to 2^63 - 1; the highest is the newest.
-        created_us: when it was taken, microseconds since 1970.
+        stream: its key: a stream's name, or a consumer's.
+        sequence: its number among the stream's states, 0 to 2^63 - 1; the highest is the newest.
+        created_us: the time at which it was taken, microseconds since 1970.
         operator_states: operator's name -> its state.
-        source_offsets: source's name -> how far it was read, 0 to 2^64 - 1.
-        watermark_ns: no event before it is expected any more, nanoseconds since 1970; None without one.
+        source_offsets: source's name -> the offset up to which it was read, 0 to 2^64 - 1.
+        watermark_ns: the time before which no more events are expected, nanoseconds since 1970; None without
+            one.
         event_count: events processed since the job began.
-        checkpoint: the typed position of the source, where it has one.
+        checkpoint: the typed position of the source, or None.
 
     Raises:
-        InvalidParameterValue. ProgramLimitExceeded: it is too large.
+        InvalidParameterValue: a field is invalid.
+        ProgramLimitExceeded: the state is too large.
     """
 
     stream: str
@@ -102,14 +106,14 @@ class CheckpointState:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """Its age in microseconds; 0 where the clock has gone back behind it."""
+        """Its age in microseconds; 0 if the clock has gone back behind it."""
         return max(0, now_us - self.created_us)
 
     def behind(self, earlier: CheckpointState) -> str | None:
-        """The part of it that is before an earlier state, as a sentence; None where nothing is.
+        """The part of it that is before an earlier state, as a sentence; None without one.
 
-        The typed position must be at or after the earlier one, as must each source's offset; neither may
-        be missing where it was. Custom texts have no order, so any follows any.
+        The typed position and each source's offset must be at or after the earlier ones, and may not be
+        missing if the earlier state has them. Custom texts have no order, so any may follow any.
         """
         for name, offset in earlier.source_offsets.items():
             if name not in self.source_offsets:
@@ -132,7 +136,7 @@ def _ordered(found: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def check_key(key: str) -> str:
-    """A stream's or consumer's key, under which checkpoints are kept: it may be a directory's name.
+    """Check the key of a stream or consumer under which checkpoints are stored: it may be a directory's name.
 
     Raises:
         InvalidParameterValue: it is empty, too long, or could lead out of a directory.
@@ -154,10 +158,10 @@ def check_key(key: str) -> str:
 
 
 def check_number(what: str, number: int, most: int, least: int = 0) -> int:
-    """A whole number in its range.
+    """Check that an integer is in its range.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the number is out of range.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
         raise InvalidParameterValue(f"{what} of a checkpoint is not from {least} to {most}: {number!r}")
@@ -165,10 +169,11 @@ def check_number(what: str, number: int, most: int, least: int = 0) -> int:
 
 
 def check_text(what: str, text: str, bytes_max: int) -> str:
-    """A text that every store can keep.
+    """Check that every store can keep a text.
 
     Raises:
-        InvalidParameterValue. ProgramLimitExceeded: it is too long.
+        InvalidParameterValue: the text has invalid characters.
+        ProgramLimitExceeded: the text is too long.
     """
     if not isinstance(text, str) or "\0" in text:
         raise InvalidParameterValue(f"{what} of a checkpoint is no text without the character 0")
@@ -185,10 +190,11 @@ def check_text(what: str, text: str, bytes_max: int) -> str:
 
 
 def check_names(what: str, found: Mapping[str, object]) -> None:
-    """The names of a map, and how many there are.
+    """Check the names of a map, and their number.
 
     Raises:
-        InvalidParameterValue. ProgramLimitExceeded.
+        InvalidParameterValue: a name or text is invalid.
+        ProgramLimitExceeded: the map has too many names, or a text is too long.
     """
     if len(found) > NAMES_MAX:
         raise ProgramLimitExceeded(f"a checkpoint has more than {NAMES_MAX} of {what}")
@@ -197,10 +203,11 @@ def check_names(what: str, found: Mapping[str, object]) -> None:
 
 
 def metadata_of(found: Mapping[str, str]) -> Mapping[str, str]:
-    """Metadata, checked, in the order of its names.
+    """Validated metadata in the order of its names.
 
     Raises:
-        InvalidParameterValue. ProgramLimitExceeded.
+        InvalidParameterValue: a name or text is invalid.
+        ProgramLimitExceeded: the map has too many names, or a text is too long.
     """
     check_names("metadata", found)
     for value in found.values():
@@ -210,17 +217,17 @@ def metadata_of(found: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """See the head of the file. Ordered by `position` where its type has an order.
+    """A position of a source with its time. Ordered by `position` if its type has an order.
 
     Args:
         source_type: 'ducktail', 'postgresql', 'mysql', 'mariadb' or 'custom'.
         position: everything up to it, inclusive, has been processed.
-        at_us: when that was so, microseconds since 1970.
-        transaction_id: the source's own name of the transaction that ends there, or None.
+        at_us: the time of the position, microseconds since 1970.
+        transaction_id: the source's name of the transaction that ends there, or None.
 
     Raises:
-        InvalidParameterValue: another source type, or one that has no such positions.
-        ProgramLimitExceeded: the position's text is longer than what is read back.
+        InvalidParameterValue: the source type is unknown or has no such positions.
+        ProgramLimitExceeded: the position's text is longer than the limit of reading it back.
     """
 
     source_type: str
@@ -251,10 +258,10 @@ class Checkpoint:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """Its age in microseconds; 0 where the clock has gone back behind it."""
+        """Its age in microseconds; 0 if the clock has gone back behind it."""
         return max(0, now_us - self.at_us)
 
     def compare(self, other: Checkpoint) -> int | None:
-        """The order of the positions, see `Position`; None also for two types of source or position."""
+        """The order of the positions as in `Position`; None also for two types of source or position."""
         same = self.source_type == other.source_type and type(self.position) is type(other.position)
         return self.position.compare(other.position) if same else None
