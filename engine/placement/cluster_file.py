@@ -16,8 +16,8 @@
     name = "main.orders"
     partitions = { n1 = "0-3", n2 = "4-7" }
 
-Files that it names are relative to its own folder. It is read strictly: an unknown key or value is refused,
-with the line. Source: docs/cluster.md, "The file".
+Paths in it are relative to its own folder. It is read strictly: an unknown key or value is refused, with the
+line. Source: docs/cluster.md, "The file".
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ WHAT = "cluster file"
 NODES_MAX = 1000
 EPOCH_MAX = (1 << 63) - 1
 PORT_MAX = 65_535
-# Topics whose rule a placement keeps once it is found: some hundred bytes each.
+# Number of topics whose rule a placement caches: some hundred bytes each.
 FOUND_MAX = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
-# What a node may say, and what [defaults] may say for all of them: key -> its kind.
+# The keys of a node, and those of [defaults] for all nodes: key -> type of its value.
 _SHARED = {"tls": str, "ca": str, "user": str, "password_file": str, "password_env": str}
 _NODE = {"host": str, "port": int, **_SHARED}
 _TOP = {
@@ -53,7 +53,7 @@ _TOP = {
 }  # fmt: skip
 _TOPIC = {"name": str, "partitions": dict}
 _KINDS = {str: "a string", int: "a whole number", dict: "a table", list: "an array"}
-# Beside the file, until it is whole.
+# A file beside it, until it is complete.
 NEW_SUFFIX = ".new"
 
 
@@ -62,11 +62,12 @@ class ClusterFile:
     """The contents of a cluster.toml.
 
     Args:
-        users: the file of users, as it is written; None: users are made by CREATE USER on each node.
-        defaults: what [defaults] says, by key.
-        nodes: by name; files as they are written.
-        rules: in the order of the file.
-        lost: names of former nodes whose database files are lost: what they had is given up.
+        users: the path of the file of users, as written; None if users are created by CREATE USER on each
+            node.
+        defaults: the values of [defaults] by key.
+        nodes: the nodes by name; paths as written.
+        rules: the rules in the order of the file.
+        lost: names of former nodes whose database files are lost, with the events in them.
     """
 
     cluster: str
@@ -78,12 +79,12 @@ class ClusterFile:
     lost: tuple[str, ...] = ()
 
     def node(self, name: str) -> Node | None:
-        """The node of a name."""
+        """The node with a name, or None."""
         return next((node for node in self.nodes if node.name == name), None)
 
     @property
     def digest(self) -> str:
-        """A hash of all that it says, whatever its spelling."""
+        """A hash of its contents, independent of spelling."""
         said = [self.cluster, self.epoch, self.users, [asdict(node) for node in self.nodes]]
         rules = [[fold(rule.name), rule.owners] for rule in self.rules]
         lost = [self.lost] if self.lost else []
@@ -91,12 +92,12 @@ class ClusterFile:
 
 
 class FilePlacement:
-    """The placement that a cluster.toml says; see Placement.
+    """The placement described by a cluster.toml.
 
     Args:
-        file: what it says.
-        local: this node, or its name; a node that the file does not name has left the cluster.
-        folder: where the files that it names are.
+        file: the contents of the file.
+        local: this node, or its name; a node that is not in the file has left the cluster.
+        folder: the folder of the files named in it.
     """
 
     def __init__(self, file: ClusterFile, local: Node, folder: Path) -> None:
@@ -110,17 +111,17 @@ class FilePlacement:
         self._found: dict[tuple[str, str], Rule | None] = {}
 
     def rule(self, schema: str, stream: str) -> Rule | None:
-        """The rule for a topic: the first that fits."""
+        """The rule for a topic: the first one that matches."""
         key = schema, stream
         if key not in self._found:
-            # Each statement asks for each partition of its topic.
+            # Called by each statement for each partition of its topic.
             if len(self._found) >= FOUND_MAX:
                 self._found.clear()
             self._found[key] = _first(self.rules, fold(f"{schema}.{stream}"))
         return self._found[key]
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
-        """See Placement."""
+        """The node that owns a partition of a topic, by the rule for the topic."""
         rule = self.rule(schema, stream)
         if rule is None:
             raise WrongState(
@@ -139,17 +140,17 @@ class FilePlacement:
         return self._by_name[owner]
 
     def home(self, schema: str, stream: str) -> Node:
-        """See Placement."""
+        """The node of a topic's definition and group coordination: the owner of partition 0."""
         return self.owner(schema, stream, 0)
 
     def moves_from(self, old: Placement) -> int:
-        """See Placement."""
+        """The number of partitions in the rules with another owner than in an older placement."""
         return len(partition_moves(old.rules, self.rules)) if isinstance(old, FilePlacement) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMove:
-    """A place of a rule that goes from one node to another."""
+    """A partition of a rule that moves from one node to another."""
 
     rule: str
     partition: int
@@ -158,9 +159,10 @@ class PartitionMove:
 
 
 def partition_moves(old: Sequence[Rule], new: Sequence[Rule]) -> list[PartitionMove]:
-    """The places that have another owner by new rules than by old ones.
+    """The partitions whose owner differs between old and new rules.
 
-    Each name that a rule has, old or new, is held against both: a topic may have come under another rule.
+    Each name of an old or new rule is matched against both lists, because another rule may now apply to a
+    topic.
     """
     names = {fold(rule.name): rule.name for rule in (*old, *new)}
     found = []
@@ -168,7 +170,7 @@ def partition_moves(old: Sequence[Rule], new: Sequence[Rule]) -> list[PartitionM
         before, after = _first(old, key), _first(new, key)
         if before is None or after is None:
             continue
-        # After so many places both begin anew, where they do.
+        # The number of partitions after which both rules repeat.
         round_ = math.lcm(len(before.owners), len(after.owners))
         for partition in range(min(round_, PARTITIONS_MAX)):
             source, target = before.owner(partition), after.owner(partition)
@@ -178,12 +180,12 @@ def partition_moves(old: Sequence[Rule], new: Sequence[Rule]) -> list[PartitionM
 
 
 def _first(rules: Sequence[Rule], key: str) -> Rule | None:
-    """The rule that counts for a topic, or for those of a name with `*`."""
+    """The rule that applies to a topic, or to those of a name with `*`."""
     return next((rule for rule in rules if rule.fits(key)), None)
 
 
 def _placed(node: Node, folder: Path) -> Node:
-    """A node with its files where they are."""
+    """A node with its file paths resolved."""
     ca = None if node.ca is None else str(folder / node.ca)
     password_file = None if node.password_file is None else str(folder / node.password_file)
     return replace(node, ca=ca, password_file=password_file)
@@ -193,28 +195,29 @@ def _placed(node: Node, folder: Path) -> Node:
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
-    """The contents of the file at `path`.
+    """The contents of the cluster file at `path`.
 
     Raises:
-        InvalidParameterValue: with file and line. IoError: it cannot be read.
+        InvalidParameterValue: the file is invalid, with file and line.
+        IoError: the file cannot be read.
     """
     return read_cluster_text(read_text(path, WHAT), str(path))
 
 
 def read_cluster_text(text: str, place: str) -> ClusterFile:
-    """The contents of a text.
+    """The contents of a cluster file's text.
 
     Args:
-        place: where it comes from, for messages.
+        place: the source of the text, for messages.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the text is invalid.
     """
     return _ClusterFileReader(text, place).read()
 
 
 class _ClusterFileReader:
-    """One text on its way to a ClusterFile."""
+    """Reads one text as a ClusterFile."""
 
     def __init__(self, text: str, place: str) -> None:
         self._text, self._place = text, place
@@ -271,7 +274,7 @@ class _ClusterFileReader:
             raise self._wrong("a node wants a host", *path, "host")
         if not 1 <= said["port"] <= PORT_MAX:
             raise self._wrong(f"not a port from 1 to {PORT_MAX}: {said['port']}", *path, "port")
-        # A node that says where its password is does not take the other place of the defaults.
+        # A node with its own source of a password does not use the other source of the defaults.
         passwords = {"password_file", "password_env"}
         own = bool(passwords & said.keys())
         node = Node(name, **{k: v for k, v in defaults.items() if not (own and k in passwords)} | said)
@@ -318,9 +321,9 @@ class _ClusterFileReader:
         return Rule(name, tuple(owners[partition] for partition in range(len(owners))))
 
     def _check_reached(self, rules: list[Rule]) -> None:
-        """A rule behind one that takes all its topics would never be asked."""
+        """Refuse a rule that can never apply, behind one that matches all of its topics."""
         for number, rule in enumerate(rules):
-            # A `*` of the later one stands for any text, so it must meet a `*` of the earlier one.
+            # A `*` of the later rule stands for any text, so it must match a `*` of the earlier one.
             for earlier in rules[:number]:
                 if earlier.fits(fold(rule.name)):
                     raise self._wrong(
@@ -332,7 +335,7 @@ class _ClusterFileReader:
     def _table(
         self, values: Mapping[str, Any], known: Mapping[str, type], wanted: tuple[str, ...], *path: str | int
     ) -> dict[str, Any]:
-        """A table's values: only known keys, each of its kind, and those that must be there."""
+        """A table's values: known keys only, each of its type, and all required keys."""
         inside = f" in {_shown(path)}" if path else ""
         for key, value in values.items():
             if key not in known:
@@ -364,7 +367,7 @@ def _shown(path: tuple[str | int, ...]) -> str:
 
 
 def render(file: ClusterFile) -> str:
-    """A cluster.toml that says this; comments of the one that was read are not in it."""
+    """The text of a cluster.toml with these contents, without the comments of the file that was read."""
     lines = [f"cluster = {_text(file.cluster)}", f"epoch = {file.epoch}"]
     if file.users is not None:
         lines.append(f"users = {_text(file.users)}")
@@ -391,7 +394,7 @@ def _node_lines(node: Node, defaults: Mapping[str, str]) -> list[str]:
 
 
 def _text(value: str) -> str:
-    # JSON's strings are TOML's, but that TOML wants DEL escaped.
+    # JSON's strings are TOML's, except that TOML requires DEL to be escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -411,18 +414,20 @@ class ClusterSource:
     node: str
 
     def load(self, before: Node | None = None) -> FilePlacement:
-        """The placement that the file says now.
+        """The placement in the file's present text.
 
         Args:
-            before: this node as it was: a file that names it no more is one by which it has left.
+            before: this node in the previous placement: if the file no longer has it, it has left the
+                cluster.
 
         Raises:
-            InvalidParameterValue: with file and line. IoError: it cannot be read.
+            InvalidParameterValue: the file is invalid, with file and line.
+        IoError: the file cannot be read.
         """
         return self.read(read_text(self.path, WHAT), str(self.path), before)
 
     def read(self, text: str, place: str, before: Node | None = None) -> FilePlacement:
-        """The placement that a text says; see `load`."""
+        """The placement in a text; errors as in `load`."""
         file = read_cluster_text(text, place)
         local = file.node(self.node) or before
         if local is None:
@@ -431,19 +436,19 @@ class ClusterSource:
         return FilePlacement(file, local, self.path.parent)
 
     def write(self, text: str) -> None:
-        """Put a text in the file's place; see `write_file`.
+        """Replace the file by a text, as in `write_file`.
 
         Raises:
-            IoError.
+            IoError: the file cannot be written.
         """
         write_file(self.path, text)
 
 
 def write_file(path: Path, text: str) -> None:
-    """Put a text in a file's place: all of it or nothing, whenever the machine ends.
+    """Replace a file by a text atomically, even if the machine fails.
 
     Raises:
-        IoError.
+        IoError: the file cannot be written.
     """
     new = path.with_name(path.name + NEW_SUFFIX)
     try:

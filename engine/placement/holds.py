@@ -1,23 +1,21 @@
 """The partitions of topics whose logs this node has, and the identities of topics and groups in a cluster.
 
-One node at a time has the log of a partition, whoever owns it. A placement says who is to serve a
-partition; the log, the groups' committed LSNs and the producers' sequences stay where they were until the
-new owner has received them (`cluster/receive_partition.py`). Of each partition a node has a row of
-`partition_holds`:
+One node at a time has the log of a partition, independent of ownership. A placement defines which node serves
+a partition; the log, the groups' committed LSNs and the producers' sequences stay on the old node until the
+new owner has received them (`cluster/receive_partition.py`). A node has a row of `partition_holds` for each
+partition:
 
-- `none`: it never had it;
-- `held`: it has it, since an epoch;
-- `kept`: it has it, and a placement has been in force that gave it to another node, which has not received
-  it;
-- `given`: it has given it to a node, at an epoch, and does nothing with it any more.
+- `none`: it never had the partition; - `held`: it has the partition, since an epoch; - `kept`: it has the
+partition, but a placement has assigned it to another node, which has not received it; - `given`: it has given
+the partition to a node, at an epoch, and no longer uses it.
 
-Of all nodes' rows for one partition the one with the highest epoch counts, `given` last: a partition that
-was given and not yet received is still at the giver. A topic that was made before its database was of a
-cluster has no rows: its node has all of it.
+Among all nodes' rows for one partition the one with the highest epoch counts; at equal epochs `given` counts
+last: a partition that was given and not yet received is still at the giver. A topic created before its
+database joined a cluster has no rows: its node has all of it.
 
-A topic and its groups are defined on every node. The identity of a definition is that of the database in
-which it was made first, with the object's number there; the other nodes keep the identity that came with
-the definition. Two objects of one name whose identities differ are two things, and are reported as such.
+A topic and its groups are defined on every node. The identity of a definition consists of the database in
+which it was created first and the object's number there; the other nodes store the identity received with the
+definition. Two objects of one name with different identities are different objects, and are reported as such.
 Source: docs/design/cluster.md, "Moving".
 """
 
@@ -41,11 +39,11 @@ IDENTITIES = "ducktail.cluster_identities"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A row.
+    """A row of `partition_holds`.
 
     Args:
-        node: to whom it was given.
-        epoch: of the placement by which it was taken, or given.
+        node: the node to which it was given.
+        epoch: the epoch of the placement by which it was taken or given.
     """
 
     state: str
@@ -54,7 +52,7 @@ class Hold:
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """Of several nodes' rows the highest counts."""
+        """The order of several nodes' rows, of which the highest counts."""
         return (-1, False) if self.state == NONE else (self.epoch, self.here)
 
     @property
@@ -64,15 +62,16 @@ class Hold:
 
 
 class Holds:
-    """See the head of the file: what memory knows follows the engine's commits.
+    """The node's holds in memory, updated by the engine's commits.
 
     Args:
-        cursor: one of the engine's own; it is used here only.
+        cursor: a cursor of the engine, used here only.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._rows: dict[int, dict[int, Hold]] = {}
-        # What is missing of each topic, by which placement, rows and definition: every statement asks.
+        # Cache of the missing partitions of each topic, by placement, rows and definition: every statement
+        # reads it.
         self._missing: dict[int, tuple[Placement, dict[int, Hold], Stream, list[int]]] = {}
         for stream_id, partition, state, node, epoch in cursor.execute(
             f"SELECT stream_id, partition, state, node, epoch FROM {TABLE}"
@@ -101,22 +100,22 @@ class Holds:
         return found
 
     def filled(self, stream: Stream, holds: Mapping[int, Hold]) -> dict[int, Hold]:
-        """Rows to be written: with the first ones of a topic those of its other partitions."""
+        """The rows to write: the first rows of a topic are completed by those of its other partitions."""
         return {**({} if stream.stream_id in self._rows else all_partitions(stream, Hold(HELD))), **holds}
 
     def put(self, stream_id: int, holds: Mapping[int, Hold]) -> None:
-        """Rows that are committed."""
-        # Whoever reads meanwhile sees the old rows or the new ones.
+        """Update memory with committed rows."""
+        # Concurrent readers see either the old rows or the new ones.
         self._rows[stream_id] = {**self._rows.get(stream_id, {}), **holds}
 
     def drop(self, stream_id: int) -> None:
-        """A topic is gone."""
+        """Remove the rows of a dropped topic."""
         self._rows.pop(stream_id, None)
         self._missing.pop(stream_id, None)
 
 
 def owned(placement: Placement, stream: Stream) -> list[int]:
-    """The partitions of a topic that a placement gives to this node."""
+    """The partitions of a topic that a placement assigns to this node."""
     found = []
     for partition in range(stream.partitions):
         try:
@@ -128,7 +127,7 @@ def owned(placement: Placement, stream: Stream) -> list[int]:
 
 
 def rows_sql(stream_id: int, holds: Mapping[int, Hold]) -> list[str]:
-    """The statements that make these the rows of a topic's partitions."""
+    """The statements that store the rows of a topic's partitions."""
     if not holds:
         return []
     values = ", ".join(
@@ -147,15 +146,15 @@ def all_partitions(stream: Stream, hold: Hold) -> dict[int, Hold]:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Numbers as SQL lists them."""
+    """Numbers as an SQL list."""
     return ", ".join(map(str, sorted(numbers)))
 
 
 class Identities:
-    """See the head of the file; what it knows in memory follows the engine's commits.
+    """The identities of topics and groups in memory, updated by the engine's commits.
 
     Args:
-        cursor: one of the engine's own; it is used here only.
+        cursor: a cursor of the engine, used here only.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -168,10 +167,10 @@ class Identities:
         return self._told.get(object_id, f"{self._database}.{object_id}")
 
     def told(self, object_id: int, uid: str) -> None:
-        """A definition that came from elsewhere has been committed."""
+        """Record the identity of a committed definition from another node."""
         self._told[object_id] = uid
 
 
 def insert_sql(object_id: int, uid: str) -> str:
-    """Keep the identity that came with a definition."""
+    """INSERT of the identity of a definition from another node."""
     return f"INSERT INTO {IDENTITIES} VALUES ({object_id}, {literal(uid)})"

@@ -1,10 +1,9 @@
-"""The node's part in its cluster: the placement in force, the newest seen, and partitions on their way.
+"""The node's part in its cluster: the placement in force, the newest known epoch, and arriving partitions.
 
-The highest epoch that was ever in force stands in `ducktail.meta` with the cluster's name and the
-placement's digest, written before the placement takes effect: a node that starts again with an older file
-is refused, as a stale owner would answer for partitions that are another's. `Arrivals` has the waiters for
-partitions that are on their way to this node, and the reasons why they have not come. Source:
-docs/design/cluster.md, "Moving".
+The highest epoch that was ever in force is stored in `ducktail.meta` with the cluster's name and the
+placement's digest, before the placement takes effect: a node that restarts with an older file is refused,
+because it would serve partitions that belong to other nodes. `Arrivals` has the waiters for partitions on
+their way to this node, and the reasons for delays. Source: docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from .placement import LocalPlacement, Node, Placement
 
 # Facts in `ducktail.meta`.
 EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
-# All nodes that there ever were, a JSON list: those that have left may have what others have yet to take.
+# All nodes that ever existed, a JSON list: former nodes may have partitions that others must still receive.
 NODES = "placement_nodes"
-# The identity of this database as a node's, and JSON of the others': by the name of each node that there ever
-# was. It goes with the file, also into a backup.
+# The identity of this database as a node, and those of all nodes that ever existed, JSON by name. They are
+# part of the file, also in a backup.
 IDENTITY, IDENTITIES = "placement_database", "placement_databases"
 
-# By these words whoever is refused knows why: libpq gives words alone.
+# A refused peer recognizes the reason by these words: libpq returns only the text.
 OTHER_DATABASE = "has another database than before"
 
-# What a node counts since it was started. `forwarded`, `published_remotely` and `failed` are by peer.
+# A node's counters since its start. `forwarded`, `published_remotely` and `failed` are by peer.
 ROUTED, DELIVERED = "routed", "delivered_locally"
 FORWARDED, PUBLISHED_REMOTELY, FAILED = "forwarded", "published_remotely", "failed"
 INSTALLED, REFUSED, MOVES = "placements_installed", "placements_refused", "moves"
 JOINED, LEFT = "nodes_joined", "nodes_left"
-# Those of the node itself, and those of its peers; FAILED has causes.
+# Counters of the node itself, and counters by peer; FAILED has causes.
 OWN_COUNTS = (ROUTED, DELIVERED, INSTALLED, REFUSED, MOVES, JOINED, LEFT)
 PEER_COUNTS = (FORWARDED, PUBLISHED_REMOTELY)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A placement that was in force: enough to know it, and an older one, again."""
+    """A placement that was in force, with the facts needed to recognize it and older ones."""
 
     epoch: int = 0
     cluster: str = ""
@@ -60,7 +59,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The result of installing a placement: whether it is new here, and how many partitions it moves."""
+    """The result of installing a placement: True if it is new here, and the number of moved partitions."""
 
     epoch: int
     new: bool
@@ -68,10 +67,10 @@ class Installed:
 
 
 class Membership:
-    """See the head of the file; safe to use from several threads.
+    """The membership of this node in a cluster; safe to use from several threads.
 
     Args:
-        cursor: gives a cursor of the engine's own.
+        cursor: returns a cursor of the engine.
     """
 
     def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
@@ -80,31 +79,31 @@ class Membership:
         self._placement: Placement = LocalPlacement()
         self._source: ClusterSource | None = None
         self._heard: dict[str, int] = {}
-        # How many connections this node has to a peer, by its name; whoever opens them says.
+        # Number of connections to a peer by its name, reported by the code that opens them.
         self.connections: Callable[[str], int] = lambda peer: 0
-        # Those that were nodes before; and who is told of each placement that comes into force.
+        # Former nodes, and the callbacks for each new placement in force.
         self.former: tuple[Node, ...] = ()
         self.installed: Callable[[], None] = lambda: None
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        # Under which epoch the others were asked for definitions, and what was wrong then.
+        # The epoch of the last query of the others' definitions, and its errors.
         self._learnt = 0
         self._lacking: tuple[str, ...] = ()
-        # Of this database, once a placement is in force, and of the other nodes' that are known.
+        # The identity of this database, once a placement is in force, and the known ones of other nodes.
         self.identity = ""
         self._identities: dict[str, str] = {}
-        # Nodes that are to be told that they lack something: see `owe`.
+        # Nodes to be informed of definitions that they lack (`owe`).
         self._owed: set[str] = set()
-        # Names of streams that sessions here are about to make.
+        # Names of streams that sessions here are creating.
         self._making: Counter[tuple[str, ...]] = Counter()
 
     @property
     def placement(self) -> Placement:
-        """The one in force."""
+        """The placement in force."""
         return self._placement
 
     @property
     def newest_epoch(self) -> int:
-        """The highest epoch that this node knows of: its own, or one that a peer has told it."""
+        """The highest epoch known to this node: its own, or one reported by a peer."""
         return max(self._placement.epoch, self._heard_epoch())
 
     @property
@@ -113,12 +112,12 @@ class Membership:
         return self._heard_epoch() > self._placement.epoch
 
     def heard(self, epoch: int, peer: str = "") -> None:
-        """A peer has told the epoch of its placement."""
+        """Record the epoch of a peer's placement."""
         with self._mutex:
             self._heard[peer] = max(self._heard.get(peer, 0), epoch)
 
     def heard_from(self, peer: str) -> int | None:
-        """The epoch that a peer has told last; None: it has told none."""
+        """The epoch last reported by a peer, or None."""
         return self._heard.get(peer)
 
     def _heard_epoch(self) -> int:
@@ -134,34 +133,34 @@ class Membership:
 
     @property
     def lacks(self) -> bool:
-        """True if other nodes may have definitions that this one has not: not all have been asked yet."""
+        """True if other nodes may have definitions that this one lacks: not all have been queried yet."""
         if not self._placement.epoch or self.has_left:
             return False
         return self._learnt != self._placement.epoch or bool(self._lacking)
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """The errors of the last inquiry at the other nodes, a sentence each."""
+        """The errors of the last query of the other nodes, a sentence each."""
         return self._lacking
 
     def learnt(self, epoch: int, lacking: tuple[str, ...] = ()) -> None:
-        """The others have been asked under a placement of this epoch, and what they have is here.
+        """Record that the other nodes' definitions were read under a placement of this epoch.
 
         Args:
-            lacking: why something may be missing even so, a sentence each.
+            lacking: reasons why definitions may still be missing, a sentence each.
         """
         self._learnt, self._lacking = epoch, lacking
 
     def lacks_more(self) -> None:
-        """Another node has told that a topic was made while this one was away."""
+        """Record that another node has created a topic while this one was unreachable."""
         self._learnt = 0
 
     def owe(self, nodes: Iterable[str]) -> None:
-        """A topic was made while these nodes were away: they are to be told that they lack it."""
+        """Note nodes that were unreachable when a topic was created and must be informed of it."""
         self._owed.update(nodes)
 
     def owes(self, node: str) -> bool:
-        """True if a node is to be told; who asks tells it."""
+        """True if a node must be informed; the caller then informs it."""
         if node not in self._owed:
             return False
         self._owed.discard(node)
@@ -169,7 +168,7 @@ class Membership:
 
     @contextmanager
     def making(self, key: tuple[str, ...]) -> Iterator[None]:
-        """Within, a session here makes a stream of this name, `engine.streams.fold`."""
+        """A context in which a session creates a stream with this key."""
         with self._mutex:
             self._making[key] += 1
         try:
@@ -181,17 +180,17 @@ class Membership:
                     del self._making[key]
 
     def is_making(self, key: tuple[str, ...]) -> bool:
-        """True if one does."""
+        """True if a session is creating a stream with this key."""
         return key in self._making
 
     # Peers.
 
     def check_peer(self, peer: Peer) -> None:
-        """A node has connected: is it one of this cluster's, and not behind?
+        """Check that a connecting node belongs to this cluster and is not behind.
 
         Raises:
-            ConnectionRefused: it is of another cluster, or no node of this one. SerializationFailure:
-                its placement is older.
+            ConnectionRefused: the node is of another cluster, or not a node of this one.
+            SerializationFailure: its placement is older.
         """
         ours = self._placement
         if peer.cluster != ours.cluster:
@@ -208,14 +207,14 @@ class Membership:
             raise ConnectionRefused(f'cluster "{ours.cluster}" has no node "{peer.node}"')
 
     def knows(self, node: str, identity: str) -> bool:
-        """True if that is known to be a node's database; "" says nothing."""
+        """True if the identity is the known one of a node's database; False for ""."""
         return not identity or self._identities.get(node) == identity
 
     def meet(self, node: str, identity: str) -> None:
-        """A node has said which database it has; the first time that is kept for good.
+        """Record the identity of a node's database; the first one is kept permanently.
 
         Raises:
-            ConnectionRefused: it had another one. What was in that one it cannot know.
+            ConnectionRefused: the node had another database, whose contents it now lacks.
         """
         if self.knows(node, identity):
             return
@@ -234,20 +233,20 @@ class Membership:
             self._identities = known
 
     def check_epoch(self, peer: Peer) -> None:
-        """Check that a peer still asks by the placement with which it connected.
+        """Check that the placement with which a peer connected is still current.
 
         Raises:
-            SerializationFailure: a newer one is in force here.
+            SerializationFailure: a newer placement is in force here.
         """
         epoch = self._placement.epoch
         if peer.epoch < epoch:
             raise older_epoch(peer.node, peer.epoch, epoch)
 
     def check_current(self) -> None:
-        """This node must not answer for partitions by a placement that is over.
+        """Check that this node's placement is current, before it serves partitions.
 
         Raises:
-            SerializationFailure: a peer has told of a newer one.
+            SerializationFailure: a peer has reported a newer one.
         """
         if self.stale:
             raise SerializationFailure(
@@ -257,14 +256,14 @@ class Membership:
                 hint="`ducktail cluster apply` brings the newer cluster.toml to all nodes.",
             )
 
-    # Where placements come from.
+    # Source of placements.
 
     @property
     def source(self) -> ClusterSource:
         """The source of this node's placements.
 
         Raises:
-            WrongState: this is no node of a cluster.
+            WrongState: this is not a node of a cluster.
         """
         if self._source is None:
             raise WrongState(
@@ -278,19 +277,19 @@ class Membership:
         return self._source is not None
 
     def join(self, source: ClusterSource) -> None:
-        """Be a node of a cluster from now on."""
+        """Make this a node of a cluster."""
         self._source = source
 
     def install(self, new: Placement, before: Callable[[], None] = lambda: None) -> Installed:
         """Put a placement in force.
 
         Args:
-            before: done once it is known to be right, and before it counts.
+            before: called once the placement is known to be valid, before it takes effect.
 
         Raises:
-            ConnectionRefused: it is of another cluster. SerializationFailure: its epoch is
-                lower than one that was in force. InvalidParameterValue: it has the epoch of the one
-                in force and says something else, or is another node's.
+            ConnectionRefused: the placement is of another cluster.
+            SerializationFailure: its epoch is lower than one that was in force.
+            InvalidParameterValue: it has the present epoch and other contents, or is another node's.
         """
         with self._mutex:
             try:
@@ -322,10 +321,10 @@ class Membership:
             return Installed(new.epoch, True, moved)
 
     def check(self, new: Placement) -> None:
-        """Refuse what `install` would.
+        """Raise the errors of `install` for a placement.
 
         Raises:
-            As `install`.
+            ConnectionRefused, SerializationFailure, InvalidParameterValue: as in `install`.
         """
         self._check(new, self._seen())
 
@@ -352,20 +351,20 @@ class Membership:
     # Counting.
 
     def count(self, what: str, peer: str = "", cause: str = "", by: int = 1) -> None:
-        """Count something, of a peer and for a cause where it has them."""
+        """Increase a counter, optionally for a peer and a cause."""
         with self._mutex:
             self._counts[what, peer, cause] += by
 
     def counts(self) -> Counter[tuple[str, str, str]]:
-        """The counts, by what was counted, peer and cause ("" for none)."""
+        """The counters by name, peer and cause ("" for none)."""
         with self._mutex:
             return self._counts.copy()
 
     def glimpse(self) -> Counter[tuple[str, str, str]]:
-        """The same without waiting for anybody."""
+        """The counters, without waiting for a lock."""
         return self._counts.copy()
 
-    # What the database remembers.
+    # Facts stored in the database.
 
     def _seen(self) -> Seen:
         """The newest placement that was in force on this database."""
@@ -381,7 +380,7 @@ class Membership:
         self._keep({EPOCH: str(new.epoch), CLUSTER: new.cluster, DIGEST: new.digest, NODES: nodes})
 
     def _identify(self) -> None:
-        """Know this database's identity, made with its first placement, and those of the others."""
+        """Load this database's identity, created with its first placement, and those of the others."""
         facts = self._facts(IDENTITY, IDENTITIES)
         if IDENTITY not in facts:
             facts[IDENTITY] = str(uuid.uuid4())
@@ -411,7 +410,7 @@ class Membership:
 
 
 class Arrivals:
-    """The arrivals of partitions, as a node's mover (pgwire_gateway/peers/synchronization.py) reports them to
+    """The arrivals of partitions that a node's mover (pgwire_gateway/peers/synchronization.py) reports to
     sessions. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -419,19 +418,19 @@ class Arrivals:
         self._changed: Future[None] = Future()
         self._reasons: dict[int, str] = {}
         self._stuck: set[int] = set()
-        # Has the mover look at once what there is to be taken; nobody where there is none.
+        # Makes the mover look for partitions to receive at once; no effect without a mover.
         self.hurry: Callable[[], None] = lambda: None
 
     def changed(self) -> Future[None]:
-        """Done once the mover has come to an end with a topic, for better or worse."""
+        """A future that is done once the mover has finished with a topic, with or without success."""
         with self._mutex:
             return self._changed
 
     def tell(self, stream_id: int, reason: str | None, *, stuck: bool = False) -> None:
-        """Report that the partitions of a topic have come, or the reason why they have not.
+        """Report that the partitions of a topic have arrived, or the reason for a delay.
 
         Args:
-            stuck: it will not come by itself soon.
+            stuck: True if they will not arrive soon without intervention.
         """
         with self._mutex:
             (self._stuck.add if stuck else self._stuck.discard)(stream_id)
@@ -443,15 +442,15 @@ class Arrivals:
         changed.set_result(None)
 
     def reason(self, stream_id: int) -> str | None:
-        """The reason why partitions of a topic have not come, as it was found last."""
+        """The last known reason why partitions of a topic have not arrived."""
         return self._reasons.get(stream_id)
 
     def stuck(self, stream_id: int) -> bool:
-        """True if it is not worth while to wait for what is to come of a topic."""
+        """True if waiting for a topic's missing partitions is futile."""
         return stream_id in self._stuck
 
     def error(self, stream: Stream, partition: int, node: str) -> SerializationFailure:
-        """The error of a statement about a partition that has not come."""
+        """The error for a statement on a partition that has not arrived."""
         return SerializationFailure(
             f'partition {partition} of topic "{stream.name}" is on its way to node "{node}"',
             detail=self.reason(stream.stream_id),

@@ -1,10 +1,10 @@
-"""The identity of a node that connects to another one: in the options of its connection.
+"""The identity of a connecting node, in the options of its connection.
 
-    ducktail.node, ducktail.cluster, ducktail.epoch    who it is, and by which placement it comes
-    ducktail.database                                  the identity of its database
-    ducktail.end_user                                  for whom; without it, for the user who connects
+    ducktail.node, ducktail.cluster, ducktail.epoch    its name, its cluster, and the epoch of its placement
+    ducktail.database                                  the identity of its database ducktail.end_user
+    the user for whom it asks; default: the connecting user
 
-The node that is reached says the first four as parameters, and `ducktail.digest` of what its placement says.
+The other node reports the first four as parameters, and the digest of its placement as `ducktail.digest`.
 
 Source: docs/cluster.md, "Between nodes".
 """
@@ -27,11 +27,11 @@ _OURS = re.compile(r"placement of epoch (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A node that has connected.
+    """A connected node.
 
     Args:
-        end_user: for whom it asks; "" is the user who connected.
-        database: the identity of its database; "" where it does not say.
+        end_user: the user for whom it asks; "" for the connecting user.
+        database: the identity of its database; "" if not reported.
     """
 
     node: str
@@ -41,20 +41,20 @@ class Peer:
     database: str = ""
 
     def settings(self) -> dict[str, str]:
-        """The settings that say this."""
+        """The settings that transmit these values."""
         said = {NODE: self.node, CLUSTER: self.cluster, EPOCH: str(self.epoch)}
         more = {DATABASE: self.database, END_USER: self.end_user}
         return said | {name: value for name, value in more.items() if value}
 
 
 def read_peer(settings: Mapping[str, str]) -> Peer | None:
-    """The node that a connection's settings name; None: its client is no node.
+    """The node named in a connection's settings; None if its client is not a node.
 
     Args:
-        settings: by name in small letters; those of others are passed over.
+        settings: values by name in lower case; other settings are ignored.
 
     Raises:
-        InvalidParameterValue: one is missing, or the epoch is no number.
+        InvalidParameterValue: a setting is missing, or the epoch is not a number.
     """
     said = {name: settings[name] for name in PEER_SETTINGS if name in settings}
     if not said:
@@ -78,6 +78,6 @@ def older_epoch(node: str, epoch: int, ours: int) -> SerializationFailure:
 
 
 def epoch_told(detail: str | None) -> int | None:
-    """The epoch that a peer's 40001 names in its DETAIL; None where it is about something else."""
+    """The epoch in the DETAIL of a peer's 40001; None for another error."""
     found = _OURS.search(detail or "")
     return None if found is None else int(found[1])

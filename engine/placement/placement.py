@@ -1,14 +1,13 @@
-"""Placements: the nodes of a cluster, the rules of who owns which partition, and a single node's answer.
+"""Placements: the nodes of a cluster, the rules of partition ownership, and the placement of a single node.
 
-A topic's partitions lie where the placement says. A stream on a table has its partitions where the table
-is, so the placement is not asked for them.
+A topic's partitions are on the nodes that the placement defines. A stream on a table has its partitions on
+the node of the table, so it does not need the placement.
 
-A rule says which node owns which partitions of the topics whose names it fits; the first rule of the file
-that fits a topic's name counts. A rule for one topic says where each of its partitions is, and no other
-partition has an owner. A rule with `*` is for topics of any size: it deals its places round, so that
-partition p lies where its place p % places does. A node is one server with its own database file, at the
-address where the others reach it. `cluster_file.py` has the placement of a cluster.toml. Source:
-docs/cluster.md, "The file".
+A rule assigns partitions of the topics that match its name to nodes; the first matching rule of the file
+applies. A rule for one topic lists each of its partitions, and other partitions have no owner. A rule with
+`*` is for topics of any size: it distributes partitions in turn, so that partition p has the owner of the
+rule's entry p % entries. A node is one server with its own database file, at the address by which the others
+reach it. `cluster_file.py` has the placement of a cluster.toml. Source: docs/cluster.md, "The file".
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ _RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 OFF, REQUIRE, VERIFY_FULL = "off", "require", "verify-full"
 TLS = (OFF, REQUIRE, VERIFY_FULL)
 _SSLMODES = {OFF: "disable", REQUIRE: "require", VERIFY_FULL: "verify-full"}
-# Every server's database has this name besides its own.
+# Every server's database has this name in addition to its own.
 DATABASE = "ducktail"
 LOCAL_NAME = "local"
-# Nobody's password is as long; what is larger is some other file.
+# Longer than any password; a larger file is not a password file.
 PASSWORD_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """See the head of the file.
+    """A rule of partition ownership.
 
     Args:
         name: schema and topic, in which `*` stands for any characters: 'main.orders', 'main.*', '*'.
-        owners: the names of the nodes, by place.
+        owners: the names of the nodes by entry.
     """
 
     name: str
@@ -52,35 +51,35 @@ class Rule:
 
     @property
     def deals(self) -> bool:
-        """True if it is for topics of any size."""
+        """True if the rule is for topics of any size."""
         return "*" in self.name
 
     def fits(self, key: str) -> bool:
-        """True if it is for a topic, `schema.topic` in small letters, or for all of a name with `*`."""
+        """True if it matches a topic, `schema.topic` in lower case, or all topics of a name with `*`."""
         pattern = ".*".join(map(re.escape, fold(self.name).split("*")))
         return re.fullmatch(pattern, key, re.DOTALL) is not None
 
     def owner(self, partition: int) -> str | None:
-        """The name of the node that owns a partition; None: no node does."""
+        """The name of the node that owns a partition, or None."""
         if self.deals:
             return self.owners[partition % len(self.owners)]
         return self.owners[partition] if partition < len(self.owners) else None
 
     def partitions_of(self, node: str) -> tuple[int, ...]:
-        """The places of a node."""
+        """The entries of a node."""
         return tuple(place for place, owner in enumerate(self.owners) if owner == node)
 
 
 def full_name(name: str) -> str:
-    """A rule's name with its schema: a topic without one is of schema main; `*` alone is every topic."""
+    """A rule's name with its schema: main by default; `*` alone matches every topic."""
     return name if "." in name or name == "*" else f"main.{name}"
 
 
 def read_ranges(text: str) -> list[int]:
-    """The partitions that a text like '0-3, 8' names, in its order.
+    """The partitions listed in a text like '0-3, 8', in its order.
 
     Raises:
-        ValueError: it is none, or names one beyond what a topic may have.
+        ValueError: the text is malformed, or lists a partition beyond the limit of a topic.
     """
     numbers: list[int] = []
     for part in text.split(","):
@@ -101,7 +100,7 @@ def read_ranges(text: str) -> list[int]:
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
-    """The other way round: sorted, as ranges."""
+    """The text of partitions: sorted, as ranges."""
     parts: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:
@@ -113,16 +112,16 @@ def ranges_text(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """See the head of the file.
+    """A node of a cluster.
 
     Args:
         name: its name in the cluster.
-        host: where the other nodes reach it; "" for the only node of all.
-        tls: 'off', 'require' (encrypted, whoever it is) or 'verify-full' (its certificate is checked, too).
-        ca: the certificates by which 'verify-full' knows it, PEM; None: those of the system.
-        user: as whom the others connect; None where it has no users.
+        host: the host by which the other nodes reach it; "" for a single node.
+        tls: 'off', 'require' (encrypted) or 'verify-full' (its certificate is checked as well).
+        ca: the trusted certificates for 'verify-full', PEM; None for those of the system.
+        user: the user as which the others connect; None if it has no users.
         password_file: a file with that user's password; read at each connection.
-        password_env: a variable of the environment that has it instead.
+        password_env: an environment variable with the password instead.
     """
 
     name: str
@@ -135,10 +134,10 @@ class Node:
     password_env: str | None = None
 
     def conninfo(self) -> dict[str, Any]:
-        """The parameters with which libpq connects to it, but for those of one connection.
+        """The libpq parameters to connect to it, without those of a single connection.
 
         Raises:
-            As `password`.
+            IoError, InvalidParameterValue: as in `password`.
         """
         return {
             "host": self.host,
@@ -152,10 +151,11 @@ class Node:
         }
 
     def password(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """The password of the user as whom others connect to it; None where none is said.
+        """The password of the user as which others connect to it; None without one.
 
         Raises:
-            IoError: its file cannot be read. InvalidParameterValue: the variable is not set.
+            IoError: its file cannot be read.
+            InvalidParameterValue: the variable is not set.
         """
         if self.password_file is not None:
             try:
@@ -176,20 +176,20 @@ class Node:
         return None
 
 
-# The only node, where there is no cluster.
+# The only node without a cluster.
 LOCAL = Node(LOCAL_NAME, "", 0)
 
 
 class Placement(Protocol):
-    """A placement of all topics' partitions; never changes: a newer one takes its place."""
+    """An immutable placement of all topics' partitions; a newer one replaces it."""
 
     @property
     def epoch(self) -> int:
-        """The number of the placement: the higher one is the newer; 0 where there is no cluster."""
+        """The number of the placement: the higher is the newer; 0 without a cluster."""
 
     @property
     def cluster(self) -> str:
-        """The cluster's name; "" where there is none."""
+        """The cluster's name; "" without one."""
 
     @property
     def local(self) -> Node:
@@ -197,11 +197,11 @@ class Placement(Protocol):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes, this one among them, by name."""
+        """All nodes, including this one, by name."""
 
     @property
     def users(self) -> str | None:
-        """The file that says who may come in on all nodes; None: each node's users are its own."""
+        """The file of users of all nodes; None if each node has its own users."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -209,33 +209,33 @@ class Placement(Protocol):
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Former nodes whose database files are lost: what they had is given up."""
+        """Former nodes whose database files are lost, with the events in them."""
 
     @property
     def digest(self) -> str:
-        """A hash of what it says, the same on all nodes: two of one epoch must have one digest."""
+        """A hash of its contents, equal on all nodes: placements of one epoch must have one digest."""
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
         """The node that owns a partition of a topic.
 
         Raises:
-            WrongState: no node owns it.
+            WrongState: no node owns the partition.
         """
 
     def home(self, schema: str, stream: str) -> Node:
-        """The node where a topic's definition and its groups' coordination live: that of partition 0.
+        """The node of a topic's definition and group coordination: the owner of partition 0.
 
         Raises:
-            WrongState: no node owns it.
+            WrongState: no node owns the partition.
         """
 
     def moves_from(self, old: Placement) -> int:
-        """The number of partitions named by the placement that have another owner than in an older one."""
+        """The number of partitions in the placement with another owner than in an older one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPlacement:
-    """One node, which owns everything."""
+    """The placement of a single node, which owns everything."""
 
     local: Node = LOCAL
     epoch: int = 0
@@ -246,22 +246,22 @@ class LocalPlacement:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """See Placement."""
+        """The only node."""
         return (self.local,)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """See Placement."""
+        """No rules."""
         return (Rule("*", (self.local.name,)),)
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
-        """See Placement."""
+        """The only node."""
         return self.local
 
     def home(self, schema: str, stream: str) -> Node:
-        """See Placement."""
+        """The only node."""
         return self.local
 
     def moves_from(self, old: Placement) -> int:
-        """See Placement."""
+        """0: a single node has no moves."""
         return 0

@@ -1,16 +1,17 @@
-"""The plan of a placement when nodes come and go: balanced, sticky, the same on every machine.
+"""The plan of a placement when nodes are added or removed: balanced, sticky, and equal on every machine.
 
-Of each rule's P places n nodes get P // n, and P % n of them one more: within a rule counts differ by at most
-one. Which nodes get one more is chosen over all rules at once: overall counts differ by at most one as well,
-and of all such choices it is one that leaves the most places where they are. Which places a node keeps, and
-which it gets, is `assignment.place`'s.
+Each of n nodes gets P // n of a rule's P partitions, and P % n nodes get one more: within a rule the counts
+differ by at most one. The nodes that get one more are chosen over all rules at once, so that total counts
+differ by at most one as well, and so that the most partitions stay on their nodes. `assignment.place` chooses
+the partitions that a node keeps and gets.
 
-Choosing is a flow: each rule gives P % n units to as many nodes, a unit at a node that has more than P // n
-places of that rule already saves a move, and a node has at least R // n of all R units, at most one more.
-It begins with the choice that saves the most moves, and takes the cheapest chain of exchanges (a gives a unit
-of one rule to b, b one of another rule to c ...) as long as one brings the totals nearer to the bounds.
-Chains of shortest paths leave no cheaper choice with the same totals, so the end has the least moves
-(Ahuja, Magnanti, Orlin, "Network Flows", section 9.7). Inputs are sorted first: their order does not count.
+The choice is a flow problem: each rule assigns P % n units to as many nodes, a unit at a node that already
+has more than P // n partitions of that rule saves a move, and a node has at least R // n of all R units and
+at most one more. The algorithm begins with the choice that saves the most moves, and applies the cheapest
+chain of exchanges (a gives a unit of one rule to b, b one of another rule to c ...) as long as one brings the
+totals nearer to the bounds. Chains of shortest paths leave no cheaper choice with the same totals, so the
+result has the fewest moves (Ahuja, Magnanti, Orlin, "Network Flows", section 9.7). Inputs are sorted first,
+so that their order has no effect.
 Source: docs/design/cluster.md, "The plan".
 """
 
@@ -26,13 +27,13 @@ from ..quoting import fold
 from .cluster_file import ClusterFile, PartitionMove, partition_moves
 from .placement import Node, Rule
 
-# More than all moves together may cost: a total out of its bounds is worse than any of them.
+# More than the cost of all moves: a total out of its bounds is worse than any moves.
 _OUT_OF_BOUNDS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """A new file, and what differs in it."""
+    """A new file, and its differences from the old one."""
 
     file: ClusterFile
     moves: tuple[PartitionMove, ...]
@@ -42,7 +43,7 @@ class PlacementPlan:
 
     @property
     def empty(self) -> bool:
-        """True if nothing differs."""
+        """True without differences."""
         return not (self.moves or self.added or self.removed or self.lost)
 
 
@@ -54,16 +55,16 @@ def plan(
     lost: Collection[str] = (),
     idempotent: bool = False,
 ) -> PlacementPlan:
-    """The file after nodes have come and gone, with every rule balanced; its epoch is one higher.
+    """The file after the addition and removal of nodes, with every rule balanced; its epoch is one higher.
 
     Args:
         add: new nodes.
-        remove: names of nodes.
-        lost: names of nodes whose files are lost; they are removed where they still stand in the file.
-        idempotent: a node that is there already, or not any more, is no error.
+        remove: names of nodes to remove.
+        lost: names of nodes whose files are lost; they are removed if they are still in the file.
+        idempotent: a node that is already added or removed is not an error.
 
     Raises:
-        InvalidParameterValue: a node that is known, unknown or the last one.
+        InvalidParameterValue: an added node exists, a removed node does not, or it is the last one.
     """
     known = {node.name for node in file.nodes}
     new = {node.name: node for node in add}
@@ -98,7 +99,7 @@ def plan(
 
 
 def _check_ends(nodes: Sequence[Node]) -> None:
-    """Raises: InvalidParameterValue: 22023, two nodes are at one place."""
+    """Refuse two nodes with the same address."""
     ends: dict[tuple[str, int], str] = {}
     for node in nodes:
         other = ends.setdefault((node.host.lower(), node.port), node.name)
@@ -109,7 +110,7 @@ def _check_ends(nodes: Sequence[Node]) -> None:
 
 
 def balanced(rules: Sequence[Rule], nodes: Collection[str]) -> tuple[Rule, ...]:
-    """The rules, in their order, with places of these nodes alone; see the head of the file."""
+    """The rules, in their order, with partitions balanced over these nodes only."""
     names = sorted(nodes)
     ordered = sorted(rules, key=lambda rule: fold(rule.name))
     held = [{name: rule.owners.count(name) for name in names} for rule in ordered]
@@ -124,7 +125,7 @@ def balanced(rules: Sequence[Rule], nodes: Collection[str]) -> tuple[Rule, ...]:
 
 
 def _extras(sizes: Sequence[int], held: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[set[str]]:
-    """The nodes that get one place more, of each rule."""
+    """The nodes that get one more partition, for each rule."""
     saves = [
         {name for name in names if of[name] > size // len(names)}
         for size, of in zip(sizes, held, strict=True)
@@ -132,7 +133,7 @@ def _extras(sizes: Sequence[int], held: Sequence[Mapping[str, int]], names: Sequ
     chosen: list[set[str]] = []
     totals = dict.fromkeys(names, 0)
     for size, saving in zip(sizes, saves, strict=True):
-        # Those that keep one more by it, then those with the fewest yet.
+        # First the nodes that keep a partition by it, then those with the fewest units so far.
         first = sorted(names, key=lambda name: (name not in saving, totals[name], name))
         more = set(first[: size % len(names)])
         chosen.append(more)
@@ -159,7 +160,7 @@ def _best_chain(
     low: int,
     high: int,
 ) -> list[str] | None:
-    """The chain of exchanges that makes things better by the most; None: none does."""
+    """The chain of exchanges with the greatest improvement, or None."""
     links = {}
     for source in names:
         for target in names:
@@ -177,7 +178,7 @@ def _best_chain(
 
 
 def _cheapest(chosen: Sequence[set[str]], saves: Sequence[set[str]], source: str, target: str) -> int | None:
-    """The rule of which `source` gives its unit to `target` at the least cost; None: of no rule."""
+    """The rule whose unit moves from `source` to `target` at the least cost, or None."""
     best: tuple[int, int] | None = None
     for rule, more in enumerate(chosen):
         if source in more and target not in more:
@@ -190,7 +191,7 @@ def _cheapest(chosen: Sequence[set[str]], saves: Sequence[set[str]], source: str
 def _shortest(
     links: Mapping[tuple[str, str], int], names: Sequence[str], source: str
 ) -> dict[str, tuple[int, list[str]]]:
-    """The cheapest chain from a node to each other one (Bellman-Ford: links may save moves)."""
+    """The cheapest chain from a node to each other one (Bellman-Ford, because links may save moves)."""
     found: dict[str, tuple[int, list[str]]] = {source: (0, [source])}
     for _ in names:
         before = dict(found)
