@@ -15,17 +15,17 @@ from .streams import MINIMAL_CHANGES, Stream, key_of
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """An earlier version of a captured table, of whose events some may be retained.
+    """A version of a captured table; some of an earlier version's events may be retained.
 
     Args:
-        version: from 1 on.
-        first_lsn: the LSNs from here to the next version's first one are its; 0 of version 1.
-        since_us: when the table became so, microseconds since 1970; 0 of version 1.
-        table: as it was, with its own log.
-        ids: the number of each stored column, by its place: it stays the column's whatever that is called.
-        carried: of an earlier version, each stream with a list of columns and the numbers of what it carried.
-        txid: the transaction that made it, which may have events in the version before too; 0 where none has.
-        renamed_from: the table's name before, as a user would write it, where it had another.
+        version: its number, from 1.
+        first_lsn: the first of its LSNs, which end before the next version's first; 0 for version 1.
+        since_us: the time of the change that made it, microseconds since 1970; 0 for version 1.
+        table: the table in this version, with its own log.
+        ids: the number of each stored column, by position; a column keeps its number when renamed.
+        carried: for an earlier version: the streams with a list of columns, and the numbers of those columns.
+        txid: the transaction that made it, which may also have events in the previous version; 0 without one.
+        renamed_from: the table's previous name, as a user would write it, if it was renamed.
     """
 
     version: int
@@ -44,7 +44,7 @@ class TableVersion:
 
     @property
     def stored(self) -> tuple[tuple[int, str], ...]:
-        """Number and type of each place of the log's images."""
+        """Number and type of each position in the log's images."""
         types = (column.type for column in self.table.shape.stored)
         return tuple(zip(self.ids, types, strict=True))
 
@@ -54,12 +54,12 @@ class Captured:
     """A captured table with its log and the streams over it.
 
     Args:
-        version, first_lsn, since_us, table, txid, renamed_from: of its present version, the only one that is
+        version, first_lsn, since_us, table, txid, renamed_from: those of its present version, the only one
             written.
-        older: its earlier versions, oldest first: those whose logs are still there.
+        older: its earlier versions whose logs still exist, oldest first.
         changed_counter: the commit counter of the change that made the present version.
-        column_ids: the numbers of the present version's columns; () of a table that was never altered, where
-            they are its places.
+        column_ids: the numbers of the present version's columns; () for a table that was never altered, whose
+            numbers are the positions.
     """
 
     table_id: int
@@ -81,7 +81,7 @@ class Captured:
 
     @property
     def log(self) -> str:
-        """The qualified, quoted name of the log that is written."""
+        """The qualified, quoted name of the present version's log."""
         return self.table.log
 
     @property
@@ -91,9 +91,9 @@ class Captured:
 
     @property
     def logged(self) -> str:
-        """The log, or a query, from which log rows that are of rows of the table can be selected.
+        """The log, or a query, of the log rows in the table's present columns.
 
-        Those since the table has had its present columns, whatever they were called.
+        These are the rows since the table has had its present columns, under any names.
         """
         if self.version == 1:
             return self.log
@@ -104,12 +104,12 @@ class Captured:
 
     @property
     def versions(self) -> tuple[TableVersion, ...]:
-        """All versions, oldest first; the last one is the present one."""
+        """All versions, oldest first, the present one last."""
         return (*self.older, self.present)
 
     @property
     def present(self) -> TableVersion:
-        """The version that is written."""
+        """The present version, the only one written."""
         ids = self.column_ids or tuple(range(1, len(self.shape.stored) + 1))
         return TableVersion(
             self.version,
@@ -122,7 +122,7 @@ class Captured:
         )
 
     def only(self, version: TableVersion) -> Captured:
-        """The table as it was, or is, in one of its versions, with that one's log alone."""
+        """The table in one of its versions, with that version's log only."""
         return replace(
             self,
             version=version.version,
@@ -136,16 +136,16 @@ class Captured:
         )
 
     def stream_in(self, stream: Stream, version: TableVersion) -> Stream:
-        """A stream over the table, by the names that its columns had in one of its versions.
+        """A stream over the table, with the names that its columns had in one of its versions.
 
-        A stream without a list of columns has all that were there.
+        A stream without a list of columns has all columns of the version.
         """
         now, then = self.present.names, version.names
-        if list(now.items()) == list(then.items()):  # In another order they are others.
+        if list(now.items()) == list(then.items()):  # Another order makes other columns.
             return stream
         ids = {name: number for number, name in now.items()}
         if not ids.keys() >= {*stream.columns, *stream.partition_by}:
-            return stream  # It has lost columns past ducktail: whoever reads it is told, others are not hit.
+            return stream  # It has lost columns without ducktail, an error for its readers only.
         listed = dict(version.carried).get(stream.stream_id) or [ids[name] for name in stream.columns]
         carried = then if stream.all_columns else set(listed)
         return replace(
@@ -155,10 +155,10 @@ class Captured:
         )
 
     def part_of(self, stream: Stream) -> Stream:
-        """A stream as it is on this table: itself, or its part here.
+        """The part of a stream on this table: the stream itself, or one of its parts.
 
         Raises:
-            UndefinedObject: it has been dropped.
+            UndefinedObject: the stream has been dropped.
         """
         found = next((own for own in self.streams if own.stream_id == stream.stream_id), None)
         if found is None:
@@ -172,32 +172,31 @@ class Captured:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Under which the catalog finds it."""
+        """The table's key in the catalog."""
         return key_of(self.shape.schema, self.shape.name)
 
     @property
     def ours(self) -> bool:
-        """True if it is a table of ours: what is left of one that was dropped, or the first of a stream over
-        all tables of a schema. It never has rows."""
+        """True if it is our own table, without rows: the rest of a dropped one, or the first of a schema's stream."""
         return self.shape.schema == SCHEMA
 
     @property
     def was_dropped(self) -> bool:
-        """True if it is what is left of a dropped table: its log."""
+        """True if it is the remains of a dropped table: its log."""
         return self.ours and self.version > 1
 
     @property
     def may_go(self) -> bool:
-        """True if its streams go on without it: each is over all tables of its schema."""
+        """True if its streams continue without it: each covers all tables of its schema."""
         return all(stream.of_schema is not None for stream in self.streams)
 
     @property
     def minimal_changes(self) -> str:
-        """The refreshes that are logged as their difference: of all streams' options the least strict."""
+        """The refreshes that are logged as a difference: the least strict of all streams' options."""
         return min((stream.minimal_changes for stream in self.streams), key=MINIMAL_CHANGES.index)
 
     def with_streams(self, streams: tuple[Stream, ...]) -> Captured:
-        """The same table with other streams; what splits an update follows from them."""
+        """The table with other streams, and the columns that split an update derived from them."""
         split = frozenset(self.shape.primary_key).union(*(stream.partition_by for stream in streams))
         return replace(self, streams=streams, table=replace(self.table, split_on=split))
 
@@ -215,7 +214,7 @@ class TopicLog:
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """Those over it."""
+        """The only stream over it."""
         return (self.topic,)
 
     @property
@@ -225,7 +224,7 @@ class TopicLog:
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The same, as a captured table has several."""
+        """The log, as a tuple: a captured table may have several."""
         return (self.log,)
 
     @property
@@ -234,5 +233,5 @@ class TopicLog:
         return f"topic {ident(self.topic.schema)}.{ident(self.topic.name)}"
 
 
-# What has a log.
+# The owner of a log.
 Source = Captured | TopicLog

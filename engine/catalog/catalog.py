@@ -1,7 +1,7 @@
 """The catalog: all streams, groups, bookmarks and captured tables, in memory.
 
-The tables behind it are in `schema.py`; it is a cache of them that only the engine's commits change
-(under its mutex), so that finding a stream costs no query.
+It is a cache of the tables in `schema.py`. Only the engine's commits change it (under its mutex), so that
+finding a stream costs no query.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class Catalog:
     """All streams, groups, bookmarks and captured tables of the database.
 
     Args:
-        copies: group id -> its whole copy, the latest one that it has had.
-        copying: number -> the copies that are being made.
-        behind: stream id -> what its readers are told where tables have come into its schema past ducktail.
-        aside: names of tables that are in none of the streams over all of their schema, as others have taken
-            their places; see `is_aside`.
-        version: counts up where what a name means may have changed, in DuckDB's catalog as well.
-        changes: of DuckDB's catalog, told before they are committed and after.
-        mutex: guards changes of it, and of what follows it in memory; no DuckDB call is made under it.
+        copies: group id -> its latest whole copy.
+        copying: number -> a copy that is being made.
+        behind: stream id -> the error for its readers, if tables were created in its schema without ducktail.
+        aside: names of tables excluded from the streams over their schema, because other tables have taken
+            their places.
+        version: a counter that rises when the meaning of a name may have changed, also in DuckDB's catalog.
+        changes: the changes of DuckDB's catalog, reported before and after their commit.
+        mutex: guards changes of the catalog and of dependent objects in memory; DuckDB is not called under
+            it.
     """
 
     tables: dict[tuple[str, ...], Captured] = field(default_factory=dict)
@@ -52,39 +53,39 @@ class Catalog:
 
     def table_by_id(self, table_id: int) -> Captured:
         """The captured table with this number."""
-        # Of a list, as in the others below: who does not hold the mutex may meet who changes it.
+        # A copy in a list, as below: without the mutex the collection may change during iteration.
         found = next((table for table in list(self.tables.values()) if table.table_id == table_id), None)
         if found is None:
             raise UndefinedObject("the stream does not exist any more")
         return found
 
     def sources_of(self, stream: Stream) -> tuple[Source, ...]:
-        """The owners of the logs that a stream is over: one, or the tables of a stream over several."""
+        """The owners of a stream's logs: one, or the tables of a stream over several."""
         return (TopicLog(stream),) if stream.topic else self.tables_of(stream)
 
     def tables_of(self, stream: Stream) -> tuple[Captured, ...]:
-        """The captured tables that a stream is on, in the order in which they were named; of a topic none."""
+        """The captured tables of a stream, in the order of its definition; empty for a topic."""
         if stream.of_schema is not None and not stream.is_part:
-            stream = self.present(stream) or stream  # Tables have come since somebody got hold of it.
+            stream = self.present(stream) or stream  # Tables may have been added since the caller got it.
         return () if stream.topic else tuple(self.table_by_id(table_id) for table_id in stream.tables)
 
     def over_schema(self, schema: str) -> tuple[Stream, ...]:
-        """The streams over all tables of a schema, by any case of its name."""
+        """The streams over all tables of a schema; the case of its name is ignored."""
         found = (stream for stream in list(self.streams.values()) if stream.of_schema is not None)
         return tuple(stream for stream in found if key_of(stream.of_schema or "") == key_of(schema))
 
     def is_aside(self, key: tuple[str, ...]) -> bool:
-        """True if a table without a stream has had to leave the streams over all of its schema to another."""
+        """True if a table is excluded from the streams over its schema in favour of another table."""
         return key in self.aside and key not in self.tables and bool(self.over_schema(key[0]))
 
     def refuse_triggered(self, key: tuple[str, ...], captured: Collection[tuple[str, ...]]) -> None:
-        """Before rows of a table are written: what a trigger would write goes past the streams.
+        """Refuse a write that fires triggers, because streams miss the writes of a trigger.
 
         Args:
-            captured: the captured tables, as the transaction has them.
+            captured: the captured tables in the transaction.
 
         Raises:
-            NotSupported: one that is fired may write a captured table; or a captured one has one.
+            NotSupported: a fired trigger may write a captured table, or a captured table has a trigger.
         """
         if not self.triggers.all:
             return
@@ -103,22 +104,22 @@ class Catalog:
             )
 
     def none_aside(self, schema: str) -> None:
-        """The first stream over all tables of a schema is made, on all that are there."""
+        """Clear the excluded tables of a schema when its first stream over all tables is created."""
         self.aside -= {key for key in self.aside if key[0] == fold(schema)}
 
     @property
     def sources(self) -> list[Source]:
-        """All that have a log: the captured tables and the topics."""
+        """All owners of logs: the captured tables and the topics."""
         topics = (TopicLog(stream) for stream in self.streams.values() if stream.topic)
         return [*self.tables.values(), *topics]
 
     def source_by_id(self, table_id: int) -> Source | None:
-        """The owner of the log of this number, None where none is left."""
+        """The owner of the log with this number, or None."""
         with self.mutex:
             return next((source for source in self.sources if source.table_id == table_id), None)
 
     def streams_over(self, table_id: int) -> tuple[Stream, ...]:
-        """The streams over a log, whole; what is over several is met with each of its tables."""
+        """The whole streams over a log; a stream over several is found by each of its tables."""
         with self.mutex:
             source = self.source_by_id(table_id)
             if source is None:
@@ -127,16 +128,16 @@ class Catalog:
             return tuple(stream for stream in found if stream is not None)
 
     def stream_by_id(self, stream_id: int) -> Stream | None:
-        """The stream with this number, if it still is."""
+        """The stream with this number, or None."""
         return next((s for s in list(self.streams.values()) if s.stream_id == stream_id), None)
 
     def present(self, stream: Stream) -> Stream | None:
-        """A stream as it is now, by whatever name; None where it is no more."""
+        """The present state of a stream, under any name; None if it was dropped."""
         found = self.streams.get(stream.key)
         return found if found and found.stream_id == stream.stream_id else self.stream_by_id(stream.stream_id)
 
     def stream_of_view(self, key: tuple[str, ...]) -> Stream | None:
-        """The stream that has a view of this name, if one has."""
+        """The stream with a view of this name, or None."""
         found = self.streams.get(key)
         if found is None and key[-1].endswith(CHANGES_SUFFIX):
             base = self.streams.get((*key[:-1], key[-1].removesuffix(CHANGES_SUFFIX)))
@@ -151,7 +152,7 @@ class Catalog:
         """True if a group of a stream may take whole copies (`on_gap = 'snapshot'`).
 
         Args:
-            group: its name; None: any group of the stream.
+            group: the name of the group; None for any group of the stream.
         """
         with self.mutex:
             if group is None:
@@ -160,7 +161,7 @@ class Catalog:
             return known is not None and known.on_gap == "snapshot"
 
     def copied_versions(self, source: Source) -> set[int]:
-        """The versions of a table that copies are of which are read, or are being made."""
+        """The table versions of copies that are read or being made."""
         streams = {stream.stream_id for stream in source.streams}
         read = [copy for copy in self.copies.values() if copy.spans]
         return {copy.version for copy in (*read, *self.copying.values()) if copy.stream_id in streams}
@@ -171,26 +172,28 @@ class Catalog:
         return tuple(sorted(found, key=lambda mark: mark.bookmark_id))
 
     def put_part(self, captured: Captured, part: Stream) -> None:
-        """Add a stream to its table, or a part of one, and the table when it is the first one there."""
+        """Add a stream, or a part of one, to its table, which is added if this is its first."""
         known = self.tables.get(captured.key, captured)
         self.tables[captured.key] = known.with_streams((*known.streams, part))
 
     def put_stream(self, stream: Stream, parts: Sequence[tuple[Captured, Stream]] = ()) -> None:
-        """Add a stream, or a topic.
+        """Add a stream or a topic.
 
         Args:
-            parts: the tables that it is on, and what it is on each; none of a topic.
+            parts: its tables with the part of the stream on each; empty for a topic.
         """
         for captured, part in parts:
             self.put_part(captured, part)
         self.streams[stream.key] = stream
 
     def put_table(self, before: Captured, after: Captured) -> None:
-        """Show a captured table as it is now, with its streams: another version, or another name."""
+        """Replace a captured table and its streams by another version, or under another name."""
         assert before.table_id == after.table_id
         known = self.tables[before.key]
-        self.tables[after.key] = after  # First, so that it is never missing to who does not hold the mutex.
-        if before.key != after.key and known.table_id == before.table_id:  # Else another has it.
+        self.tables[after.key] = after  # First, so that readers without the mutex always find it.
+        if (
+            before.key != after.key and known.table_id == before.table_id
+        ):  # Otherwise another table has the key.
             del self.tables[before.key]
         for stream in after.streams:
             if not stream.is_part:
@@ -198,18 +201,18 @@ class Catalog:
                 continue
             whole = self.streams[stream.key]
             if whole.of_schema is None and whole.partition_by and whole.tables[0] == after.table_id:
-                # They may be called otherwise now; the whole goes by its first table's names.
+                # They may be renamed; the whole stream uses its first table's names.
                 self.streams[stream.key] = replace(whole, partition_by=stream.partition_by)
 
     def put_new_table(self, captured: Captured) -> None:
-        """A table has come into a schema of which streams are over all tables: they are over it too."""
+        """Add a new table of a schema to the streams over all of its tables."""
         self.tables[captured.key] = captured
         for part in captured.streams:
             whole = self.streams[part.key]
             self.streams[part.key] = replace(whole, several=(*whole.tables, captured.table_id))
 
     def take_table(self, captured: Captured) -> None:
-        """Forget what was left of a dropped table: its streams, over all of a schema, go on without it."""
+        """Remove the remains of a dropped table: the streams over its schema continue without it."""
         del self.tables[captured.key]
         for part in captured.streams:
             whole = self.streams[part.key]
@@ -217,7 +220,7 @@ class Catalog:
             self.streams[part.key] = replace(whole, several=rest)
 
     def replace_stream(self, before: Stream, after: Stream) -> None:
-        """Show a stream as it is now: other options, or another name."""
+        """Replace a stream by its state with other options or another name."""
         assert before.stream_id == after.stream_id
         for captured in self.tables_of(before):
             own = captured.part_of(before)
@@ -227,7 +230,7 @@ class Catalog:
         self.streams[after.key] = after
 
     def drop_stream(self, stream: Stream) -> None:
-        """Take a stream away with all that is its; with its last stream the table is no longer captured."""
+        """Remove a stream with its groups and bookmarks; without streams its table is no longer captured."""
         del self.streams[stream.key]
         for group in self.groups_of(stream.stream_id):
             del self.groups[group.key]

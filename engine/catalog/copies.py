@@ -1,13 +1,13 @@
-"""Whole copies: a table as of one LSN, given to one consumer group alone before the events after it.
+"""Whole copies: a table as of one LSN, read by one consumer group only, before the events after that LSN.
 
-A copy has LSNs of its own, which were reserved when its MVCC snapshot was fixed: no event has them. Its rows
-stand in a table of the form of a log (`copy_N`), by partition, and in each partition by LSN. So a read of
-its group goes from the copy's rows on to the stream's events by LSNs that rise, and a committed LSN says how
-far the group is in either. Nobody else reads them.
+A copy has LSNs of its own, reserved when its MVCC snapshot was fixed: no event has them. Its rows are in a
+table with the form of a log (`copy_N`), ordered by partition and LSN. So a read of its group continues from
+the copy's rows to the stream's events in rising order of LSNs, and a committed LSN is the group's position in
+both. Other readers do not see them.
 
-Reserved LSNs have lines in `commits`, one for each `CHUNK_ROWS`: each is a transaction to who reads. Which
-LSNs are in no log the rows of `group_copies` say, for the audit at open: those of copies that are gone, too,
-for as long as `commits` has their lines. Source: docs/design/copies.md.
+Reserved LSNs have rows in `commits`, one for each `CHUNK_ROWS`: each is a transaction for readers. The rows
+of `group_copies` list these LSNs, which are in no log, for the audit at open, including those of dropped
+copies, as long as `commits` has their rows. Source: docs/design/copies.md.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ import duckdb
 from ..quoting import literal
 from ..schema import SCHEMA
 
-# Rows that are one transaction of a copy: what LIMIT 1 TRANSACTIONS gives, and a client holds at once.
+# Rows of one transaction of a copy: the result of LIMIT 1 TRANSACTIONS, which a client holds at once.
 CHUNK_ROWS = 1000
-# The group of copies that are nobody's: being made, or gone.
+# The group id of copies without a group: being made, or dropped.
 NOBODY = 0
 TABLE = f"{SCHEMA}.group_copies"
-# How the tables of copies' rows are called, before the copy's number.
+# The name of a table of a copy's rows, before the copy's number.
 PREFIX = "copy_"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A whole copy.
+    """A whole copy of a table.
 
     Args:
-        group_id: whose it is.
-        version: of the table, as it was then.
-        first_lsn, last_lsn: the reserved LSNs; of an empty table `last_lsn` is the one before `first_lsn`.
-        first_txid: of its first chunk.
-        made_us: when its MVCC snapshot was fixed, microseconds since 1970.
-        rows: how many it has, or had.
-        spans: partition -> first and last LSN of its rows there; not of partitions that have none, and no
-            more of those that SEEK has taken elsewhere. Empty once all is read and its table is dropped.
+        group_id: the group that reads it.
+        version: the version of the table at that time.
+        first_lsn, last_lsn: the reserved LSNs; for an empty table `last_lsn` is `first_lsn` - 1.
+        first_txid: the txid of its first chunk.
+        made_us: the time at which its MVCC snapshot was fixed, microseconds since 1970.
+        rows: the number of its rows.
+        spans: partition -> first and last LSN of its rows there, except for partitions without rows and
+            partitions that SEEK has moved elsewhere. Empty once everything is read and its table is dropped.
     """
 
     copy_id: int
@@ -58,7 +58,7 @@ class Copy:
 
     @property
     def base_lsn(self) -> int:
-        """The LSN as of which the copy is: every event up to there is in it."""
+        """The LSN as of which the copy was made: it includes every event up to there."""
         return self.first_lsn - 1
 
     @property
@@ -68,17 +68,17 @@ class Copy:
 
     @property
     def chunks(self) -> int:
-        """The number of transactions that its reserved LSNs are."""
+        """The number of transactions of its reserved LSNs."""
         return -(-(self.last_lsn - self.base_lsn) // CHUNK_ROWS)
 
     @property
     def last_txid(self) -> int:
-        """Of its last chunk; of an empty copy the one before `first_txid`."""
+        """The txid of its last chunk; for an empty copy `first_txid` - 1."""
         return self.first_txid + self.chunks - 1
 
     @property
     def lines_sql(self) -> str:
-        """SELECT of its lines of `commits`: retention may have cut these, and the rows still want them."""
+        """SELECT of its rows of `commits`, which retention may have deleted from there."""
         first = f"{self.first_lsn} + i * {CHUNK_ROWS}"
         return (
             f"SELECT ({self.first_txid} + i)::BIGINT AS txid, ({first})::BIGINT AS first_lsn, "
@@ -88,50 +88,49 @@ class Copy:
         )
 
     def chunk_end(self, lsn: int) -> int | None:
-        """The last LSN of the chunk that an LSN is in; None where it is not the copy's."""
+        """The last LSN of the chunk that contains an LSN; None if the copy does not have it."""
         if not self.first_lsn <= lsn <= self.last_lsn:
             return None
         place = (lsn - self.first_lsn) // CHUNK_ROWS
         return min(self.base_lsn + (place + 1) * CHUNK_ROWS, self.last_lsn)
 
     def left(self, partition: int, lsn: int) -> int:
-        """The number of its rows that a reader of a partition that goes on behind an LSN is still to get."""
+        """The number of its unread rows for a reader at an LSN of a partition."""
         span = self.spans.get(partition)
         if span is None or not self.base_lsn <= lsn < span[1]:
             return 0
         return span[1] - max(lsn, span[0] - 1)
 
     def has(self, lsn: int) -> bool:
-        """True if an LSN is a place within it: its beginning, or one of those that were reserved."""
+        """True if an LSN is a position in it: its beginning, or one of its reserved LSNs."""
         return self.base_lsn <= lsn <= self.last_lsn
 
     def withholds(self, partition: int, lsn: int, after: int) -> bool:
-        """True if an LSN is one of its own that a reader who goes on behind `after` does not come by any
-        more: SEEK has taken the partition elsewhere."""
+        """True if an LSN is one of its own that a reader behind `after` skips, as SEEK has left the copy there."""
         return self.first_lsn <= lsn <= self.last_lsn and not self.left(partition, after)
 
     def last_at(self, partition: int, lsn: int) -> int:
-        """LSN of the partition's last row at or before an LSN, 0 without one."""
+        """The LSN of the partition's last row at or before an LSN, 0 without one."""
         span = self.spans.get(partition)
         return 0 if span is None or lsn < span[0] else min(span[1], lsn)
 
     def at(self, after: Mapping[int, int]) -> Copy | None:
-        """The part of it that a read from these places (partition -> LSN) gets; None for nothing."""
+        """The part of it for a read from these positions (partition -> LSN); None for no rows."""
         spans = {number: self.spans[number] for number, lsn in after.items() if self.left(number, lsn)}
         return replace(self, spans=spans) if spans else None
 
     def start(self, partition: int, lsn: int) -> int:
-        """Behind which LSN the same reader finds the partition's next row or event."""
+        """The LSN after which the same reader finds the partition's next row or event."""
         if not self.has(lsn):
             return lsn
         return max(lsn, self.spans[partition][0] - 1) if self.left(partition, lsn) else self.last_lsn
 
     def without(self, partitions: set[int]) -> Copy:
-        """The same, of which these partitions are over."""
+        """The copy without these partitions."""
         return replace(self, spans={n: span for n, span in self.spans.items() if n not in partitions})
 
     def spans_sql(self) -> str:
-        """SQL boolean on a row: it is of a partition that is read."""
+        """SQL boolean on a row: its partition is read."""
         ranges: list[tuple[int, int]] = []
         for first, last in sorted(self.spans.values()):
             if ranges and ranges[-1][1] + 1 == first:
@@ -141,7 +140,7 @@ class Copy:
         return " OR ".join(f"lsn BETWEEN {first} AND {last}" for first, last in ranges) or "false"
 
     def insert_sql(self) -> str:
-        """Write its row of the catalog."""
+        """INSERT of its row of the catalog."""
         return (
             f"INSERT INTO {TABLE} (copy_id, group_id, stream_id, version, first_lsn, last_lsn, first_txid, "
             f"made_at, rows, spans) VALUES ({self.copy_id}, {self.group_id}, {self.stream_id}, "
@@ -150,16 +149,16 @@ class Copy:
         )
 
     def delete_sql(self) -> str:
-        """Take its row of the catalog away."""
+        """DELETE of its row of the catalog."""
         return f"DELETE FROM {TABLE} WHERE copy_id = {self.copy_id}"
 
     def update_sql(self) -> str:
-        """Change what its row says of its partitions."""
+        """UPDATE of its partitions in its row of the catalog."""
         return f"UPDATE {TABLE} SET spans = {literal(_spans_text(self.spans))} WHERE copy_id = {self.copy_id}"
 
 
 def forget_sql(groups: str) -> str:
-    """Let the copies of groups be nobody's: retention then drops their tables.
+    """SQL that detaches the copies of groups; retention then drops their tables.
 
     Args:
         groups: SQL of the groups' ids.
@@ -185,7 +184,7 @@ def _spans(text: str) -> dict[int, tuple[int, int]]:
 
 
 def read_copies(cursor: duckdb.DuckDBPyConnection) -> dict[int, Copy]:
-    """Group id -> its copy, as the cursor's MVCC snapshot has it."""
+    """Group id -> its copy, in the cursor's MVCC snapshot."""
     rows = cursor.execute(
         f"SELECT copy_id, group_id, stream_id, version, first_lsn, last_lsn, first_txid, epoch_us(made_at), "
         f"rows, spans FROM {TABLE} WHERE group_id <> {NOBODY}"

@@ -1,10 +1,10 @@
-"""A stream's WHERE: which predicates may decide, at any time later, what the stream shows.
+"""A stream's WHERE: the predicates that give the same answer at any time and in any session.
 
-The predicate is taken again whenever the log is read, so it must give the same answer for ever: no
-subquery, no window, no parameter, and only functions that DuckDB itself calls CONSISTENT (a macro
-or a Python function has no such word). It must give it in every session too, for the stream is read
-on the engine's cursors and its views on the reader's: nothing that hangs on the session's TimeZone,
-search_path or integer_division. DuckDB's own parse tree and plan are asked, not a second parser.
+The predicate is evaluated whenever the log is read, so its answer must never change: no subquery, no window,
+no parameter, and only functions that DuckDB marks CONSISTENT (macros and Python functions have no such mark).
+The answer must not depend on the session either, because the stream is read on the engine's cursors and its
+views on the reader's: nothing may depend on the session's TimeZone, search_path or integer_division. DuckDB's
+parse tree and plan are examined, not those of a second parser.
 Source: docs/streams.md, "Filters".
 """
 
@@ -27,7 +27,7 @@ FILTER_CHARS_MAX = 10_000
 # Functions that DuckDB calls CONSISTENT and that depend on the day.
 MISLABELLED = frozenset({"age"})
 
-# Node classes of DuckDB's parse tree that a filter may not hold -> how they are called.
+# Node classes of DuckDB's parse tree that a filter may not contain -> their names in messages.
 REFUSED_CLASSES = {
     "SUBQUERY": "a subquery",
     "WINDOW": "a window function",
@@ -40,13 +40,13 @@ REFUSED_CLASSES = {
 
 # Types whose values mean a day and an hour only in a time zone.
 ZONED_TYPES = frozenset({"TIMESTAMP WITH TIME ZONE", "TIME WITH TIME ZONE"})
-# Functions on values of these types that give the same in every session.
+# Functions on values of these types with the same result in every session.
 ZONE_FREE = frozenset(
     {"epoch", "epoch_ms", "epoch_us", "epoch_ns", "isfinite", "isinf", "greatest", "least", "timezone"}
     | {"to_timestamp", "timetz_byte_comparable"}
     | {"list_value", "list_contains", "struct_pack", "struct_extract", "array_extract"}
 )
-# Two zones in which no time of day is the same: 25 hours lie between them.
+# Two zones without a common time of day: their difference is 25 hours.
 ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
 ZONE_HINT = (
     "Compare with a text that has an offset ('2024-05-01 00:00:00+00'), or take the value in a zone: "
@@ -56,9 +56,9 @@ ZONE_HINT = (
 
 @contextmanager
 def plain_division(cursor: duckdb.DuckDBPyConnection) -> Iterator[bool]:
-    """Within it `/` is what it is on the engine's cursors; gives whether it was not before.
+    """A context in which `/` is that of the engine's cursors; yields True if it was changed.
 
-    DuckDB reads the setting where it parses: a view that a session makes would keep it for ever.
+    DuckDB reads the setting when it parses: a view created by a session would keep it permanently.
     """
     (whole,) = ask(cursor, "SELECT current_setting('integer_division')")
     if whole:
@@ -71,18 +71,19 @@ def plain_division(cursor: duckdb.DuckDBPyConnection) -> Iterator[bool]:
 
 
 def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str) -> None:
-    """Refuse a predicate that could change its mind, or have two at once.
+    """Refuse a predicate whose answer may change or depend on the session.
 
     Raises:
-        NotSupported: what it holds is not allowed in a filter.
-        SyntaxError_. DucktailError: what DuckDB's binder says of it on the table's columns.
-        InvalidParameterValue: longer than 10,000 characters, or not a boolean.
+        NotSupported: it contains an element that is not allowed in a filter.
+        SyntaxError_: it is malformed.
+        DucktailError: DuckDB cannot bind it to the table's columns.
+        InvalidParameterValue: it is longer than 10,000 characters, or not a boolean.
     """
     if len(text) > FILTER_CHARS_MAX:
         raise InvalidParameterValue(f"a filter has at most {FILTER_CHARS_MAX} characters")
     with plain_division(cursor) as whole:
         tree = _parsed(cursor, f"SELECT ({text})")
-        # What closes our bracket and opens it again does not fit one of another kind.
+        # A text that closes our bracket and reopens it does not fit a bracket of another kind.
         _parsed(cursor, f"SELECT [{text}]")
         nodes = list(_nodes(tree["statements"]))
         for node in nodes:
@@ -109,7 +110,7 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
 
 
 def types_in(cursor: duckdb.DuckDBPyConnection, text: str) -> set[tuple[str, str]]:
-    """Schema and name, in small letters, of the types that a stream's filter names; built-in ones as well."""
+    """Schema and name, in lower case, of the types in a stream's filter, including built-in ones."""
     nodes = (node for node in _nodes(_parsed(cursor, f"SELECT ({text})")) if node.get("class") == "TYPE")
     return {(fold(node["schema"] or "main"), fold(node["type_name"])) for node in nodes}
 
@@ -123,7 +124,7 @@ def _parsed(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
 
 
 def _check_words(nodes: list[dict[str, Any]], shape: TableShape) -> None:
-    """Refuse CURRENT_DATE, USER and the like: functions that are written as a column is."""
+    """Refuse CURRENT_DATE, USER and other functions written like columns."""
     names = {fold(column.name) for column in shape.stored}
     for node in nodes:
         if node.get("class") != "COLUMN_REF" or len(node["column_names"]) > 1:
@@ -134,7 +135,7 @@ def _check_words(nodes: list[dict[str, Any]], shape: TableShape) -> None:
 
 
 def _check_zones(cursor: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Refuse what the reader's TimeZone has a say in, as the bound plan shows it."""
+    """Refuse expressions of the bound plan that depend on the reader's TimeZone."""
     (text,) = ask(cursor, f"SELECT json_serialize_plan({literal(query)})")
     plan = json.loads(text)
     if plan.get("error"):
@@ -167,11 +168,11 @@ def _is_zoned(type_: Any) -> bool:
 
 
 def _has_offset(cursor: duckdb.DuckDBPyConnection, text: str, type_: Any) -> bool:
-    """True if a text is the same value of this type in every zone."""
+    """True if a text is the same value of this type in every time zone."""
     if type_["id"] not in ZONED_TYPES:
         return False
     plain = f"CAST({literal(text)} AS {type_['id']})"
-    # An instant is shown in UTC: as it is, one would be two texts. A TIMETZ carries its offset.
+    # An instant is compared in UTC: otherwise it would have two texts. A TIMETZ has its offset.
     shown = f"timezone('UTC', {plain})" if type_["id"] == "TIMESTAMP WITH TIME ZONE" else plain
     (zone,) = ask(cursor, "SELECT current_setting('TimeZone')")
     found = set()
@@ -213,7 +214,7 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _check_type(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Refuse a type that only the session finds by this name: the engine's cursors look in `main`."""
+    """Refuse a type that only the session finds by this name: the engine's cursors search `main`."""
     rows = cursor.execute(
         "SELECT database_name, schema_name FROM system.main.duckdb_types() WHERE NOT internal "
         f"AND {folded_sql('type_name')} = $1 AND database_name IN (current_database(), 'temp')",

@@ -1,4 +1,4 @@
-"""The verifiers of passwords: SCRAM-SHA-256's stored key and server key; the password itself is never stored.
+"""Password verifiers: SCRAM-SHA-256's stored key and server key; the password itself is never stored.
 
 The text is PostgreSQL's own, `SCRAM-SHA-256$4096:salt$stored:server` with base64 parts, so that verifiers
 can be taken over and psql's `\\password`, which sends one, works. Source: RFC 5802, section 3; RFC 7677;
@@ -20,7 +20,7 @@ from ..errors import InvalidParameterValue
 
 # Rounds of PBKDF2 for a new verifier: RFC 7677's least, which is PostgreSQL's default.
 ITERATIONS = 4096
-# Rounds that a verifier from outside may ask of each client that comes with it.
+# Most rounds that an imported verifier may demand of a client.
 ITERATIONS_MAX = 1_000_000
 SALT_BYTES = 16
 KEY_BYTES = 32
@@ -45,11 +45,11 @@ _PROHIBITED = (
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """The keys by which a password is checked.
+    """The keys that verify a password.
 
     Args:
-        stored_key: the hash of the key that a client proves to have.
-        server_key: what the server proves to have.
+        stored_key: the hash of the client's key.
+        server_key: the server's key.
     """
 
     iterations: int
@@ -81,10 +81,10 @@ def make_verifier(password: str, salt: bytes) -> Verifier:
 
 
 def read_verifier(text: str) -> Verifier | None:
-    """The verifier that a text is; None for any other text.
+    """The verifier in a text; None for other text.
 
     Raises:
-        InvalidParameterValue: it wants more rounds than a client should be asked for.
+        InvalidParameterValue: it demands too many rounds of a client.
     """
     found = _FORM.fullmatch(text)
     if found is None:
@@ -102,10 +102,10 @@ def read_verifier(text: str) -> Verifier | None:
 
 
 def verifier_of(password: str, salt: bytes) -> Verifier:
-    """The verifier of what stands behind PASSWORD: a password, or a verifier already.
+    """The verifier for the text behind PASSWORD: a password, or already a verifier.
 
     Raises:
-        InvalidParameterValue: it is too long.
+        InvalidParameterValue: the password is too long.
     """
     if len(password) > PASSWORD_CHARS_MAX:
         raise InvalidParameterValue(f"a password has at most {PASSWORD_CHARS_MAX} characters")
@@ -113,10 +113,10 @@ def verifier_of(password: str, salt: bytes) -> Verifier:
 
 
 def mock_verifier(secret: bytes, name: str) -> Verifier:
-    """The verifier for a user who does not exist: the same salt each time, and no password fits.
+    """The verifier for a user that does not exist: always the same salt, and no matching password.
 
     Args:
-        secret: of this database; without it a mock salt cannot be told from another.
+        secret: a secret of this database, without which a mock salt cannot be distinguished from a real one.
     """
     salt = hmac.digest(secret, b"salt" + name.encode(), "sha256")[:SALT_BYTES]
     stored = hmac.digest(secret, b"stored" + name.encode(), "sha256")
@@ -124,7 +124,7 @@ def mock_verifier(secret: bytes, name: str) -> Verifier:
 
 
 def prepared(password: str) -> str:
-    """A password in the form in which both sides hash it (SASLprep); one that it forbids stays as it is.
+    """A password in the form that both sides hash (SASLprep); a forbidden one stays unchanged.
 
     >>> prepared("I\u00adX"), prepared("\u2168"), prepared("\u0007")
     ('IX', 'IX', '\\x07')
@@ -136,7 +136,7 @@ def prepared(password: str) -> str:
     if not text or any(forbids(c) for c in text for forbids in _PROHIBITED):
         return password
     if any(map(stringprep.in_table_d1, text)):
-        # Right-to-left text begins and ends so, and has nothing else in it.
+        # Right-to-left text must begin and end with these, and contain no others.
         ends = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
         if not ends or any(map(stringprep.in_table_d2, text)):
             return password

@@ -1,7 +1,7 @@
 """Users, owners and grants: one immutable value in memory.
 
-While there is no user there are no rights: whoever is let in may do everything. Names are found whatever
-their case. What leads from one value to the next is in rights_changes.py. Source: docs/security.md.
+Without users there are no rights: every connected session may do everything. Names are case-insensitive.
+rights_changes.py has the changes from one value to the next. Source: docs/security.md.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from ..quoting import fold, literal
 from .passwords import Verifier
 
-# What a right can be on. A stream and its views are the relation of the stream's name.
+# Kinds of objects with rights. A stream and its views are the relation of the stream's name.
 RELATION, SCHEMA, DATABASE, GROUP, BOOKMARK, PIPELINE, SEQUENCE, TYPE, MACRO = (
     "relation", "schema", "database", "group", "bookmark", "pipeline", "sequence", "type", "macro",
 )  # fmt: skip
 PRIVILEGES = ("select", "insert", "update", "delete", "consume", "publish", "create")
-# What of these a right on a schema or the database gives for the relations in it.
+# Privileges on a schema or the database that apply to the relations in it.
 INHERITED = frozenset({"select", "insert", "update", "delete", "consume", "publish"})
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that has an owner, or that rights are given on; all parts in small letters.
+    """An object with an owner or grants; all parts in lower case.
 
     Args:
         schema: empty for the database and for pipelines.
         name: within the schema; empty for a schema.
-        group: of a stream's consumer group, or of its bookmark.
+        group: the name of a stream's consumer group or bookmark.
     """
 
     kind: str
@@ -39,14 +39,14 @@ class Item:
 
     @property
     def where(self) -> str:
-        """The condition of its rows."""
+        """The SQL condition that selects its rows."""
         parts = (("kind", self.kind), ("schema_name", self.schema), ("object_name", self.name))
         both = (*parts, ("part", self.group))
         return " AND ".join(f"{column} = {literal(value)}" for column, value in both)
 
     @property
     def values(self) -> str:
-        """Its columns, as SQL."""
+        """The SQL of its columns."""
         return ", ".join(map(literal, (self.kind, self.schema, self.name, self.group)))
 
 
@@ -80,11 +80,11 @@ THE_DATABASE = Item(DATABASE)
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who may come in.
+    """A user who may connect.
 
     Args:
-        number: his for as long as this process runs, whatever he is called: of two users who have one name
-            after each other, each has another. By it a session knows whose it is.
+        number: the user's number for the life of this process, independent of renames: two successive users
+            of one name have different numbers. A session identifies its user by it.
     """
 
     name: str
@@ -94,18 +94,18 @@ class User:
 
     @property
     def key(self) -> str:
-        """Under which he is found."""
+        """The user's name in lower case."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The users, the owners of things, and the privileges that were granted.
+    """The users, the owners of objects, and the granted privileges.
 
     Args:
-        users: by their names in small letters.
-        owners: the name (in small letters) of who made a thing; what has none is the superusers'.
-        grants: privileges by user (in small letters) and thing.
+        users: the users by name in lower case.
+        owners: object -> its creator's name in lower case; objects without an entry belong to the superusers.
+        grants: privileges by user (in lower case) and object.
         nonce: a secret of this database; empty until it has its first user.
     """
 
@@ -115,11 +115,11 @@ class Rights:
     nonce: bytes = field(default=b"", repr=False)
 
     def privileges(self, user: str, item: Item) -> frozenset[str]:
-        """The privileges of a user on exactly this thing."""
+        """The privileges of a user on exactly this object."""
         return self.grants.get((user, item), frozenset())
 
     def has(self, user: str, privilege: str, item: Item) -> bool:
-        """True if a user may do this with a relation, schema or the database: as owner, or by a grant."""
+        """True if a user has a privilege on a relation, schema or the database: as owner, or by a grant."""
         if self.owners.get(item) == user or privilege in self.privileges(user, item):
             return True
         if item.kind != RELATION or privilege not in INHERITED:
@@ -128,7 +128,7 @@ class Rights:
         return any(privilege in self.privileges(user, one) for one in above)
 
     def sees(self, user: str, item: Item) -> bool:
-        """True if a user may know of a thing: it is his, or he has any right on it."""
+        """True if a user may see an object: the user owns it or has any privilege on it."""
         if self.owners.get(item) == user or self.privileges(user, item):
             return True
         if item.kind == RELATION:
@@ -139,26 +139,26 @@ class Rights:
         return False
 
     def _sees_inside(self, user: str, schema: str) -> bool:
-        """True if a user has anything in a schema, or a right on all relations."""
+        """True if a user owns or has rights on anything in a schema, or a privilege on all relations."""
         if self.privileges(user, THE_DATABASE) & INHERITED:
             return True
         owned = any(owner == user and item.schema == schema for item, owner in self.owners.items())
         return owned or any(key == user and item.schema == schema for key, item in self.grants)
 
     def belongings(self, user: str) -> list[Item]:
-        """The things that a user owns or has privileges on."""
+        """The objects that a user owns or has privileges on."""
         owned = [item for item, owner in self.owners.items() if owner == user]
         return owned + [item for key, item in self.grants if key == user]
 
     def below(self, schema: str) -> list[Item]:
-        """The things in a schema that have an owner or privileges, itself included."""
+        """The objects of a schema with an owner or privileges, including the schema."""
         items = {*self.owners, *(item for _, item in self.grants)}
         return [item for item in items if item.schema == fold(schema)]
 
     def about(self, schema: str, name: str) -> list[Item]:
-        """Entries of a name in a schema: the thing itself, and a stream's groups and bookmarks."""
+        """The entries of a name in a schema: the object itself, and a stream's groups and bookmarks."""
         return [item for item in self.below(schema) if item.name == fold(name)]
 
     def of_stream(self, schema: str, name: str) -> list[Item]:
-        """Entries of a stream with its groups and bookmarks; a sequence or a type may have the same name."""
+        """The entries of a stream, its groups and bookmarks; a sequence or type may have the same name."""
         return [item for item in self.about(schema, name) if item.kind in (RELATION, GROUP, BOOKMARK)]

@@ -1,9 +1,9 @@
-"""The events that a topic's partition brought from another node, up to the LSN at which it moved.
+"""Segments: the events that a topic's partition brought from another node, up to the LSN of its move.
 
-They keep their LSNs, which are of the other node's count: so they are not rows of the log, whose LSNs are
-this database's. A segment has them ready, as they are sent, and never changes but at its beginning, by
-retention. What is published to the partition here has LSNs behind the segment's (`base_lsn`), and is in
-the log; rows of the log at or before it are of a time before the partition was away, and are passed over.
+They keep their LSNs, which the other node assigned, so they are not rows of the log, whose LSNs belong to
+this database. A segment has them in encoded form, and only retention changes it, at its beginning. Events
+published to the partition here have LSNs after the segment's (`base_lsn`), and are in the log; rows of the
+log at or before it are from a time before the partition left, and are skipped.
 Source: docs/design/cluster.md, "Moving".
 """
 
@@ -24,14 +24,14 @@ SEGMENTS, EVENTS, PRODUCERS = "ducktail.segments", "ducktail.segment_events", "d
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One partition's.
+    """The segment of one partition.
 
     Args:
-        base_lsn: what is at or before it is in the segment, the rest in the log.
-        since_lsn: the database's last LSN when the partition came: what it has published since is later.
-        events: how many events the partition ever had up to `base_lsn`.
-        node: where it came from.
-        producers: the last sequences that were published to it before it came.
+        base_lsn: events at or before it are in the segment, later ones in the log.
+        since_lsn: the database's last LSN when the partition arrived: later publications have higher LSNs.
+        events: the number of the partition's events over its life up to `base_lsn`.
+        node: the node from which it came.
+        producers: the last sequences published to it before it came.
     """
 
     base_lsn: int
@@ -41,7 +41,7 @@ class Segment:
     producers: Mapping[str, int] = field(default_factory=dict)
 
 
-# Of a partition that has come with nothing; and of one that is not this node's now: no LSN is later.
+# For a partition that has arrived without events, and for one not on this node: no LSN is later.
 NOTHING_CAME = Segment(0, 0, 0, "")
 NEVER = 2**62
 NO_SEGMENTS: Mapping[int, Segment] = MappingProxyType({})
@@ -56,14 +56,14 @@ class Row(NamedTuple):
 
 
 class Segments:
-    """The segments of all topics, by stream id and partition; memory follows the engine's commits."""
+    """The segments of all topics by stream id and partition, updated by the engine's commits."""
 
     def __init__(self) -> None:
         self._found: dict[int, dict[int, Segment]] = {}
 
     @classmethod
     def read(cls, cursor: duckdb.DuckDBPyConnection) -> Segments:
-        """Those that the file has."""
+        """The segments stored in the file."""
         made = cls()
         producers: dict[tuple[int, int], dict[str, int]] = {}
         for stream_id, partition, producer, sequence in cursor.execute(
@@ -79,19 +79,19 @@ class Segments:
         return made
 
     def of(self, stream_id: int) -> Mapping[int, Segment]:
-        """A topic's, by partition."""
+        """A topic's segments by partition."""
         return self._found.get(stream_id, NO_SEGMENTS)
 
     def put(self, stream_id: int, segments: Mapping[int, Segment]) -> None:
-        """Partitions have come."""
+        """Set the segments of partitions that have arrived."""
         self._found[stream_id] = {**self._found.get(stream_id, {}), **segments}
 
     def drop(self, stream_id: int) -> None:
-        """A topic is gone."""
+        """Remove the segments of a dropped topic."""
         self._found.pop(stream_id, None)
 
     def bases(self, stream_id: int, partitions: int) -> tuple[int, ...]:
-        """The LSN up to which each partition's rows of the log are passed over; empty where none are."""
+        """The LSN up to which each partition's rows of the log are skipped; empty without segments."""
         found = self.of(stream_id)
         if not any(one.base_lsn for one in found.values()):
             return ()
@@ -107,7 +107,7 @@ def first_lsns(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> dict[int, i
 
 
 def last_before(cursor: duckdb.DuckDBPyConnection, stream_id: int, at_us: int) -> dict[int, int]:
-    """Partition -> the last LSN that was committed before a time (0: none), where later ones follow."""
+    """Partition -> the last LSN committed before a time (0: none), for partitions with later events."""
     rows = cursor.execute(
         f"SELECT partition, coalesce(max(lsn) FILTER (commit_us < {at_us}), 0) FROM {EVENTS} "
         f"WHERE stream_id = {stream_id} GROUP BY partition HAVING max(commit_us) >= {at_us}"
@@ -122,7 +122,7 @@ def count_after(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: in
 
 
 def first_us(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: int, lsn: int) -> int | None:
-    """The time at which the first event of a segment after an LSN was committed; None where there is none."""
+    """The commit time of a segment's first event after an LSN, or None."""
     (found,) = ask(
         cursor, f"SELECT min(commit_us) FROM {EVENTS} WHERE {_of(stream_id, partition)} AND lsn > {lsn}"
     )
@@ -132,11 +132,11 @@ def first_us(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: int, 
 def read_rows(
     cursor: duckdb.DuckDBPyConnection, stream_id: int, after: Mapping[int, int], limit: int | None, where: str
 ) -> list[Row]:
-    """Events of segments, each partition's in order: at most `limit`, the earliest by their commit.
+    """Events of segments, each partition in order: at most `limit`, the earliest by commit time.
 
     Args:
         after: partition -> LSN.
-        where: SQL, which also holds for them.
+        where: an SQL condition that they must also satisfy.
     """
     starts = " OR ".join(f"(partition = {p} AND lsn > {lsn})" for p, lsn in after.items())
     bound = "" if limit is None else f" LIMIT {limit}"
@@ -154,7 +154,7 @@ def count_through(cursor: duckdb.DuckDBPyConnection, stream_id: int, partition: 
 
 
 def beyond(cursor: duckdb.DuckDBPyConnection, stream_id: int, bytes_: int) -> int:
-    """The commit time before which events of segments must go for the rest to have at most so many bytes."""
+    """The commit time before which events of segments must be removed for the rest to fit `bytes_`."""
     (found,) = ask(
         cursor,
         f"SELECT coalesce(max(commit_us) + 1, 0) FROM (SELECT commit_us, sum(octet_length(event)) OVER "
@@ -165,7 +165,7 @@ def beyond(cursor: duckdb.DuckDBPyConnection, stream_id: int, bytes_: int) -> in
 
 
 def older(cursor: duckdb.DuckDBPyConnection, stream_id: int, before_us: int) -> list[tuple[int, int, int]]:
-    """Partition, last LSN and count of the events of segments that were committed before a time."""
+    """Partition, last LSN and count of the events of segments committed before a time."""
     return cursor.execute(
         f"SELECT partition, max(lsn), count(*) FROM {EVENTS} "
         f"WHERE stream_id = {stream_id} AND commit_us < {before_us} GROUP BY partition"
@@ -181,7 +181,7 @@ def cut_sql(stream_id: int, going: Sequence[tuple[int, int, int]]) -> list[str]:
 
 
 def put_sql(stream_id: int, found: Mapping[int, Segment]) -> list[str]:
-    """The statements that make these a topic's segments; their events are there."""
+    """The statements that store a topic's segments, whose events are stored already."""
     numbers = ", ".join(map(str, found))
     rows = ", ".join(
         f"({stream_id}, {p}, {s.base_lsn}, {s.since_lsn}, {s.events}, {literal(s.node)})"

@@ -13,7 +13,7 @@ DEFAULT_PARTITIONS_WITH_KEY = 8
 DEFAULT_BUFFER_BYTES = 64 << 20
 BUFFER_BYTES_MIN = 64 << 10
 BUFFER_BYTES_MAX = 1 << 40
-# Tables of one stream: what reads all of it asks each of their logs, and is planned anew for it.
+# Limit of tables of one stream: a read of all of it queries each log, which is planned each time.
 TABLES_MAX = 64
 DEFAULT_RETENTION_US = 7 * 86_400_000_000
 DEFAULT_SESSION_TIMEOUT_MS = 30_000
@@ -21,59 +21,59 @@ DEFAULT_COMPACTION_LAG_US = 3_600_000_000
 DEFAULT_TOMBSTONE_RETENTION_US = 86_400_000_000
 
 OPERATIONS = ("insert", "update", "delete")
-# From the least to the most that is left out.
+# From the smallest to the largest omission.
 MINIMAL_CHANGES = ("none", "replace", "all")
-# Names whose keys are kept: each statement looks for the same few.
+# Number of names whose keys are cached: statements use the same few.
 NAMES_KEPT = 4096
-# What a topic's events are, and nothing else is.
+# The operation of a topic's events, and of no others.
 PUBLISHED = frozenset({"publish"})
-# Behind a stream's name: its view over ENVELOPE CHANGES.
+# Suffix of a stream's name: its view over ENVELOPE CHANGES.
 CHANGES_SUFFIX = "_changes"
 
 
 @lru_cache(maxsize=NAMES_KEPT)
 def key_of(*parts: str) -> tuple[str, ...]:
-    """The key under which a name is found: names keep their case, and are compared as DuckDB does."""
+    """The key of a name: names keep their case, but are compared like DuckDB's."""
     return tuple(map(quoting.fold, parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A cursor over one log: what of it is shown, and in which partition.
+    """A stream: a view of one log as events in partitions.
 
-    The log is a captured table's, or, of a topic, its own: what PUBLISH has put there. A stream over several
-    tables is a cursor over each of their logs (its parts, which `Captured.streams` has), and a whole, which
-    stands in the catalog, and whose number, options, partitions and events are those of all parts together.
+    The log is that of a captured table, or a topic's own log, written by PUBLISH. A stream over several
+    tables has a part for each of them (in `Captured.streams`), a cursor over the table's log, and a whole (in
+    the catalog), which has the number, options, partitions and events of all parts together.
 
     Args:
-        stream_id: its number in the database, never used again.
-        table_id: the captured table's; a topic's is its own `stream_id`, and so is that of the whole of a
-            stream over several tables.
+        stream_id: its number in the database, never reused.
+        table_id: the number of the captured table; for a topic, and for the whole of a stream over several
+            tables, its own `stream_id`.
         operations: the kinds of change it carries.
-        columns: the table's columns that it carries, in table order, the key always among them.
+        columns: the table's columns that it carries, in table order, always including the key.
         filter: the predicate's text on the table's columns, or None.
         partitions: 1 to 1024.
         partition_by: the columns that choose the partition; empty without any.
-        before: 'full', 'key' or 'none': how much of the old row is shown.
-        buffer_bytes: bound of the in-process buffer, bytes.
-        created_lsn: the database's last LSN when it was made; its events come after it.
+        before: the shown part of the old row: 'full', 'key' or 'none'.
+        buffer_bytes: limit of the in-process buffer, bytes.
+        created_lsn: the database's last LSN at its creation; its events are later.
         created_counter: the commit counter of its creation.
-        retention_us: how long an event is kept after its commit, microseconds; None is until the
-            stream is dropped.
-        retention_bytes: bound of the retained events, as they are sent, bytes; None is none.
-        changes_view: whether the view over ENVELOPE CHANGES is there: not for a stream that carries a
-            column of one of the envelope's own names, nor where an older database had something else
-            under the view's name.
-        comment: of COMMENT ON; its view of events has the same.
-        all_columns: it was made without a list of columns: it carries what the table has.
-        minimal_changes: which refreshes of its table may be told as what differs: 'replace', 'all', 'none'.
-        compaction: 'key': of its older events the last of each key is kept; or 'none'.
-        compaction_lag_us: how old an event is before that, microseconds.
-        tombstone_retention_us: how long a delete is kept then, microseconds.
-        several: of a stream over several tables, whole or part, their numbers in the order in which they were
-            named; None of any other. The whole has no columns, and of `partition_by` only what was asked for.
-        of_schema: it is over all tables of this schema, those to come included. Its first table is one of
-            ours without rows, so that it is over one where the schema has none.
+        retention_us: the time for which an event is kept after its commit, microseconds; None for the life of
+            the stream.
+        retention_bytes: limit of the retained events in encoded form, bytes; None for no limit.
+        changes_view: True if it has the view over ENVELOPE CHANGES: not if one of its columns has a name
+            reserved by the envelope, or if an older database had another object with the view's name.
+        comment: the text of COMMENT ON, also set on its view of events.
+        all_columns: True if it was created without a list of columns: it carries all columns of the table.
+        minimal_changes: the refreshes of its table that may be logged as a difference: 'replace', 'all',
+            'none'.
+        compaction: 'key' to keep the last of its older events of each key, or 'none'.
+        compaction_lag_us: the age from which events are compacted, microseconds.
+        tombstone_retention_us: the time for which a delete is then kept, microseconds.
+        several: for a stream over several tables, whole or part: their numbers in the order of its
+            definition; None for any other. The whole has no columns, and only an explicit `partition_by`.
+        of_schema: the schema whose present and future tables it covers. Its first table is our own, without
+            rows, so that it has a table even if the schema has none.
     """
 
     stream_id: int
@@ -115,37 +115,37 @@ class Stream:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Under which the catalog finds it."""
+        """Its key in the catalog."""
         return key_of(self.schema, self.name)
 
     @property
     def topic(self) -> bool:
-        """True if it is a topic: fed by PUBLISH, on no table."""
+        """True if it is a topic: written by PUBLISH, without a table."""
         return self.operations == PUBLISHED
 
     @property
     def is_part(self) -> bool:
-        """True if it is a stream over several tables as it is on one of them."""
+        """True if it is the part of a stream over several tables on one of them."""
         return self.several is not None and self.table_id != self.stream_id
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """The numbers of what has its logs."""
+        """The numbers of the owners of its logs."""
         return (self.table_id,) if self.several is None or self.is_part else self.several
 
     def is_on(self, tables: Container[int]) -> bool:
-        """True if one of these has a log of it."""
+        """True if one of these tables has a log of the stream."""
         if self.several is None:
             return self.table_id in tables
         return any(table_id in tables for table_id in self.tables)
 
     @property
     def kind(self) -> str:
-        """Its kind, as messages name it."""
+        """Its kind in messages."""
         return "topic" if self.topic else "stream"
 
     def as_on(self, part: Stream) -> Stream:
-        """The stream on a table, as it is now: it was `part` there before its options or name changed."""
+        """The stream's present state on a table, where it was `part` before it changed options or name."""
         if self.several is None:
             return self
         return replace(
@@ -170,12 +170,12 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group: a name under which positions of one stream are kept.
+    """A consumer group: a name with positions in one stream.
 
     Args:
-        on_gap: what a read does whose next event is no longer retained: 'error' or 'earliest'.
-        session_timeout_ms: for how long a member may be silent.
-        on_park: what is set aside with a parked event: 'event' is it alone, 'key' later ones of its key too.
+        on_gap: the reaction of a read whose next event is no longer retained: 'error' or 'earliest'.
+        session_timeout_ms: the time without a heartbeat after which a member is removed.
+        on_park: the events parked with an event: 'event' for it alone, 'key' for later ones of its key too.
     """
 
     group_id: int
@@ -189,18 +189,18 @@ class Group:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Under which the catalog finds it."""
+        """Its key in the catalog."""
         return (self.stream_id, quoting.fold(self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """A position of a whole stream under a name.
+    """A named position of a whole stream.
 
     Args:
-        lsns: partition -> the LSN behind which a reader goes on, for every partition.
-        positions: partition -> how many of its events are at or before that, where it is known: not where
-            retention had passed it when the bookmark was made.
+        lsns: partition -> the LSN after which a reader continues, for every partition.
+        positions: partition -> number of its events at or before the LSN, if known: not if retention had
+            passed the LSN when the bookmark was created.
     """
 
     bookmark_id: int
@@ -212,5 +212,5 @@ class Bookmark:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Under which the catalog finds it."""
+        """Its key in the catalog."""
         return (self.stream_id, quoting.fold(self.name))

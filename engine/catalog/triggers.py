@@ -1,10 +1,10 @@
-"""Triggers, and which tables they write: what a trigger writes is not captured.
+"""Triggers, and the tables that they write: a trigger's writes are not captured.
 
-DuckDB binds the text of a trigger each time that it fires, by the search path of the session that writes. So
-a target without a schema may be any table of its name, and is taken for each of them. The texts are DuckDB's
-own (`duckdb_triggers()`), in which every name that is a keyword is quoted: the first word outside of brackets
-behind FOR EACH that opens a statement opens the trigger's. A target that cannot be told may be any table, and
-nobody may fire such a trigger.
+DuckDB binds the text of a trigger each time that it fires, by the search path of the writing session. So a
+target without a schema may be any table of its name, and counts as all of them. The texts are from
+`duckdb_triggers()`, where every name that is a keyword is quoted: the first word outside of brackets behind
+FOR EACH that can open a statement opens the trigger's statement. An unrecognized target may be any table, and
+firing such a trigger is refused.
 
 Source: docs/sql.md, "Writing".
 """
@@ -26,24 +26,24 @@ TableKey = tuple[str, ...]
 # A quoted name or string, whose quotes within are doubled, a word, or anything else.
 _TOKEN = re.compile(r'"[^"]*"|' + r"'[^']*'|\w+|\S")
 _VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
-# What may stand between a verb and its target.
+# Words that may be between a verb and its target.
 _BEFORE_TARGET = frozenset({"INTO", "FROM", "OR", "REPLACE", "IGNORE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table that a trigger writes, in small letters.
+    """A table that a trigger writes, in lower case.
 
     Args:
-        schema: None where its name alone is told: the table of that name in any schema.
-        name: None where nothing is told: any table.
+        schema: the schema; None for a table of this name in any schema.
+        name: the name; None for any table.
     """
 
     schema: str | None
     name: str | None
 
     def may_be(self, key: TableKey) -> bool:
-        """True if it may be this table."""
+        """True if the target may be this table."""
         return self.name in (None, key[-1]) and self.schema in (None, key[0])
 
 
@@ -52,7 +52,7 @@ ANY = Target(None, None)
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """One trigger: whose writes fire it, and what it writes."""
+    """One trigger: the table whose writes fire it, and its targets."""
 
     name: str
     table: TableKey
@@ -70,7 +70,7 @@ class Triggers:
         return any(trigger.table == key for trigger in self.all)
 
     def fired_by(self, key: TableKey) -> Iterator[Trigger]:
-        """The triggers that a write of a table fires, and those that these fire in turn, each once."""
+        """The triggers fired by a write of a table, directly or through other triggers, each once."""
         left, found = list(self.all), [Target(key[0], key[-1])]
         while found:
             target = found.pop()
@@ -80,7 +80,7 @@ class Triggers:
             yield from fired
 
     def that_write(self, keys: Collection[TableKey]) -> Iterator[Trigger]:
-        """Those that may write one of these tables, or one of the engine's own, or what cannot be told."""
+        """The triggers that may write one of these tables, one of the engine's own, or any table."""
         for trigger in self.all:
             target = trigger.target
             if target == ANY or target.schema == SCHEMA or any(target.may_be(key) for key in keys):
@@ -88,7 +88,7 @@ class Triggers:
 
 
 def read_triggers(cursor: duckdb.DuckDBPyConnection) -> Triggers:
-    """Those of the database, as the cursor's transaction has them."""
+    """The triggers of the database, visible in the cursor's transaction."""
     rows = cursor.execute(
         "SELECT trigger_name, schema_name, table_name, sql, database_name "
         "FROM system.main.duckdb_triggers() WHERE database_name = current_database() ORDER BY ALL"
@@ -105,7 +105,7 @@ def target_of(text: str, database: str) -> Target:
     """The target of the writes of a trigger's text.
 
     Args:
-        text: as DuckDB tells it.
+        text: the text in duckdb_triggers().
         database: the name under which DuckDB has it attached.
     """
     words = _TOKEN.findall(text)
@@ -119,12 +119,12 @@ def target_of(text: str, database: str) -> Target:
         return ANY
     if qualifiers and (len(qualifiers) > 1 or fold(qualifiers[-1]) != fold(database)):
         return Target(fold(qualifiers[-1]), fold(name))
-    # Of the database alone: in which schema is left to the search path.
+    # Only the database is given: the search path decides the schema.
     return Target(None, fold(name))
 
 
 def _verb(words: list[str], at: int) -> int:
-    """The place behind the word that opens the trigger's statement, from a place on."""
+    """The index behind the next word that opens the trigger's statement."""
     depth = 0
     for place in range(at, len(words)):
         depth += {"(": 1, ")": -1}.get(words[place], 0)
@@ -134,7 +134,7 @@ def _verb(words: list[str], at: int) -> int:
 
 
 def _name(words: list[str], at: int) -> list[str]:
-    """The parts of a name that begins at a place."""
+    """The parts of the name that begins at an index."""
     parts = [""]
     for word in words[at:]:
         if word == ".":
