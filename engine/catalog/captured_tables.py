@@ -177,7 +177,7 @@ class Captured:
 
     @property
     def ours(self) -> bool:
-        """True if it is our own table, without rows: the rest of a dropped one, or the first of a schema's stream."""
+        """True if it is our own empty table: the rest of a dropped one, or a schema stream's first table."""
         return self.shape.schema == SCHEMA
 
     @property

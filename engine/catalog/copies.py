@@ -106,7 +106,7 @@ class Copy:
         return self.base_lsn <= lsn <= self.last_lsn
 
     def withholds(self, partition: int, lsn: int, after: int) -> bool:
-        """True if an LSN is one of its own that a reader behind `after` skips, as SEEK has left the copy there."""
+        """True if an LSN is its own but unreachable behind `after`, because SEEK has left the copy there."""
         return self.first_lsn <= lsn <= self.last_lsn and not self.left(partition, after)
 
     def last_at(self, partition: int, lsn: int) -> int:

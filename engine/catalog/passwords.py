@@ -1,8 +1,8 @@
 """Password verifiers: SCRAM-SHA-256's stored key and server key; the password itself is never stored.
 
-The text is PostgreSQL's own, `SCRAM-SHA-256$4096:salt$stored:server` with base64 parts, so that verifiers
-can be taken over and psql's `\\password`, which sends one, works. Source: RFC 5802, section 3; RFC 7677;
-RFC 4013 (SASLprep); PostgreSQL documentation, "pg_authid".
+The text has PostgreSQL's form, `SCRAM-SHA-256$4096:salt$stored:server` with base64 parts, so that verifiers
+can be imported and psql's `\\password`, which sends one, works. Source: RFC 5802, section 3; RFC 7677; RFC
+4013 (SASLprep); PostgreSQL documentation, "pg_authid".
 """
 
 from __future__ import annotations
