@@ -1,10 +1,10 @@
 """ALTER TABLE of a captured table: the change, its events and the next version's log in one transaction.
 
-That is the user's own: from the ALTER on it holds the writer lock, and sees the table as it is now, while all
-others know it as it was until COMMIT.
+It is the user's own transaction: from the ALTER on it holds the writer lock and sees the altered table, while
+others see the old one until COMMIT.
 
-What is allowed is judged by what has become of the table: its shape before and after the statement. So no
-spelling of ALTER TABLE can change more than this file knows of. Source: docs/design/schema_changes.md.
+The change is checked by comparing the table's shape before and after the statement. So no spelling of ALTER
+TABLE can change more than this file allows. Source: docs/design/schema_changes.md.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .reconcile import reconcile
 from .renames import rename, tell_first
 from .table_versions import ADDED, enter_to_alter, event_columns, put_version, show_altered
 
-# Where the rows are that a table had before they are rewritten.
+# The table of the rows before they are rewritten.
 WAS = f"temp.main.{RESERVED_PREFIX}_was"
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """An ALTER TABLE that a user asks for.
+    """A requested ALTER TABLE.
 
     Args:
-        text: his statement.
-        renamed: the table's new name, where it is to get one.
-        annotation: of the session, a JSON object as text, or None.
-        retypes: it is to give a column another type.
-        rewrites: with values of its own, which a cast of the old ones need not give.
+        text: the user's statement.
+        renamed: the table's new name, or None.
+        annotation: the session's annotation, a JSON object as text, or None.
+        retypes: True if it changes a column's type.
+        rewrites: True if it then computes values that may differ from a cast of the old ones.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Alteration:
 
 
 def not_supported(name: str) -> NotSupported:
-    """The error of a change that a captured table cannot take."""
+    """The error for a change that a captured table does not support."""
     return NotSupported(
         f'ALTER TABLE of table "{name}" is not supported while it has a stream',
         detail="ADD, DROP and RENAME COLUMN are, ALTER TYPE, RENAME TO, and SET and DROP of NOT NULL and "
@@ -66,17 +66,18 @@ def not_supported(name: str) -> NotSupported:
 def alter_table(
     database: Database, transaction: Transaction, key: TableKey, asked: Alteration, timeout_ms: int
 ) -> Waiting[None]:
-    """Change a captured table, in a transaction that holds the writer lock from here to its end.
+    """Alter a captured table, in a transaction that holds the writer lock from here to its end.
 
     Args:
-        key: schema and name in small letters.
+        key: schema and name in lower case.
 
     Raises:
-        NotSupported: the columns of its events would be others. ProgramLimitExceeded: too many
-        of its versions are retained. DependentObjects: an index or
-        something else depends on the table. LockNotAvailable; or its last stream was dropped while
-        this waited. SerializationFailure: it was written since the transaction began to read.
-        DucktailError: what DuckDB said.
+        NotSupported: the change would affect the columns of its events.
+        ProgramLimitExceeded: too many of its versions are retained.
+        DependentObjects: an index or another object depends on the table.
+        LockNotAvailable: the lock was not free in time, or the last stream was dropped meanwhile.
+        SerializationFailure: the table was written since the transaction began to read.
+        DucktailError: a translated error of DuckDB.
     """
     if asked.renamed is not None:
         yield from claim_name(database, transaction, key_of(key[0], asked.renamed), timeout_ms)
@@ -88,13 +89,13 @@ def alter_table(
 def _alter(
     database: Database, transaction: Transaction, captured: Captured, asked: Alteration, whole: bool
 ) -> None:
-    """Under the writer lock: the user's own text, and then what is to be told of it."""
+    """Run the user's statement and write the events of the change; the caller holds the writer lock."""
     cursor, was = transaction.cursor, captured.shape
     try:
         if asked.rewrites:
             names = stored_names(was)
             cursor.execute(f"CREATE TEMP TABLE {WAS} AS SELECT {names} FROM {was.qualified}").fetchall()
-        if whole:  # What `/` means in the user's own text.
+        if whole:  # The meaning of `/` in the user's own text.
             ask_maybe(cursor, "SET SESSION integer_division = true")
         cursor.execute(asked.text).fetchall()
         if whole:
@@ -102,7 +103,7 @@ def _alter(
         shape = read_shape(cursor, was.schema, asked.renamed or was.name)
         same = event_columns(shape) == event_columns(was)
         if same and not asked.rewrites:
-            return  # As nothing has changed, nothing is to be told.
+            return  # Without a change there are no events.
         if asked.renamed is None:
             tell_first(database, transaction, captured)
             fresh = _has_values_of_its_own(captured, shape)
@@ -118,7 +119,7 @@ def _alter(
                 reconcile(transaction, captured, now, WAS)
                 cursor.execute(f"DROP TABLE {WAS}").fetchall()
             elif fresh:
-                # The columns that it had have the values that they had.
+                # The old columns have their old values.
                 reconcile(transaction, captured, now, now.shape.qualified)
         elif event_columns(replace(shape, name=was.name)) == event_columns(was):
             rename(database, transaction, captured, shape)
@@ -140,11 +141,11 @@ def _alter(
 
 
 def _has_values_of_its_own(before: Captured, now: TableShape) -> bool:
-    """True if a column was added whose values who keeps a copy cannot make himself, by its default."""
+    """True if a column was added whose values the owner of a copy cannot compute from its default."""
     there = {column.name for column in before.shape.stored}
     added = [column for column in now.stored if column.name not in there]
     if len(now.stored) == len(before.shape.stored):
-        return False  # One is called otherwise.
+        return False  # A column was renamed.
     return any(column.default is not None and not is_constant(column.default) for column in added)
 
 
@@ -152,7 +153,7 @@ def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, 
     """The numbers of the columns that a table has after a statement.
 
     Args:
-        retypes: it is one that gives a column another type.
+        retypes: True if the statement changes a column's type.
     """
     was, ids = before.shape, before.present.ids
     if was.generated != now.generated:
@@ -178,5 +179,5 @@ def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, 
             detail="A stream is partitioned by it: its values would go to other partitions.",
             hint="DROP STREAM first, alter the table, and make it again.",
         )
-    # No version adds two columns, so the number is no other column's, of any version.
+    # No version adds two columns, so no other column of any version has the number.
     return (*ids, ADDED + before.version + 1) if added else ids

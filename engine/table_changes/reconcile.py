@@ -1,7 +1,7 @@
 """Reconciliation: the events between the old rows of a captured table and its new ones.
 
-ALTER TABLE that rewrites rows, a new column with values that no reader can derive, and a table that takes the
-place of another have one thing in common: the rows are others, and no statement says which. The difference is
+Three changes replace rows without a statement that lists them: an ALTER TABLE that rewrites rows, a new
+column with values that readers cannot derive, and a table that takes the place of another. The difference is
 one FULL JOIN on the primary key (`capture/difference.py`), or, without a key, one EXCEPT ALL on each side.
 Source: docs/design/schema_changes.md.
 """
@@ -19,18 +19,18 @@ from ..transactions.transaction import TableWrites, Transaction
 
 
 def reconcile(transaction: Transaction, old: Captured, now: Captured, old_table: str) -> None:
-    """Write the events that take a captured table's old rows to its new ones.
+    """Write the events that change a captured table's old rows to its new ones.
 
     Args:
-        old: the table as it was.
-        now: the table as it is, with its columns and rows.
-        old_table: the relation that has the old rows, in the columns of `old`.
+        old: the table before the change.
+        now: the table after it, with its columns and rows.
+        old_table: the relation of the old rows, in the columns of `old`.
     """
     ids, shape, there = now.present.ids, now.shape, set(old.present.ids)
     columns = enumerate(zip(ids, shape.stored, strict=True))
     fresh = tuple(i for i, (number, column) in columns if number not in there and column.default is not None)
     events = _write_difference(transaction, now, _old_rows(old, shape, ids, old_table), fresh)
-    # A transaction that began to read before conflicts with it, also where nothing differs.
+    # A transaction that began to read earlier conflicts with it, even without differences.
     writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
     transaction.tables.setdefault(old.table_id, writes).keys = None
     transaction.captured(old.table_id, events, None)
@@ -43,7 +43,7 @@ def _write_difference(transaction: Transaction, now: Captured, old_rows: str, fr
     """Write the events of the difference to the log; return their number.
 
     Args:
-        fresh: see `Difference`.
+        fresh: as in `Difference`.
     """
     cursor, table, whole = transaction.cursor, now.table, now.minimal_changes == "none"
     base_lsn, txid, new_rows = transaction.next_lsn, transaction.txid, table_rows(now.shape)
@@ -58,7 +58,7 @@ def _write_difference(transaction: Transaction, now: Captured, old_rows: str, fr
 
 
 def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...], old_table: str) -> str:
-    """A SELECT of the old rows in the new table's columns; NULL in the columns that are new."""
+    """A SELECT of the old rows in the new table's columns; new columns are NULL."""
     there = dict(zip(old.present.ids, old.shape.stored, strict=True))
     values = []
     for number, column in zip(ids, shape.stored, strict=True):

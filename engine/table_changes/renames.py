@@ -1,19 +1,19 @@
-"""The name of a captured table, which its streams follow: which table has it is seen at COMMIT.
+"""The name of a captured table, which its streams follow: at COMMIT the table with the name is captured.
 
-A table that is built anew is given the name of the one before, which was called otherwise or dropped for it,
-in one transaction: dbt and pandas do so. So RENAME and DROP TABLE inside a transaction change the name that
-the captured table has there, and nothing else; when all is written it is looked at who has the old name:
+dbt, pandas and others rebuild a table by giving a new table the name of the old one, which is renamed or
+dropped in the same transaction. So RENAME and DROP TABLE inside a transaction only change the captured
+table's name there; at COMMIT the owner of the old name decides:
 
-    nobody, renamed      the streams go with the table: its next version, with the new name
-    nobody, dropped      2BP01: the streams have no table; but those over all of a schema go on without it
-    another table        a swap: that one is the captured table from here on
+    none, renamed         the streams go with the table: its next version, with the new name none, dropped
+    2BP01: the streams have no table; streams over a whole schema continue without it another table         a
+    swap: that table is the captured one from here on
 
-Two captured tables may change their names, or more of them go round: the streams of each find the table of
-its name. A captured table whose own name is left to nobody takes no other one's.
+Two or more captured tables may exchange their names: the streams of each follow the table with its name. A
+captured table whose own name becomes unused does not take another table's streams.
 
-A swapped-in table gets the primary key of the one before, if it has none. Where its columns are others, it is
-the next version; then what differs between the rows of the two is written to the log (`difference.py`), and
-nothing to the table itself. A dropped table is kept under a name of ours until then, as its rows are read.
+A swapped-in table gets the primary key of the old one, if it has none. If its columns differ, it is the next
+version. Then the difference between the rows of the two is written to the log (`difference.py`); the table
+itself is not changed. Until then a dropped table is kept under a name of ours, because its rows are read.
 
 Source: docs/design/schema_changes.md, "Swaps".
 """
@@ -51,18 +51,19 @@ from .table_versions import enter_to_alter, event_columns, follows, ids_by_name,
 def claim_table(
     database: Database, transaction: Transaction, key: TableKey, renamed: str, timeout_ms: int
 ) -> Waiting[None]:
-    """Before a table without a stream is renamed: where it is to be swapped in, nobody else writes it.
+    """Exclude other writers of a table without a stream that is renamed and may be swapped in.
 
     Args:
-        key: schema and name in small letters.
+        key: schema and name in lower case.
         renamed: its new name.
 
     Raises:
-        LockNotAvailable. SerializationFailure: somebody has written it since the transaction
-        began to read: what differs would be told without that.
+        LockNotAvailable: another writer did not end in time.
+        SerializationFailure: it was written since the transaction began to read, so that the difference
+            would be incomplete.
     """
     name = key_of(key[0], renamed)
-    # By the names before is known who has written it.
+    # Its writers are registered under its earlier names.
     names = transaction.renamed.pop(key, set()) | {key}
     transaction.renamed[name] = names
     if not any(altered.before.key == name for altered in transaction.altered.values()):
@@ -77,10 +78,10 @@ def claim_table(
 
 
 def rename(database: Database, transaction: Transaction, captured: Captured, shape: TableShape) -> None:
-    """A captured table has another name.
+    """Record the new name of a captured table.
 
     Args:
-        shape: as it is now.
+        shape: its present shape.
     """
     now = _called(database, transaction, captured, shape)
     add(database, transaction, Rename(relation(*captured.key), relation(*now.key)))
@@ -106,32 +107,33 @@ def drop(
     """Drop a captured table, for another one that has its name at COMMIT.
 
     Args:
-        key: schema and name in small letters.
-        annotation: of the session, a JSON object as text, or None.
+        key: schema and name in lower case.
+        annotation: the session's annotation, a JSON object as text, or None.
 
     Returns:
-        The table as it was.
+        The table before the drop.
 
     Raises:
-        LockNotAvailable, SerializationFailure: see `enter_to_alter`. DependentObjects: something
-        depends on it.
+        LockNotAvailable, SerializationFailure: as in `enter_to_alter`.
+        DependentObjects: an object depends on it.
     """
     captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
     put_aside(database, transaction, captured)
     if database.catalog.over_schema(key[0]):
-        # A table that is made under the name, which may not be the one that the streams follow.
+        # A table created with the name, which the streams may not follow.
         look_at_last(database, transaction, key)
     return captured
 
 
 def put_aside(database: Database, transaction: Transaction, captured: Captured) -> None:
-    """Give a captured table a name of ours, and take its indexes away, as DROP TABLE would.
+    """Rename a captured table to a name of ours and drop its indexes, as DROP TABLE would.
 
-    DuckDB knows by the name that a table was made with on which others it has foreign keys: dropped under
-    another name, it would leave those undroppable. So one that has some is dropped now; its rows are kept.
+    DuckDB records the foreign keys of a table by its original name: if it were dropped under another name,
+    the referenced tables could not be dropped. So a table with foreign keys is dropped now; its rows are
+    kept.
 
     Raises:
-        DependentObjects: something depends on it.
+        DependentObjects: an object depends on it.
     """
     shape, cursor = captured.shape, transaction.cursor
     aside = replace(shape, name=_aside(captured))
@@ -174,27 +176,29 @@ def _has_foreign_keys(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> b
 def settle(
     database: Database, transaction: Transaction, table_id: int, within: frozenset[int] = frozenset()
 ) -> None:
-    """See who has the name of a captured table at COMMIT: see the head of the file.
+    """Find the table with a captured table's name at COMMIT, and act by the rules of this module.
 
     Args:
-        within: the tables that are to be settled behind this one, which has their names.
+        within: the tables to be settled after this one, which has their names.
 
     Raises:
-        DependentObjects. NotSupported. UniqueViolation, NotNullViolation: of the
-        primary key. duckdb.Error: DuckDB's own.
+        DependentObjects: the streams would have no table, or an object depends on it.
+        NotSupported: the new table does not fit the streams.
+        UniqueViolation, NotNullViolation: its rows violate the primary key.
+        duckdb.Error: DuckDB failed.
     """
     altered = transaction.altered[table_id]
     now, before = altered.now, altered.before
     if now.key == before.key and now.shape.name == altered.told:
         return
     if now.ours:
-        return  # It has been dropped.
+        return  # It was dropped.
     refuse_hidden(transaction, (before.key, now.key), now.streams)
     swapped = now.key != before.key and _has_name(database, transaction, altered)
     aside = now.shape.name == _aside(now)
     if swapped and now.may_go:
         shape = read_shape(transaction.cursor, before.shape.schema, before.shape.name)
-        if not follows(now, shape):  # It is gone, or renamed, and the other one is new.
+        if not follows(now, shape):  # It was dropped or renamed, and the other one is new.
             swapped = False
             look_at_last(database, transaction, before.key)
     _tell_holder(database, transaction, altered, before.key if swapped else now.key, within)
@@ -218,13 +222,13 @@ def settle(
 
 
 def tell_first(database: Database, transaction: Transaction, captured: Captured) -> None:
-    """Before an ALTER tells of a table's new name: which table has it so far is told to have left it.
+    """Report the leaving of the present holder of a name before an ALTER reports the table's new name.
 
     Args:
-        captured: as it is in the transaction.
+        captured: the table in the transaction.
 
     Raises:
-        NotSupported: see `_tell_holder`; and see `settle`.
+        NotSupported: the order of renames cannot be reported; other errors as in `settle`.
     """
     altered = transaction.altered.get(captured.table_id)
     if altered is not None and altered.now.shape.name != altered.told:
@@ -234,13 +238,13 @@ def tell_first(database: Database, transaction: Transaction, captured: Captured)
 def _tell_holder(
     database: Database, transaction: Transaction, altered: Altered, key: TableKey, within: frozenset[int]
 ) -> None:
-    """Report the table that held a name first, where a stream is on all tables of a schema.
+    """Report the previous holder of a name first, if a stream covers all tables of a schema.
 
-    So that who keeps copies by their tables' names never has two of one.
+    So a reader that keeps copies by table name never has two with one name.
 
     Args:
-        altered: the table that is to be told by the name.
-        key: the name, with its schema, in small letters.
+        altered: the table to be reported with the name.
+        key: the name, with its schema, in lower case.
     """
     number = altered.now.table_id
     if not database.catalog.over_schema(key[0]):
@@ -259,14 +263,14 @@ def _tell_holder(
 
 
 def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
-    """True if a table has the name that a captured one had before.
+    """True if a table has the former name of a captured one.
 
-    That may be another captured one, if its own streams have a table to follow as well: one of its name.
+    It may be another captured table, if its own streams also have a table of their name to follow.
     """
     before = altered.before
     other = transaction.captured_tables(database.catalog).get(before.key)
     if other is not None and other.may_go and altered.now.may_go:
-        return False  # Each is in the stream by itself: the one goes, the other has its name.
+        return False  # Each is in the stream separately: one leaves, the other has its name.
     if other is not None:
         was = transaction.altered[other.table_id].before
         if _kind_of(transaction, was) is None:
@@ -306,7 +310,7 @@ def _kind_of(transaction: Transaction, named: Captured) -> str | None:
 
 
 def _swap(database: Database, transaction: Transaction, altered: Altered) -> None:
-    """The table that has the name is the captured one from here on; what differs becomes events."""
+    """Make the table with the name the captured one, and write the difference as events."""
     old, cursor = altered.now, transaction.cursor
     shape = read_shape(cursor, old.shape.schema, altered.before.shape.name)
     _check_columns(old, shape)
@@ -318,7 +322,7 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
         now = replace(old, table=table, changed_counter=database.snapshots.next_counter)
         show_altered(database, transaction, old, now, shape.name)
         others = [altered.now for altered in transaction.altered.values()]
-        # Where these have changed since the rename, the views of streams over several have the other name.
+        # If these changed since the rename, the views of streams over several tables have the other name.
         for statement in views_anew(database.catalog, now, others) if len(others) > 1 else ():
             cursor.execute(statement).fetchall()
     else:
@@ -330,7 +334,7 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
 
 
 def _check_columns(old: Captured, shape: TableShape) -> None:
-    """Check that the columns by which rows are identified and partitioned are there and of their types."""
+    """Check that the columns that identify and partition rows exist with their types."""
     name = shape.name
     if not old.shape.primary_key and not old.may_go:
         raise NotSupported(
@@ -359,7 +363,7 @@ def _check_columns(old: Captured, shape: TableShape) -> None:
 
 
 def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShape) -> TableShape:
-    """The new table with the primary key of the one before."""
+    """The new table with the primary key of the old one."""
     key = tuple(shape.stored[shape.place(name)].name for name in old.shape.primary_key)
     if shape.primary_key == key:
         return shape
@@ -370,10 +374,10 @@ def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShap
             hint="Make it with the same key, or with none; or DROP STREAM first.",
         )
     columns = ", ".join(map(ident, key))
-    indexes = indexes_of(cursor, shape.schema, shape.name)  # DuckDB alters no table that has one.
+    indexes = indexes_of(cursor, shape.schema, shape.name)  # DuckDB does not alter a table with an index.
     for index in indexes:
         cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(index.name)}").fetchall()
-    # DuckDB looks at rows of the transaction's own only at COMMIT, when their differences are written.
+    # DuckDB checks the transaction's own rows only at COMMIT, after their difference is written.
     check_key(cursor, shape.qualified, replace(shape, primary_key=key))
     cursor.execute(f"ALTER TABLE {shape.qualified} ADD PRIMARY KEY ({columns})").fetchall()
     for index in indexes:

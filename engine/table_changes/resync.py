@@ -1,16 +1,16 @@
-"""Holding streams against their tables, and mending them: CHECK STREAM and ALTER STREAM ... RESYNC.
+"""Comparison and repair of streams and their tables: CHECK STREAM and ALTER STREAM ... RESYNC.
 
-RESYNC puts the difference between what the log says and the table into the log, as events of all streams of
-the table, in one transaction under the writer lock. What the log says is the old side:
+RESYNC writes the difference between the log's state and the table to the log, as events of all streams of the
+table, in one transaction under the writer lock. The log's state is the old side:
 
-- of a key with retained events, the row that the last of them left. A row that is another becomes an
-  update, one that is gone a delete, one that should not be there an insert.
-- of the other keys nothing is known but what their rows add up to. Where that does not fit, each of their
-  rows that the table has is given again, as `op` = snapshot to all streams of the table: whoever keeps a copy
-  puts them in place of his own. A row that is gone cannot be named, and so keeps standing in such a copy; a
-  stream that retains an event of each key (snapshot = 'initial' and retention = 'none') has no such rows.
+- For a key with retained events: the row after the last of them. A changed row becomes an update, a missing
+one a delete, an unexpected one an insert. - For the other keys: only the sum of their rows. If it does not
+match, each of their rows in the table is written again with `op` = snapshot to all streams of the table:
+readers replace the rows of their copies by them. A missing row cannot be named, and so remains in such
+copies; a stream that retains an event of each key (snapshot = 'initial' and retention = 'none') has no such
+rows.
 
-The table's sum is taken anew in the same transaction. Source: docs/checks.md.
+The table's sum is recomputed in the same transaction. Source: docs/checks.md.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from .schema_tables import take_in
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """The events that RESYNC has put into the log.
+    """The events that RESYNC has written to the log.
 
     Args:
-        events: of rows that are known to differ.
-        again: rows without retained events that were given again.
-        gone: so many of those, at least, are gone and cannot be named.
+        events: number of events of rows that are known to differ.
+        again: number of rows without retained events that were written again.
+        gone: the least number of such rows that are missing and cannot be named.
     """
 
     events: int
@@ -71,13 +71,14 @@ class Mended:
 def check_stream(
     database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
 ) -> Waiting[list[Look]]:
-    """Hold a stream's tables against their logs; what is found is kept, and told to who reads.
+    """Compare a stream's tables with their logs; the findings are stored and reported to readers.
 
     Returns:
-        A look at each of them, in their order, and at those that have come past ducktail into its schema.
+        The findings for each table, in order, and for tables created without ducktail in its schema.
 
     Raises:
-        LockNotAvailable: it was found and cannot be kept now. UndefinedObject: it was dropped.
+        LockNotAvailable: a finding cannot be stored now.
+        UndefinedObject: the stream was dropped.
     """
     found = []
     for captured in database.catalog.tables_of(stream):
@@ -105,7 +106,7 @@ def _check_table(
     try:
         found = look(cursor, captured, stream)
     except (duckdb.CatalogException, duckdb.BinderException):
-        pass  # The table was altered since; or the look under the lock says it again.
+        pass  # The table was altered since, or the comparison under the lock finds it again.
     except duckdb.Error as error:
         raise translated(error) from error
     if found is not None and found.agrees:
@@ -114,7 +115,7 @@ def _check_table(
     try:
         present = database.catalog.table_by_id(captured.table_id)
         if found is None or present.version != captured.version:
-            # ALTER TABLE is shown after it is committed: the look took the columns from before it.
+            # ALTER TABLE becomes visible after its commit: the comparison used the old columns.
             found = _look_again(database, cursor, present, stream)
         if not found.agrees:
             _keep(database, session_id, cursor, present, found)
@@ -126,7 +127,7 @@ def _check_table(
 def _look_again(
     database: Database, cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream
 ) -> Look:
-    """Look under the writer lock, so that nobody alters the table meanwhile."""
+    """Compare again under the writer lock, so that the table is not altered meanwhile."""
     present = database.catalog.stream_by_id(stream.stream_id)
     if present is None:
         raise UndefinedObject(f'stream "{stream.name}" does not exist')
@@ -143,7 +144,7 @@ def _keep(
     captured: Captured,
     found: Look,
 ) -> None:
-    """Under the writer lock: keep what was found, unless it was mended meanwhile."""
+    """Store the finding unless it was repaired meanwhile; the caller holds the writer lock."""
     kept = row_sums.read_kept(cursor, captured.table_id)
     if kept is None or found.kept is None or kept.taken_lsn != found.kept.taken_lsn:
         return
@@ -160,12 +161,14 @@ def _keep(
 def resync_stream(
     database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
 ) -> Waiting[Mended]:
-    """Put what differs between a stream's tables and their logs into the logs; the session is in no
-    transaction. Each table is mended in a transaction of its own.
+    """Write the differences of a stream's tables to their logs, each table in its own transaction.
+
+        The session must not be in a transaction.
 
     Raises:
-        NotSupported: the table has no primary key. LockNotAvailable. UndefinedObject:
-        somebody else has dropped the stream.
+        NotSupported: a table has no primary key.
+        LockNotAvailable: the writer lock was not free in time.
+        UndefinedObject: the stream was dropped meanwhile.
     """
     came = 0
     if stream.stream_id in database.catalog.behind:
@@ -180,7 +183,7 @@ def resync_stream(
         keyless = [captured for captured in tables if not captured.shape.primary_key]
         for captured in keyless:
             if present.several is not None and captured.table_id not in database.unlike:
-                continue  # As far as is known nothing of it is to be mended.
+                continue  # No known difference to repair.
             raise NotSupported(
                 f'stream "{present.name}" cannot be mended: table "{captured.shape.name}" has no primary key',
                 detail="Which of its rows differ cannot be told.",
@@ -244,10 +247,10 @@ def _write_events(
     base_lsn: int,
     txid: int,
 ) -> Mended:
-    """Write the events of what differs, and then the rows that are given again.
+    """Write the events of the difference, and then the rows that are written again.
 
-    An event is of all streams of the table. What the others say of a row may be another than what this one
-    says, as each has a snapshot of its own: so each is held against the table, with the events before it.
+    An event belongs to all streams of the table. The other streams may have another state of a row, because
+    each has its own snapshot: so each is compared with the table, including the events before it.
     """
     others = [one for one in captured.streams if one.stream_id != stream.stream_id]
     events = _write_difference(cursor, captured, stream, base_lsn, txid)
@@ -256,7 +259,7 @@ def _write_events(
         events += _write_difference(cursor, captured, other, base_lsn + events, txid)
     if left is None or left == NOTHING:
         return Mended(events, 0, 0)
-    left = left - row_sums.change(cursor, captured, own_lsn)  # What others knew of.
+    left = left - row_sums.change(cursor, captured, own_lsn)  # The changes known to the others.
     if left == NOTHING:
         return Mended(events, 0, 0)
     shape = captured.shape
@@ -274,12 +277,12 @@ def _write_events(
 def _write_difference(
     cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream, after_lsn: int, txid: int
 ) -> int:
-    """Write the events that take a stream's rows to the table's; gives their number."""
+    """Write the events that change a stream's rows to the table's; returns their number."""
     sql = difference(captured, stream).log_sql(captured.table)
     return int(ask(cursor, sql, numbers(after_lsn, txid))[0])
 
 
 def drop_temporary(cursor: duckdb.DuckDBPyConnection) -> None:
-    """The temporary tables of a look go before its transaction is committed."""
+    """Drop the temporary tables of a comparison before its transaction is committed."""
     for name in ("found", "broken"):
         cursor.execute(f"DROP TABLE IF EXISTS temp.main.__ducktail_{name}").fetchall()

@@ -1,20 +1,20 @@
-"""Tables that come into a schema of which streams are over all, and those that leave it: seen at COMMIT.
+"""Tables that enter or leave a schema whose streams cover all of its tables, processed at COMMIT.
 
-A transaction that has made a table, or named one, looks at its end which of these names is a table's without
-a stream. Each becomes a captured one there, and all of its rows are inserts: what the transaction did to a
-table that it made comes down to these. So CREATE TABLE AS, COPY and renames need nothing of their own.
-It holds the writer lock from the CREATE on, and nobody else writes a table of that name.
+A transaction that has created or renamed tables checks at its end which of these names belong to tables
+without a stream. Each such table becomes captured, and all of its rows become inserts, the net effect of the
+transaction on its own table. So CREATE TABLE AS, COPY and renames need no code of their own. The transaction
+holds the writer lock from the CREATE on, and no other session writes a table of that name.
 
-A dropped table is told as deletes of all of its rows, and a schema event. What was told before stays
-readable: the log stays, over a table of ours without rows, until retention has emptied it (`Retention`). A
-table that is made under its name takes it up again, as its next version, so that one that is dropped and made
-each night is one table of the stream and not one a night.
+A dropped table is reported as deletes of all of its rows and a schema event. Earlier events stay readable:
+the log remains, over a table of ours without rows, until retention has emptied it (`Retention`). A table
+created with its name continues it as its next version, so that a table that is dropped and recreated each
+night is one table of the stream.
 
-A table whose place another one has taken (`renames.py`) is in no stream any more: it is a copy of what the
-stream knows, and is dropped as a rule. So that nothing of it is missed, nobody writes it; under another name
-it is a table like all others.
+A table whose place another one has taken (`renames.py`) leaves its streams: it is an old copy, and usually
+dropped. Writes of it are refused, so that no change is missed; under another name it is an ordinary table.
 
-A table that was made past ducktail is nobody's until RESYNC takes it in: its streams' readers are told.
+A table created without ducktail is in no stream until RESYNC adds it; until then the readers of the schema's
+streams get an error.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from .table_versions import VERSIONS_MAX, follows, ids_by_name, put_version
 def enter_to_make(
     database: Database, transaction: Transaction, key: TableKey, annotation: str | None, timeout_ms: int
 ) -> Waiting[None]:
-    """Before a transaction makes a table, or names one, where streams are over all tables of the schema.
+    """Prepare a transaction that creates or renames a table in a schema covered by streams.
 
     Args:
-        key: the table's schema and name in small letters.
-        annotation: of the session, a JSON object as text, or None.
+        key: the table's schema and name in lower case.
+        annotation: the session's annotation, a JSON object as text, or None.
 
     Raises:
-        LockNotAvailable. SerializationFailure: such a stream was made since the transaction
-        began to read.
+        LockNotAvailable: the writer lock was not free in time.
+        SerializationFailure: such a stream was created since the transaction began to read.
     """
-    # The lock first: who waits for it has claimed no name that its holder may want.
+    # The lock first: a session waiting for it must not have claimed a name that its holder may need.
     yield from database.transactions.lock_for(transaction, timeout_ms)
     assert transaction.snapshot_counter is not None
     for stream in database.catalog.over_schema(key[0]):
@@ -81,20 +81,20 @@ def enter_to_make(
 
 
 def look_at_last(database: Database, transaction: Transaction, key: TableKey) -> None:
-    """The transaction looks at COMMIT whether a name is that of a table without streams that is to have some.
+    """Make the transaction check at COMMIT if the name is a table that must get streams.
 
     Args:
-        key: schema and name in small letters.
+        key: schema and name in lower case.
     """
     transaction.makes.add(key)
     transaction.at(CommitStep.TABLES, partial(_settle, database, transaction), about="schemas")
 
 
 def set_aside(database: Database, transaction: Transaction, key: TableKey) -> None:
-    """A table whose place another one has taken is in none of the streams over all tables of its schema.
+    """Exclude a table from all streams over its schema, because another one has taken its place.
 
     Args:
-        key: its schema, and the name that it has now, in small letters.
+        key: its schema and present name, in lower case.
     """
     if not database.catalog.over_schema(key[0]):
         return
@@ -111,11 +111,11 @@ def forget_aside(
     keys: Iterable[TableKey],
     transaction: Transaction | None,
 ) -> None:
-    """Tables have been dropped, or renamed: another one of such a name is none that has left its streams.
+    """End the exclusion of dropped or renamed tables, so that it does not apply to later ones of their names.
 
     Args:
-        keys: schema and name that each had, in small letters.
-        transaction: that has done it; None in autocommit, where it has committed.
+        keys: former schema and name of each, in lower case.
+        transaction: the transaction of the change; None for a committed change in autocommit.
     """
     for key in keys:
         if not database.catalog.is_aside(key):
@@ -133,7 +133,7 @@ def _not_aside_sql(key: TableKey) -> str:
 
 
 def _settle(database: Database, transaction: Transaction) -> None:
-    """Capture what has come."""
+    """Capture the new tables."""
     schemas = {key[0] for key in transaction.makes}
     with plain_division(transaction.cursor):
         for schema in sorted(schemas):
@@ -155,7 +155,7 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
     cursor, catalog = transaction.cursor, database.catalog
     streams, known = catalog.over_schema(schema), transaction.captured_tables(catalog)
     names = tables_in(cursor, schema) if streams else []
-    # Others were there before, and are none of these streams'.
+    # Other tables existed before, and are not in these streams.
     fresh = [name for name in names if key_of(*name) in transaction.makes and key_of(*name) not in known]
     if not fresh:
         return
@@ -186,7 +186,7 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
 def _left_of(
     database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape
 ) -> Captured | None:
-    """The rest of a dropped table whose events those of one that is made now can go on with."""
+    """The remains of a dropped table whose events a newly created one can continue."""
     numbers = {stream.stream_id for stream in streams}
     for captured in database.catalog.tables.values():
         if (
@@ -195,7 +195,7 @@ def _left_of(
             and captured.table_id not in database.unlike
             and fold(shown_table(captured.shape)) == fold(shown_table(shape))
             and {stream.stream_id for stream in captured.streams} == numbers
-            # One more for the next DROP.
+            # One version is reserved for the next DROP.
             and len(captured.versions) + 1 < VERSIONS_MAX
             and len(shape.primary_key) == len(captured.shape.primary_key)
             and follows(captured, shape)
@@ -205,7 +205,7 @@ def _left_of(
 
 
 def _take_up(database: Database, transaction: Transaction, left: Captured, shape: TableShape) -> None:
-    """A table that was dropped is made again: its next version, with its rows as inserts."""
+    """Continue a dropped table by its new namesake: its next version, with its rows as inserts."""
     cursor = transaction.cursor
     put_version(database, transaction, left, shape, ids_by_name(left, shape), summed=False)
     now = transaction.altered[left.table_id].now
@@ -223,11 +223,14 @@ def _take_up(database: Database, transaction: Transaction, left: Captured, shape
 def take_in(
     database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
 ) -> Waiting[int]:
-    """Take in the tables that have come past ducktail into the schema that a stream is over, in a transaction
-    of its own; how many events that makes.
+    """Add the tables created without ducktail in the schema of a stream, in a transaction of its own.
+
+        Returns the number of events.
 
     Raises:
-        LockNotAvailable. WrongState: a stream cannot be on one. ProgramLimitExceeded.
+        LockNotAvailable: the writer lock was not free in time.
+        WrongState: a stream cannot be on one of them.
+        ProgramLimitExceeded: the stream would be on too many tables.
     """
     assert stream.of_schema is not None
     transaction = database.transactions.begin(session_id, cursor, "")
@@ -237,7 +240,7 @@ def take_in(
     except BaseException:
         database.transactions.rollback(transaction)
         raise
-    # Those who wrote them meanwhile have committed: a snapshot from now on has that.
+    # Transactions that wrote them have committed: a new snapshot includes their rows.
     marks = set(transaction.marks)
     transaction.marks.clear()
     database.transactions.rollback(transaction)
@@ -268,7 +271,7 @@ def take_in(
 def _made(
     database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape
 ) -> Captured:
-    """Make a table a captured one, with its rows as inserts."""
+    """Make a table captured, with its rows as inserts."""
     cursor, base_lsn = transaction.cursor, transaction.next_lsn
     captured = new_log(cursor, shape)
     parts = []
@@ -282,7 +285,7 @@ def _made(
                 hint="Make it so that it fits, or in another schema.",
             ) from error
         part = replace(part, created_lsn=base_lsn, created_counter=database.snapshots.next_counter)
-        # Behind all others, of which some may have been forgotten: numbers only grow.
+        # Behind all others, some of which may be removed: numbers only grow.
         cursor.execute(insert_tables_sql([part], captured.table_id)).fetchall()
         parts.append(part)
     captured = captured.with_streams(tuple(parts))
@@ -298,14 +301,16 @@ def _let_go(database: Database, table_id: int) -> None:
 
 
 def retire(database: Database, transaction: Transaction, captured: Captured) -> None:
-    """Drop a captured table whose streams go on without it.
+    """Drop a captured table whose streams continue without it.
 
     Args:
-        captured: as it is in the transaction, which has put it aside.
+        captured: the table in the transaction, which has renamed it.
 
     Raises:
-        DependentObjects: something depends on it. ProgramLimitExceeded: too many of its
-        versions are retained. WrongState: it was written past ducktail. duckdb.Error: DuckDB's own.
+        DependentObjects: an object depends on it.
+        ProgramLimitExceeded: too many of its versions are retained.
+        WrongState: it was written without ducktail.
+        duckdb.Error: DuckDB failed.
     """
     cursor, was = transaction.cursor, captured.shape
     before = transaction.altered[captured.table_id].before.shape
@@ -317,10 +322,10 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
             hint="ALTER STREAM ... RESYNC of one of them mends it.",
         )
     if differs is not None:
-        # Nothing else can take it out of its streams. Its events say that it is gone with all of its rows.
+        # No other operation can remove it from its streams. Its events report the loss of all of its rows.
         transaction.at(CommitStep.MEMORY, partial(_let_go, database, captured.table_id))
     rows = int(ask(cursor, dropped_sql(captured, transaction.next_lsn, transaction.txid))[0])
-    # Who has read it before, and writes one of its rows, meets that.
+    # A transaction that has read it before and writes one of its rows gets a conflict.
     transaction.captured(captured.table_id, rows, None)
     name = dropped_name(captured.table_id, before)
     left = replace(

@@ -1,13 +1,13 @@
-"""The next version of a captured table, made in the transaction that has changed the table.
+"""The next version of a captured table, made in the transaction that has altered the table.
 
 A table's versions divide the LSNs: a version owns those from its first one, which is its schema event's, to
-the one before the next version's, and has a log of its own. Only the newest one's log is written. What reads
-a range of LSNs asks the versions that the range meets, each by its own SELECT (`log.VersionsQuery`).
+the one before the next version's, and has a log of its own. Only the newest one's log is written. A read of a
+range of LSNs queries the versions that overlap it, each by its own SELECT (`log.VersionsQuery`).
 
-The first rows of a new version's log say how the table became so: one for each partition of the table's
-widest stream, and a stream takes as many of them as it has partitions.
+The first rows of a new version's log are its schema events: one for each partition of the table's widest
+stream; a stream shows as many of them as it has partitions.
 
-The transaction sees the version at once, all others when it has committed (`Transaction.altered`).
+The transaction sees the version at once, others after its commit (`Transaction.altered`).
 Source: docs/design/schema_changes.md.
 """
 
@@ -36,35 +36,35 @@ from ..transactions.transaction import CommitStep, TableKey, Transaction
 from ..transactions.transactions import stale
 from ..waiting import Waiting
 
-# Numbers of columns that were added begin here, above the places of all that a table can begin with.
+# Numbers of added columns begin here, above the positions of all initial columns.
 ADDED = 1 << 20
-# Numbers of columns that come with another table in its place begin here: above those that ALTER TABLE gives.
+# Numbers of columns of another table in its place begin here, above those assigned by ALTER TABLE.
 SWAPPED = 1 << 40
-# Columns of a table, at most, as far as those numbers go: 2^16 for each version.
+# The most columns of a table that these numbers allow: 2^16 for each version.
 PLACES = 16
-# Versions of one table that have logs. What reads all of a stream asks each, and twice as many cost more than
-# twice as much: with 60, a change takes a second under the writer lock, and the stream's view two.
+# Limit of versions of one table with logs. A read of a whole stream queries each, and twice as many cost more
+# than twice as much: with 60, a change takes a second under the writer lock, and the stream's view two.
 VERSIONS_MAX = 64
 
 
 def enter_to_alter(
     database: Database, transaction: Transaction, key: TableKey, annotation: str | None, timeout_ms: int
 ) -> Waiting[Captured]:
-    """Before a transaction alters a captured table: it gets the writer lock, up to its end.
+    """Give a transaction the writer lock, until its end, before it alters a captured table.
 
     Args:
-        key: schema and name in small letters.
-        annotation: of the session, a JSON object as text, or None.
+        key: schema and name in lower case.
+        annotation: the session's annotation, a JSON object as text, or None.
 
     Raises:
-        LockNotAvailable; or its last stream was dropped while this waited. SerializationFailure:
-        it was written since the transaction began to read.
+        LockNotAvailable: the lock was not free in time, or the table's last stream was dropped meanwhile.
+        SerializationFailure: it was written since the transaction began to read.
     """
     captured = yield from database.transactions.enter_still_captured(transaction, key, timeout_ms)
     yield from database.commits.wait_readable()
     if database.snapshots.has_newer(transaction, captured):
-        raise stale(captured)  # Its sum, and what is told of it, would be of the rows before that.
-    # What has been deleted and inserted so far is of the columns before.
+        raise stale(captured)  # Its sum and its events would be based on the rows before that.
+    # The rows deleted and inserted so far have the old columns.
     database.transactions.settle(transaction)
     transaction.annotate(annotation)
     return captured
@@ -79,17 +79,18 @@ def put_version(
     *,
     summed: bool = True,
 ) -> None:
-    """Make a captured table's next version in the transaction that has changed it.
+    """Make a captured table's next version in the transaction that has altered it.
 
     Args:
-        captured: as it was before.
+        captured: the table before the change.
         ids: the numbers of its columns now.
-        summed: its row-hash sum is taken anew where its columns are others; who has events to write besides
-            takes it behind them.
+        summed: True to recompute its row-hash sum if the columns differ; a caller that writes further events
+            recomputes it after them.
 
     Raises:
-        ProgramLimitExceeded. DependentObjects, NotSupported, WrongState: see `_streams_now` and
-        `unlike_error`.
+        ProgramLimitExceeded: too many of its versions are retained.
+        DependentObjects, NotSupported: a stream does not fit the new columns (`_streams_now`).
+        WrongState: the table differs from its log (`unlike_error`).
     """
     change = _Change(database, transaction, captured, shape, ids)
     for statement in change.statements(summed=summed):
@@ -101,10 +102,10 @@ def put_version(
 def show_altered(
     database: Database, transaction: Transaction, captured: Captured, now: Captured, told: str
 ) -> None:
-    """The transaction has another table from here on, and memory once DuckDB has committed.
+    """Make the altered table visible to the transaction now, and in memory after DuckDB's COMMIT.
 
     Args:
-        told: the name that its newest version says that it has.
+        told: the table's name in its newest version.
     """
     first = now.table_id not in transaction.altered
     transaction.alter(captured, now, told)
@@ -120,21 +121,21 @@ def show_altered(
 
 
 def event_columns(shape: TableShape) -> TableShape:
-    """A shape without what no event and no capture depends on: what is unique is looked at apart."""
+    """The columns that decide events; UNIQUE constraints are compared separately."""
     return replace(shape, unique=(), unique_expressions=False)
 
 
 def ids_by_name(old: Captured, shape: TableShape) -> tuple[int, ...]:
-    """The numbers of another table's columns in a table's place: one of the same name is the same column."""
+    """The column numbers of a table in another's place: columns of the same name keep their number."""
     known = {fold(name): number for number, name in old.present.names.items()}
     fresh = SWAPPED + ((old.version + 1) << PLACES)
     return tuple(known.get(fold(column.name), fresh + i) for i, column in enumerate(shape.stored))
 
 
 def follows(old: Captured, shape: TableShape) -> bool:
-    """True if a table's events can go on as those of another one in its place.
+    """True if a table's events can continue those of another one in its place.
 
-    Its key and what it is partitioned by are there, of their types, and it has a column in common at all.
+    It has the columns of the key and of the partitions, with their types, and at least one common column.
     """
     places = {column.name: shape.position(column.name) for column in old.shape.stored}
     key = old.shape.primary_key
@@ -151,10 +152,10 @@ def follows(old: Captured, shape: TableShape) -> bool:
 def _streams_now(
     cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured, called: str
 ) -> tuple[Stream, ...]:
-    """The table's streams by the names that its columns have now.
+    """The table's streams with the present names of its columns.
 
     Args:
-        called: what the user calls the table.
+        called: the user's name of the table.
     """
     was, there = before.present, set(now.present.stored)
     for stream in before.streams:
@@ -168,7 +169,7 @@ def _streams_now(
             raise _depends(called, "a stream has no other column")
     streams = tuple(before.stream_in(stream, now.present) for stream in before.streams)
     same = {number for number, _ in set(was.stored) & there}
-    # A column of another type is hidden from filters, as if it were gone.
+    # A column of another type is hidden from filters, as if it were dropped.
     hidden = [now.present.names[i] for i in now.present.ids if i in was.ids and i not in same]
     visible = replace(now.shape, stored=tuple(c for c in now.shape.stored if c.name not in hidden))
     for stream in streams:
@@ -195,14 +196,14 @@ def _depends(table: str, why: str) -> DependentObjects:
 
 
 def _carried(captured: Captured) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """The columns, by number, that the streams with lists of columns carry now."""
+    """The numbers of the columns in the streams with lists of columns."""
     ids = {name: number for number, name in captured.present.names.items()}
     listed = (stream for stream in captured.streams if not stream.all_columns)
     return tuple((stream.stream_id, tuple(ids[name] for name in stream.columns)) for stream in listed)
 
 
 def _ended(transaction: Transaction, captured: Captured) -> TableVersion:
-    """The version that ends now: under the name that it was told by, if its table has another one by now."""
+    """The version that ends now, with the name that was reported for it."""
     version, known = captured.present, transaction.altered.get(captured.table_id)
     name = captured.shape.name if known is None else known.told
     table = replace(version.table, shape=replace(version.table.shape, name=name))
@@ -210,7 +211,7 @@ def _ended(transaction: Transaction, captured: Captured) -> TableVersion:
 
 
 class _Change:
-    """A table's next version: what is written of it, and what memory makes of that."""
+    """A table's next version: its statements, and its effect in memory."""
 
     def __init__(
         self,
@@ -246,19 +247,19 @@ class _Change:
             txid=transaction.txid,
             renamed_from=before if before != name else None,
         )
-        # A rename is told of the name before: the new one goes with the transaction.
+        # A rename is reported from the previous name: the new one belongs to the transaction.
         called = ended.table.shape.name if shape == captured.shape else shape.name
         self.after = after.with_streams(_streams_now(transaction.cursor, captured, after, called))
 
     def statements(self, *, summed: bool) -> Iterator[str]:
-        """The statements that are written beside the user's own."""
+        """The statements that are written besides the user's own."""
         before, now = self._before, self.after
         yield create_log_sql(now.log, now.shape)
         yield (
             f"INSERT INTO {now.log} (lsn, txid, op, key_hash) "
             f"SELECT {now.first_lsn} + i, {self._txid}, 'x', i FROM range({self.partitions}) AS r(i)"
         )
-        # Streams may have come since its line was written, if it has one.
+        # Streams may have been created since its row was written, if it has one.
         yield (
             f"DELETE FROM ducktail.schema_catalog WHERE table_id = {now.table_id} "
             f"AND version = {before.version}"
@@ -279,8 +280,8 @@ class _Change:
                     f"WHERE stream_id = {stream.stream_id} AND table_id = {now.table_id}"
                 )
                 continue
-            # An older format does not say whether there was a list of columns. What it has been taken for is
-            # kept: from the columns that are there now it could not be told again.
+            # An older format does not record the existence of a list of columns. The interpretation is
+            # stored, because it cannot be derived from the present columns again.
             yield (
                 f"UPDATE ducktail.stream_catalog SET columns = {names_sql(stream.columns)}, "
                 f"partition_by = {names_sql(stream.partition_by)}, all_columns = {stream.all_columns} "
@@ -288,9 +289,9 @@ class _Change:
             )
         if before.present.stored != now.present.stored:
             differs = self._database.unlike.get(now.table_id)
-            if differs is not None:  # The events before it are not held against the new columns.
+            if differs is not None:  # Earlier events are not compared with the new columns.
                 raise unlike_error(before.streams[0], now, differs)
-            if summed:  # Rows are hashed by other columns from here on.
+            if summed:  # Rows are hashed over other columns from here on.
                 yield from take_statements(now, self._base_lsn + self.partitions, ALTERED)
         yield from views_anew(self._database.catalog, now, self._altered)
 
