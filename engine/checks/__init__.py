@@ -1,1 +1,1 @@
-"""Holding a stream against its table."""
+"""Comparison of streams with their tables."""

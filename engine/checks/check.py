@@ -1,24 +1,22 @@
-"""CHECK STREAM: a captured table compared with its log; and the check of tables at an opening.
+"""CHECK STREAM, the comparison of a captured table with its log; and the check of tables at an opening.
 
-CHECK STREAM makes three comparisons, all in one MVCC snapshot, so that writers go on meanwhile:
+CHECK STREAM makes three comparisons, all in one MVCC snapshot, so that writers continue meanwhile:
 
-1. Each key that has retained events of the stream: the row that its last event left with the table's.
-2. The table's row-hash sum and number of rows with those of the last commit (`row_sums.py`). The
+1. For each key with retained events of the stream: the row after its last event with the table's row. 2. The
+table's row-hash sum and number of rows with those of the last commit (`row_sums.py`). The
    differences of the first comparison explain a part of a difference here.
-3. Where a part is left unexplained: each event's old row with the row that the event of the key before it
-   left. This finds an edit that a captured write has overwritten since, unless the log has been compacted
-   there.
+3. If a part remains unexplained: each event's old row with the row after the previous event of its key. This
+finds an edit that a captured write has overwritten since, unless the log has been compacted there.
 
-A difference that is then left is of rows without retained events: some of them differ, and which is not
-known. No comparison tells a value from one that compares equal, nor an edit that was undone. Differences
-are kept with the sum, and every read of the table's streams fails with them until RESYNC has mended the
-table.
+A remaining difference concerns rows without retained events: some of them differ, but they cannot be named.
+No comparison finds a value that compares equal, or an edit that was undone. Differences are stored with the
+sum, and every read of the table's streams fails with them until RESYNC has repaired the table.
 
-An opening looks for tables that were written past ducktail, only where somebody may have written the file
-since ducktail closed it (`storage/opening.py`). It compares columns and key, the number of rows, and the
-row-hash sum. Counting rows costs next to nothing; summing reads them, and is done for as many as an opening
-has time for. A table that was dropped and made again is found by its contents, as any other edit is. Which
-rows differ is CHECK STREAM's to say. Source: docs/checks.md.
+An opening looks for tables that were written without ducktail, but only if another program may have written
+the file since ducktail closed it (`storage/opening.py`). It compares columns and key, the number of rows, and
+the row-hash sum. Counting rows is cheap; summing reads them, and is limited by the time for an opening. A
+table that was dropped and recreated is found by its contents, like any other edit. CHECK STREAM names the
+rows that differ. Source: docs/checks.md.
 """
 
 from __future__ import annotations
@@ -47,21 +45,20 @@ from ..values.json_images import object_sql
 from . import row_sums
 from .row_sums import NOTHING, KeptSum, Sum
 
-# Differences that are told one by one; the rest are counted. Each has two rows as JSON.
+# Most differences listed singly; the rest are counted. Each has two rows as JSON.
 TOLD_MAX = 10_000
-# The temporary tables of one look.
+# The temporary tables of one comparison.
 FOUND = f"temp.main.{RESERVED_PREFIX}_found"
 BROKEN = f"temp.main.{RESERVED_PREFIX}_broken"
 LAST = f"{RESERVED_PREFIX}_last"
-# A difference as a row of an answer.
-# Sort of a differing row -> what it is called.
+# Sort of a differing row -> its name.
 WORDS = {"u": "changed", "d": "missing", "i": "unexpected"}
 logger = logging.getLogger(__name__)
-# What one opening sums of tables and their logs, the smallest first: half a second or so where rows are
-# narrow, and one or two where they are wide.
+# Limits of the rows of tables and logs that one opening sums, the smallest tables first: about half a second
+# for narrow rows, one or two for wide ones.
 SUMMED_ROWS_MAX = 10_000_000
 SUMMED_BYTES_MAX = 2 << 30
-# What a value takes beside its text.
+# Bytes of a value besides its text.
 _VALUE_BYTES = 8
 
 
@@ -70,12 +67,12 @@ class Unlike:
     """One difference.
 
     Args:
-        kind: 'changed', 'missing' and 'unexpected' are of rows, as they are in the table; 'overwritten' is
-            of an edit that a captured write has gone over; 'unknown' of rows that cannot be named;
-            'columns' of the table's columns, which are not those of its log; 'table' of one that has come
-            past ducktail into a schema that the stream is over.
-        key, expected, found: JSON objects as text: the row by the log, and the row that was there.
-        lsn: the event whose old row is another than the one before it left.
+        kind: 'changed', 'missing' and 'unexpected' for rows of the table; 'overwritten' for an edit that a
+            captured write has overwritten; 'unknown' for rows that cannot be named; 'columns' for columns
+            that differ from the log's; 'table' for a table created without ducktail in the schema of the
+            stream.
+        key, expected, found: JSON objects as text: the key, the row by the log, and the actual row.
+        lsn: the event whose old row differs from the row after the previous event.
     """
 
     kind: str
@@ -92,11 +89,10 @@ class Look:
 
     Args:
         table: its name with its schema.
-        told: up to TOLD_MAX differences one by one.
-        counts: kind -> how many there are.
-        unknown: what the rows without retained events add up to more than they should; None where that
-            cannot be told.
-        kept: the sum that the table was held against.
+        told: up to TOLD_MAX single differences.
+        counts: kind -> number of differences.
+        unknown: the unexplained rest of the sum over rows without retained events; None if it is unknown.
+        kept: the sum with which the table was compared.
     """
 
     table: str
@@ -107,22 +103,22 @@ class Look:
 
     @property
     def agrees(self) -> bool:
-        """True if nothing was found."""
+        """True without differences."""
         return not self.counts
 
     @property
     def summary(self) -> str:
-        """The differences in few words; of columns the difference itself, as their number says nothing."""
+        """The differences in few words; for columns the difference itself instead of its number."""
         if "columns" in self.counts:
             return self.told[0].detail or "columns"
         return ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
 
 
 def look(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream) -> Look:
-    """Hold a stream's table against its log; nothing is changed, and no temporary table stays.
+    """Compare a stream's table with its log, without changes or remaining temporary tables.
 
     Raises:
-        duckdb.Error: what DuckDB said.
+        duckdb.Error: DuckDB failed.
     """
     cursor.execute("BEGIN")
     try:
@@ -133,10 +129,10 @@ def look(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream) 
 
 
 def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream) -> Look:
-    """The same in the cursor's open transaction; FOUND and BROKEN stay in it.
+    """Compare a stream's table with its log in the cursor's open transaction; FOUND and BROKEN stay in it.
 
     Raises:
-        duckdb.Error: what DuckDB said.
+        duckdb.Error: DuckDB failed.
     """
     shape = captured.shape
     kept = row_sums.read_kept(cursor, captured.table_id)
@@ -153,11 +149,11 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
     if kept is not None:
         expected = kept.sum + row_sums.change(cursor, captured, kept.lsn)
         left = row_sums.table_sum(cursor, shape) - expected
-        # Where the sums agree all the same, the sum was taken when the rows differed already.
+        # If the sums agree nevertheless, the rows differed already when the sum was taken.
         if left != NOTHING:
             left = left - explained
         if left != NOTHING and shape.primary_key:
-            # In what has been compacted the event of a key before an event may have gone.
+            # In a compacted range the previous event of a key may be deleted.
             after_lsn = max(kept.taken_lsn, compacted_through(cursor, captured.table_id))
             sql = _broken_sql(captured, after_lsn)
             cursor.execute(f"CREATE TEMP TABLE {BROKEN.rpartition('.')[2]} AS {sql}")
@@ -169,7 +165,7 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
 
 
 def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str | None:
-    """The difference of a table's columns and key from those of its log; None where they are the same."""
+    """The difference of a table's columns and key from those of its log, or None."""
     cursor.execute(f"SELECT COLUMNS('^n[0-9]+$') FROM {captured.log} LIMIT 0")
     logged = [str(column[1]) for column in cursor.description or []]
     cursor.execute(f"SELECT {stored_names(captured.shape)} FROM {captured.shape.qualified} LIMIT 0")
@@ -177,24 +173,24 @@ def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str 
     if logged != stored:
         return f"the table has columns of types {', '.join(stored)}, and its log is of {', '.join(logged)}"
     column = unfit_key_column(captured.shape.stored, captured.shape.primary_key)
-    if column is not None:  # Versions of old took such a key.
+    if column is not None:  # Old versions accepted such a key.
         return f'column "{column.name}" of its key is of type {column.type}, which cannot be captured'
     names = {column.name for column in captured.shape.stored}
     for stream in captured.streams:
         lost = next((name for name in stream.columns if name not in names), None)
         if lost is not None:
             return f'the table has no column "{lost}", which stream "{stream.name}" carries'
-        # Rows are by place in the log: two columns that have changed their names, or places, are others.
+        # Columns of the log go by position: two columns that have exchanged names or positions differ.
         order = tuple(column.name for column in captured.shape.stored if column.name in stream.columns)
         if order != stream.columns:
             was, now = ", ".join(stream.columns), ", ".join(order)
             return f'stream "{stream.name}" carries columns {was}, which the table has as {now}'
-    # Of a table that was altered the names of all columns are kept, with their numbers.
+    # For an altered table the names of all columns are stored with their numbers.
     known = zip(captured.shape.stored, captured.present.ids, strict=True)
     new = next((column.name for column, number in known if number < 0), None)
     if new is not None:
         return f'the table has a column "{new}" that no ALTER TABLE has told of'
-    # What the newest event was told apart by.
+    # The key of the newest event.
     key = partition_hash("n", captured.shape)
     other = ask_maybe(
         cursor,
@@ -205,7 +201,7 @@ def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str 
 
 
 def last_images_sql(captured: Captured, stream: Stream) -> str:
-    """A SELECT of the log's rows that are the last events of their keys, as the stream has them."""
+    """A SELECT of the log rows that are the last events of their keys in the stream."""
     keys = [f"k{number}" for number in range(1, len(captured.shape.primary_key) + 1)]
     mine = f"stream_id IS NULL OR stream_id={stream.stream_id}"
     return (
@@ -215,7 +211,7 @@ def last_images_sql(captured: Captured, stream: Stream) -> str:
 
 
 def difference(captured: Captured, stream: Stream, rid: str = "NULL::BIGINT") -> Difference:
-    """The rows that the last events of a stream left against the table's, of the keys that have events."""
+    """The difference of the rows after a stream's last events from the table's, for keys with events."""
     shape = captured.shape
     old = ",".join(f"n{i} AS o{i}" for i in range(1, len(shape.stored) + 1))
     return Difference(
@@ -238,7 +234,7 @@ def same_key(rows: str, logged: str, shape: TableShape) -> str:
 
 
 def keys_sql(shape: TableShape) -> str:
-    """The key of a row of the log as k1, k2, ..."""
+    """The key of a log row as k1, k2, ..."""
     places = [shape.place(name) + 1 for name in shape.primary_key]
     return ",".join(
         f"CASE WHEN op='d' THEN o{place} ELSE n{place} END AS k{number}"
@@ -254,7 +250,7 @@ def _found_sql(captured: Captured, stream: Stream) -> str:
 def _told_rows(
     cursor: duckdb.DuckDBPyConnection, shape: TableShape, told: list[Unlike], counts: dict[str, int]
 ) -> Sum:
-    """Tell of the rows in FOUND; gives what they add to the table's sum."""
+    """Add the rows in FOUND to the differences; returns their part of the table's sum."""
     for sort, count in cursor.execute(f"SELECT sort,count(*) FROM {FOUND} GROUP BY 1").fetchall():
         counts[WORDS[sort]] = count
     key = f"CASE WHEN sort='d' THEN {_key_json('o', shape)} ELSE {_key_json('n', shape)} END"
@@ -276,15 +272,15 @@ def _told_rows(
 
 
 def _broken_sql(captured: Captured, after_lsn: int) -> str:
-    """The events whose old row is not the one that the event before it, of the same key, left.
+    """The events whose old row differs from the row after the previous event of the same key.
 
-    Columns: lsn, `had` and `left_row`: whether the event had an old row, and the one before it left a row;
-    o1.. that old row, n1.. the one that was left.
+    Columns: lsn; `had`, true if the event has an old row; `left_row`, true if the previous event left a row;
+    o1.. the old row; n1.. the row after the previous event.
     """
     shape = captured.shape
     keys = ",".join(f"k{number}" for number in range(1, len(shape.primary_key) + 1))
     places = range(1, len(shape.stored) + 1)
-    # A row of a snapshot says what there was as well as an old row does.
+    # A row of a snapshot describes the previous state as well as an old row.
     stood = [f"CASE WHEN e.op='s' THEN e.n{i} ELSE e.o{i} END" for i in places]
     columns = ",".join([*(f"{x} AS o{i}" for i, x in enumerate(stood, 1)), *(f"p.n{i}" for i in places)])
     differs = " OR ".join(
@@ -304,7 +300,7 @@ def _broken_sql(captured: Captured, after_lsn: int) -> str:
 def _told_broken(
     cursor: duckdb.DuckDBPyConnection, shape: TableShape, told: list[Unlike], counts: dict[str, int]
 ) -> Sum:
-    """Tell of the events in BROKEN; gives what the edits before them added to the table's sum."""
+    """Add the events in BROKEN to the differences; returns the part of their edits in the table's sum."""
     old, new = row_sums.hash_of("o", shape), row_sums.hash_of("n", shape)
     count, *added = ask(
         cursor,
@@ -340,14 +336,14 @@ def _left_text(left: Sum, shape: TableShape, kept: KeptSum) -> str:
 
 
 def balance_text(more: int) -> str:
-    """The text of how many rows there are more than there should be."""
+    """The text of a surplus or lack of rows."""
     if not more:
         return "as many rows as there should be"
     return f"{abs(more)} {'more' if more > 0 else 'fewer'} rows than there should be"
 
 
 def made_again(captured: Captured) -> str:
-    """The advice where RESYNC cannot mend a table; the differences found in it concern all of its streams."""
+    """The hint for a table that RESYNC cannot repair; its differences concern all of its streams."""
     if captured.may_go:
         table = shown_name(captured.shape.name)
         return f"DROP TABLE {table} takes it out of the stream, which goes on; made again it comes in anew."
@@ -360,7 +356,7 @@ def made_again(captured: Captured) -> str:
 
 
 def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState:
-    """The error of reads of a stream whose table does not agree with its log."""
+    """The error for reads of a stream whose table differs from its log."""
     table = f'table "{captured.shape.name}"'
     if captured.shape.primary_key:
         name = shown_name(stream.name)
@@ -379,13 +375,13 @@ def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A table whose columns fit.
+    """The counts of a table whose columns match.
 
     Args:
-        rows: how many it has.
-        logged: how many log rows tell what has changed since its sum was kept.
-        more: how many rows more it has than it should.
-        value_bytes: what its values and those of these log rows take, about; 0 where it has too many rows.
+        rows: its number of rows.
+        logged: number of log rows since its stored sum.
+        more: its surplus of rows.
+        value_bytes: approximate bytes of its values and those of these log rows; 0 for too many rows.
     """
 
     captured: Captured
@@ -397,10 +393,10 @@ class _Counted:
 
 
 def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Container[int]) -> None:
-    """Keep of each table that does not agree with its log that it does not: its readers are told.
+    """Mark the tables that differ from their logs, so that their readers get an error.
 
     Args:
-        damaged: streams whose logs are known not to be whole.
+        damaged: streams whose logs are known to be damaged.
     """
     agreeing = []
     (accepted_lsn,) = ask(
@@ -411,7 +407,7 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
             continue
         try:
             counted = _count(cursor, captured, accepted_lsn)
-        except (duckdb.Error, DucktailError) as error:  # A damaged table is told of by whoever reads it.
+        except (duckdb.Error, DucktailError) as error:  # Reads of a damaged table report the error.
             logger.error("%s cannot be counted: %s", captured.shown_name, translated(error).message)
             continue
         if isinstance(counted, str):
@@ -433,10 +429,10 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
 
 
 def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: int) -> _Counted | str | None:
-    """Count a table's rows; a text says that its columns do not fit, None that there is nothing to say.
+    """Count a table's rows; a text is a mismatch of columns, None a table that cannot be checked.
 
     Args:
-        accepted_lsn: up to which events may be missing, as somebody has accepted.
+        accepted_lsn: the LSN up to which missing events were accepted.
     """
     kept = row_sums.read_kept(cursor, captured.table_id)
     if kept is None or kept.differs is not None or kept.taken_lsn < accepted_lsn:
@@ -451,13 +447,13 @@ def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: 
         f"FROM {captured.logged} WHERE lsn>{kept.lsn} AND op IN ('i','u','d')",
     )
     value_bytes = 0
-    if rows + logged <= SUMMED_ROWS_MAX:  # Else it is not summed, and has many segments to ask about.
+    if rows + logged <= SUMMED_ROWS_MAX:  # Otherwise it is not summed.
         value_bytes = _value_bytes(cursor, [captured.shape.qualified, *(captured.logs if logged else ())])
     return _Counted(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken), value_bytes)
 
 
 def _value_bytes(cursor: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> int:
-    """About the bytes of the values of tables: from DuckDB's facts on each of their segments, unread."""
+    """The approximate bytes of the values of tables, from DuckDB's metadata of their segments."""
     segments = " UNION ALL ".join(
         f"FROM system.main.pragma_storage_info({literal(table)})" for table in tables
     )

@@ -1,18 +1,18 @@
-"""The row-hash sum of each captured table: what its rows must add up to, if nothing went past capture.
+"""The row-hash sum of each captured table: the expected sum of its rows if capture missed no write.
 
-The sum is taken of the table itself, once: when it gets its first stream, when a database of an older format
-is opened, when DuckDB hashes in another way than before, when it gets a column, and when a stream is mended.
-From there on the log says what is added to it and what is taken away, so a commit writes nothing for it:
+The sum is computed from the table itself only when it gets its first stream, when a database of an older
+format is opened, when DuckDB's hash has changed, when it gets a column, and when a stream is repaired. From
+then on the log has the additions and subtractions, so a commit writes nothing for it:
 
     the table's sum as of a commit = the kept sum + hash of each new row - hash of each old row
                                      of the log's rows behind the kept sum's LSN, up to that commit
 
-Before retention deletes rows of the log it adds them to the kept sum, in the same transaction.
+Before retention deletes rows of the log it adds them to the stored sum, in the same transaction.
 
-It is DuckDB's 64-bit `hash` of the row's columns, summed in a HUGEINT: exact, and without an order. Values
-that compare equal have one hash. To DuckDB a NULL hashes as an empty list or map does, a list of NULLs, and a
-struct of them: so of a nested column it is hashed too whether it is NULL, and how long it is. DuckDB promises
-no hash from one version to the next, so the version is kept with the sum. Source: docs/design/engine.md,
+The hash is DuckDB's 64-bit `hash` of the row's columns, summed in a HUGEINT: exact, and independent of order.
+Values that compare equal have one hash. In DuckDB a NULL has the same hash as an empty list or map, a list of
+NULLs, and a struct of NULLs: so for a nested column its being NULL and its length are hashed too. DuckDB does
+not guarantee hashes across versions, so the version is stored with the sum. Source: docs/design/engine.md,
 "Checks against the table".
 """
 
@@ -35,9 +35,9 @@ from ..schema import SCHEMA
 
 logger = logging.getLogger(__name__)
 
-# DuckDB's version, and behind it that of what is hashed of a row.
+# DuckDB's version, followed by the version of the hashed expressions.
 _VERSION = f"{duckdb.__version__}, 2"
-# Why a sum was taken of the table.
+# Reasons to compute a sum from the table.
 CREATED, OPENED, VERSION, RESYNCED, ALTERED = "created", "opened", "version", "resynced", "altered"
 
 
@@ -60,14 +60,14 @@ NOTHING = Sum(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class KeptSum:
-    """A table's line in `row_sums`.
+    """A table's row in `row_sums`.
 
     Args:
-        lsn: the log's rows up to this LSN are in the sum.
-        taken_lsn: the last LSN when it was taken of the table.
-        reason: why it was taken then.
-        taken_at: when, as text.
-        differs: what CHECK STREAM has found, None where nothing.
+        lsn: the LSN up to which the log's rows are in the sum.
+        taken_lsn: the last LSN when it was computed from the table.
+        reason: the reason for that computation.
+        taken_at: its time, as text.
+        differs: the finding of CHECK STREAM, or None.
     """
 
     lsn: int
@@ -94,7 +94,7 @@ def _hash(values: Sequence[str], shape: TableShape) -> str:
 
 
 def _besides(value: str, type_: str) -> tuple[str, ...]:
-    """The parts of a nested value that are hashed beside it."""
+    """The expressions that are hashed in addition to a nested value."""
     if type_.endswith("[]"):
         return f"{value} IS NULL", f"len({value})"
     if type_.startswith("MAP("):
@@ -111,7 +111,7 @@ def table_sum_sql(shape: TableShape) -> str:
 
 
 def change_sql(captured: Captured, after_lsn: str, through_lsn: str) -> str:
-    """A SELECT of what the log's rows of a range of LSNs add to both."""
+    """A SELECT of the changes in number of rows and sum by the log's rows of a range of LSNs."""
     old, new = hash_of("o", captured.shape), hash_of("n", captured.shape)
     added = f"coalesce(sum({new}) FILTER (WHERE op IN ('i','u')),0)"
     taken = f"coalesce(sum({old}) FILTER (WHERE op IN ('d','u')),0)"
@@ -123,10 +123,10 @@ def change_sql(captured: Captured, after_lsn: str, through_lsn: str) -> str:
 
 
 def take_statements(captured: Captured, lsn: int, reason: str, differs: str | None = None) -> list[str]:
-    """Take a table's sum, of the table as the transaction sees it.
+    """The statements that compute a table's sum from the rows visible in the transaction.
 
     Args:
-        lsn: the last LSN that is in it.
+        lsn: the last LSN included in it.
     """
     told = "NULL" if differs is None else literal(differs)
     return [
@@ -137,12 +137,12 @@ def take_statements(captured: Captured, lsn: int, reason: str, differs: str | No
 
 
 def drop_statement(table_id: int) -> str:
-    """A table is no longer captured."""
+    """DELETE of the sum of a table that is no longer captured."""
     return f"DELETE FROM {SCHEMA}.row_sums WHERE table_id = {table_id}"
 
 
 def fold_statement(captured: Captured, through_lsn: int) -> str:
-    """Add the log's rows up to an LSN to the kept sum: they are about to be deleted."""
+    """Add the log's rows up to an LSN to the stored sum, because they are about to be deleted."""
     change = change_sql(
         captured, f"(SELECT lsn FROM {SCHEMA}.row_sums WHERE table_id={captured.table_id})", str(through_lsn)
     )
@@ -154,12 +154,12 @@ def fold_statement(captured: Captured, through_lsn: int) -> str:
 
 
 def mark_statement(table_id: int, differs: str) -> str:
-    """CHECK STREAM has found this of the table."""
+    """Store a finding of CHECK STREAM for the table."""
     return f"UPDATE {SCHEMA}.row_sums SET differs = {literal(differs)} WHERE table_id = {table_id}"
 
 
 def read_kept(cursor: duckdb.DuckDBPyConnection, table_id: int) -> KeptSum | None:
-    """A table's line; None where it has none, as its sum could not be taken."""
+    """A table's row of `row_sums`; None if its sum could not be computed."""
     row = ask_maybe(
         cursor,
         "SELECT lsn, row_count, hash_sum, taken_lsn, reason, taken_at::VARCHAR, differs "
@@ -181,7 +181,7 @@ def change(cursor: duckdb.DuckDBPyConnection, captured: Captured, after_lsn: int
 
 
 def take_missing(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, last_lsn: int) -> None:
-    """At an opening: take the sums that are not there, or that another version of DuckDB hashed."""
+    """Compute missing sums, and sums hashed by another version of DuckDB, at an opening."""
     versions = dict(cursor.execute(f"SELECT table_id, duckdb_version FROM {SCHEMA}.row_sums").fetchall())
     for captured in catalog.tables.values():
         if versions.get(captured.table_id) == _VERSION:
@@ -194,14 +194,14 @@ def take_missing(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, last_lsn: 
                 reason, differs = (OPENED, None) if known is None else (VERSION, known[0])
                 for statement in take_statements(captured, last_lsn, reason, differs):
                     cursor.execute(statement).fetchall()
-        except duckdb.Error as error:  # A damaged table is told of by whoever reads it.
+        except duckdb.Error as error:  # Reads of a damaged table report the error.
             logger.error(
                 "the row-hash sum of %s cannot be taken: %s", captured.shown_name, translated(error).message
             )
 
 
 def marks(cursor: duckdb.DuckDBPyConnection) -> dict[int, str]:
-    """Table id -> what CHECK STREAM has found, of the tables that do not agree with their logs."""
+    """Table id -> the finding of CHECK STREAM, for tables that differ from their logs."""
     return dict(
         cursor.execute(
             f"SELECT table_id, differs FROM {SCHEMA}.row_sums WHERE differs IS NOT NULL"
