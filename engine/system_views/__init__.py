@@ -1,1 +1,1 @@
-"""The rows of the system views that live in memory."""
+"""The rows of system views whose contents are in memory."""

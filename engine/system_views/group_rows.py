@@ -1,4 +1,4 @@
-"""The rows of live views about consumer groups: offsets, members, copies, what is parked, bookmarks."""
+"""The rows of live views about consumer groups: offsets, members, copies, parked events, bookmarks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..parts import Parts
 from ..values import datarow
 from ..values.dates_times import SECOND_US, duration_text
 
-# A stream that is dropped while a view is read is no error of who reads it.
+# A stream dropped while a view is read is not an error for its reader.
 WHERE_DROPPED = suppress(UndefinedObject)
 COMMIT_TIME = EVENT_NAMES.index("commit_time")
 
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 def time_text(us: int | None) -> str | None:
-    """A time in microseconds since 1970 as ISO 8601, None for 0 or none."""
+    """A time in microseconds since 1970 as ISO 8601; None for 0 or None."""
     return None if not us else datetime.fromtimestamp(us / 1_000_000, UTC).isoformat()
 
 
@@ -53,7 +53,7 @@ def groups_of_streams(database: Parts) -> Iterator[tuple[Stream, StreamBuffer, G
 
 
 def lag_events(database: Parts, stream: Stream, number: int, partition: PartitionBuffer, lsn: int) -> int:
-    """Readable events after `lsn` in a partition: exact, from the log where it must be."""
+    """The number of readable events after `lsn` in a partition: exact, from the log if necessary."""
     before = partition.position_after(lsn)
     if before is not None:
         return partition.events - before
@@ -61,12 +61,12 @@ def lag_events(database: Parts, stream: Stream, number: int, partition: Partitio
 
 
 def rows_left(copy: Copy | None, number: int, lsn: int) -> int:
-    """The number of a whole copy's rows that its reader is still to get in a partition, behind `lsn`."""
+    """The number of a whole copy's unread rows for a reader at `lsn` of a partition."""
     return 0 if copy is None else copy.left(number, lsn)
 
 
 def position_of(database: Parts, stream: Stream, number: int, buffer: StreamBuffer, lsn: int) -> int:
-    """The number of a partition's events at or before `lsn`: exact, from the log where it must be."""
+    """The number of a partition's events at or before `lsn`: exact, from the log if necessary."""
     partition = buffer.partitions[number]
     with buffer.mutex:
         before, events, last_lsn = partition.position_after(lsn), partition.events, partition.last_lsn
@@ -88,10 +88,10 @@ def _moved_after(
     lsn: int,
     ask: Callable[[duckdb.DuckDBPyConnection, int, int, int], int | None],
 ) -> tuple[int | None, int]:
-    """The answer for events after an LSN that moved here with their partition, and where its own begin.
+    """The result of `ask` for moved events of a partition after an LSN, and where its own events begin.
 
     Args:
-        ask: of a cursor, the stream's id, the partition and the LSN.
+        ask: a function of a cursor, the stream's id, the partition and the LSN.
     """
     segment = database.catalog.segments.of(stream.stream_id).get(number)
     if segment is None or lsn >= segment.base_lsn:
@@ -136,7 +136,7 @@ def _ask_log(
     try:
         row = ask_maybe(cursor, f"SELECT {aggregate} FROM ({sql}) WHERE partition = {number}")
     except duckdb.CatalogException:
-        # DuckDB knows that it is dropped before memory does.
+        # DuckDB knows of the drop before memory does.
         there = f"SELECT count(*) FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}"
         if ask(cursor, there)[0]:
             raise
@@ -148,7 +148,7 @@ def _ask_log(
 
 
 def consumer_groups(database: Parts) -> Iterator[Row]:
-    """ducktail.consumer_groups."""
+    """The rows of ducktail.consumer_groups."""
     for stream, buffer, group in groups_of_streams(database):
         with WHERE_DROPPED:
             yield _consumer_group(database, stream, buffer, group)
@@ -176,7 +176,7 @@ def _consumer_group(database: Parts, stream: Stream, buffer: StreamBuffer, group
 
 
 def offsets(database: Parts) -> Iterator[Row]:
-    """ducktail.offsets."""
+    """The rows of ducktail.offsets."""
     for stream, buffer, group in groups_of_streams(database):
         positions = database.offsets.positions(group.group_id)
         owners = database.members.owners(group, stream.partitions)
@@ -204,7 +204,7 @@ def _offset(
     read = database.last_reads.get((group.group_id, number))
     left_s = None
     if lag and stream.retention_us is not None:
-        # Retention takes nothing of a copy: events behind it are as old as it at the most.
+        # Retention does not remove rows of a copy: events behind it are at most as old as the copy.
         left_s = max(0.0, stream.retention_us / SECOND_US - lag_s)
     return {
         "schema_name": stream.schema,
@@ -229,7 +229,7 @@ def _offset(
 
 
 def members(database: Parts) -> Iterator[Row]:
-    """ducktail.members."""
+    """The rows of ducktail.members."""
     for stream, buffer, group in groups_of_streams(database):
         positions = database.offsets.positions(group.group_id)
         for member in database.members.shown(group, stream.partitions):
@@ -238,7 +238,7 @@ def members(database: Parts) -> Iterator[Row]:
                     lag_events(database, stream, number, buffer.partitions[number], positions[number].lsn)
                     + rows_left(database.catalog.copies.get(group.group_id), number, positions[number].lsn)
                     for number in member.partitions
-                    if number in positions  # A group that is being dropped has none.
+                    if number in positions  # A group being dropped has none.
                 )
                 yield {
                     "schema_name": stream.schema,
@@ -258,14 +258,14 @@ def members(database: Parts) -> Iterator[Row]:
 
 
 def _lag_bytes(buffer: StreamBuffer, lag: int) -> int:
-    """About how many bytes so many events are: as the stream's retained events are on average."""
+    """The approximate size of `lag` events, from the mean of the stream's retained events."""
     with buffer.mutex:
         events = sum(partition.retained for partition in buffer.partitions)
         return round(lag * buffer.retained_bytes.total / events) if events else 0
 
 
 def _trimmed_unread(database: Parts, group: Group, number: int, partition: PartitionBuffer, lsn: int) -> int:
-    """The number of events after a group's committed LSN that are gone; where unknown, the most."""
+    """The number of removed events after a group's committed LSN; if unknown, the maximum."""
     if lsn >= partition.trimmed_through_lsn:
         return 0
     place = database.offsets.passed_position(group.group_id, number, lsn)
@@ -273,14 +273,14 @@ def _trimmed_unread(database: Parts, group: Group, number: int, partition: Parti
 
 
 def _set_aside(database: Parts, group: Group, partition: int | None = None) -> Row:
-    """The number of events that a group has parked, and released and not read again."""
+    """The number of events that a group has parked, and of those released and not yet read again."""
     found = database.parked.get(group.group_id) or NOTHING
     counts = (("parked_events", PARKED), ("released_events", RELEASED))
     return {name: len(found.of(state, partition)) for name, state in counts}
 
 
 def copies(database: Parts) -> Iterator[Row]:
-    """ducktail.copies."""
+    """The rows of ducktail.copies."""
     for stream, _, group in groups_of_streams(database):
         copy = database.catalog.copies.get(group.group_id)
         if copy is None:
@@ -301,7 +301,7 @@ def copies(database: Parts) -> Iterator[Row]:
 
 
 def parked(database: Parts) -> Iterator[Row]:
-    """ducktail.parked."""
+    """The rows of ducktail.parked."""
     for stream, _, group in groups_of_streams(database):
         found = database.parked.get(group.group_id)
         if found is None:
@@ -320,7 +320,7 @@ def _parked(
     group: Group,
     events: list[ParkedEvent],
 ) -> Iterator[Row]:
-    """A group's rows of ducktail.parked, with what the copies of the events say."""
+    """A group's rows of ducktail.parked, with the contents of the events' copies."""
     query = event_query(database.catalog, stream).holding([event.lsn for event in events])
     lsns = ", ".join(str(event.lsn) for event in events)
     columns = "lsn, op, before::VARCHAR, after::VARCHAR, epoch_us(commit_time), txid"
@@ -355,7 +355,7 @@ def _behind(
     group: Group,
     event: ParkedEvent,
 ) -> int:
-    """The number of events behind a parked one, up to the next parked one of its key."""
+    """The number of events behind a parked one, up to the key's next parked event."""
     if event.state != PARKED or not event.by_key or event.key is None:
         return 0
     found = database.parked.get(group.group_id) or NOTHING
@@ -379,7 +379,7 @@ def _behind(
 
 
 def bookmarks(database: Parts) -> Iterator[Row]:
-    """ducktail.bookmarks."""
+    """The rows of ducktail.bookmarks."""
     for stream, buffer in buffered_streams(database):
         with database.catalog.mutex:
             found = database.catalog.bookmarks_of(stream.stream_id)
@@ -393,7 +393,7 @@ def _bookmark(stream: Stream, buffer: StreamBuffer, bookmark: Bookmark, owner: s
     for number, lsn in sorted(bookmark.lsns.items()):
         partition = buffer.partitions[number]
         position = bookmark.positions.get(number)
-        # Where it is not known, retention had passed the LSN before the bookmark was made.
+        # Unknown if retention had passed the LSN before the bookmark was created.
         gone = partition.trimmed_events - (position or 0)
         if gone > 0 and lsn < partition.trimmed_through_lsn:
             trimmed[number] = gone

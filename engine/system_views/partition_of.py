@@ -1,8 +1,8 @@
-"""`ducktail.partition_of('s', key...)`: the partition of a key, without a look into the stream.
+"""`ducktail.partition_of('s', key...)`: the partition of a key, without reading the stream.
 
-A macro gives a function of the engine's own the stream's name, the values as texts and their types; what
-it answers is the partition, or why there is none. Of a stream each value is taken as its partition column's
-type, of a topic as what it is. Source: docs/sql.md, "partition_of".
+A macro passes the stream's name, the values as texts and their types to a function of the engine, which
+returns the partition or an error text. For a stream each value is cast to the type of its partition column;
+for a topic it keeps its type. Source: docs/sql.md, "partition_of".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..schema import WRONG
 from ..values.duckdb_types import INTEGERS, read_type
 
 _DEFAULT_SCHEMA = "main"
-# A part of a name, quoted or not, up to the point or the end behind it.
+# A part of a name, quoted or not, up to the point or end behind it.
 _PART = re.compile(r'(?:^|(?<=\.))(?:"((?:[^"]|"")*)"|([^.]*))(?=\.|$)', re.DOTALL)
 _INTEGER = re.compile(r"-?\d{1,18}")
 
@@ -33,8 +33,8 @@ class PartitionOf:
     """The function behind the macro.
 
     Args:
-        catalog, rights: give what there is now.
-        cursor: makes a cursor of the engine's own, in UTC.
+        catalog, rights: return the present catalog and rights.
+        cursor: returns a new cursor of the engine, in UTC.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PartitionOf:
         texts: Sequence[str | None],
         account: str | None,
     ) -> str | None:
-        """The partition as text, or WRONG and what is wrong."""
+        """The partition as text, or WRONG and the error."""
         if name is None:
             return None
         try:
@@ -88,13 +88,13 @@ class PartitionOf:
             told = "a key" if stream.topic else f"({', '.join(by)})" if by else "other columns"
             raise InvalidParameterValue(f'{stream.kind} "{stream.name}" is partitioned by {told}')
         if stream.topic and texts[0] is None:
-            return None  # Without a key it goes round.
+            return None  # Events without a key are distributed in turn.
         return self._hash(stream, wanted, texts) % stream.partitions
 
     def _columns(self, stream: Stream, count: int) -> tuple[tuple[str, ...], list[str]]:
-        """Names and types of the columns that a stream on tables is partitioned by.
+        """Names and types of the partition columns of a stream on tables.
 
-        Of several tables with keys of their own those with so many columns must be of the same types.
+        For several tables with their own keys, those with `count` columns must have the same types.
         """
         found: dict[tuple[str, ...], tuple[str, ...]] = {}
         for captured in self._catalog().tables_of(stream):
@@ -127,7 +127,7 @@ class PartitionOf:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of a name as SQL writes it; what is not quoted may have any character but a point.
+    """The parts of a name in SQL; an unquoted part may have any character except a point.
 
     >>> parts_of('s."a.b ""c"" d"')
     ('s', 'a.b "c" d')
@@ -137,7 +137,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def _is_plain(type_: str, text: str | None) -> bool:
-    """True if a text is the value of its type as `hash_of` takes it."""
+    """True if `hash_of` accepts a text as the value of its type."""
     if text is None or type_ == "VARCHAR":
         return True
     return type_ in INTEGERS and _INTEGER.fullmatch(text) is not None

@@ -1,9 +1,9 @@
-"""Pipelines: what programs that work on streams elsewhere tell of how far they are.
+"""Pipelines: reports of external programs about their progress on streams.
 
-A report is a JSON object under the pipeline's name. The newest of each pipeline are kept in a table of the
-database, appended within the transaction that reports and under the writer lock, so that two reports never
-meet; the views are made of that table. Nothing here moves a position or is needed to go on: it is told to
-people. Source: docs/sql.md, "REPORT PIPELINE".
+A report is a JSON object under the pipeline's name. The newest reports of each pipeline are kept in a table
+of the database, appended within the reporting transaction and under the writer lock, so that two reports
+never conflict; the views read that table. Reports do not move positions and are not needed to resume: they
+are information for people. Source: docs/sql.md, "REPORT PIPELINE".
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from ..quoting import fold, literal
 from ..schema import SCHEMA
 from ..values.dates_times import SECOND_US
 
-# Of a pipeline: some minutes of one that reports every few seconds, a day of one that runs each quarter hour.
+# Reports kept of a pipeline: some minutes for one that reports every few seconds, a day for one that runs
+# each quarter hour.
 HISTORY_MAX = 100
-# A batch of a source of 1,024 partitions has some 30 bytes of offsets for each, twice.
+# A batch from a source of 1,024 partitions has some 30 bytes of offsets for each, twice.
 STATE_BYTES_MAX = 128 * 1024
-# Each is looked at by the view.
+# The view reads each of them.
 PIPELINES_MAX = 1000
-# One that has not reported for so long makes room for others.
+# A pipeline without reports for this time makes room for others.
 KEPT_US = 30 * 24 * 3600 * SECOND_US
-# A name stands in views and in error texts.
+# Names appear in views and error texts.
 NAME_CHARS_MAX = 255
 _INT8_MAX = (1 << 63) - 1
-# How deep a report may be nested: what reads JSON is recursive.
+# Deepest nesting of a report, because JSON readers are recursive.
 _DEPTH_MAX = 32
 
 TABLE = f"{SCHEMA}.pipeline_reports"
@@ -41,10 +42,10 @@ TABLE = f"{SCHEMA}.pipeline_reports"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report, checked.
+    """A validated report.
 
     Args:
-        name: the pipeline's, as it was given.
+        name: the pipeline's name as given.
         state: the JSON object as text, on one line.
     """
 
@@ -53,7 +54,7 @@ class Report:
 
     @property
     def key(self) -> str:
-        """Under which the pipeline is found, whatever the name's case."""
+        """The pipeline's key, independent of the name's case."""
         return fold(self.name)
 
 
@@ -77,7 +78,7 @@ def _time(value: object) -> bool:
     return time_of(value) is not None
 
 
-# What a report may say that the views have a column for; all else stays in `state`.
+# Members of a report with a column in the views; all others stay in `state`.
 FACTS = {
     "status": (_text, "a text"),
     "batch_id": (_whole, "a whole number, at least 0"),
@@ -90,7 +91,7 @@ FACTS = {
 
 
 def time_of(value: object) -> str | None:
-    """A time's text in UTC; None where it is none. Without a zone it is UTC."""
+    """A time's text in UTC; None for other text. A time without a zone is UTC."""
     if not isinstance(value, str):
         return None
     try:
@@ -104,8 +105,8 @@ def read_report(name: str, text: str) -> Report:
     """Check a report.
 
     Raises:
-        InvalidParameterValue: the name is empty, the state is no object, or one of its known parts
-        is not what it should be. InvalidTextRepresentation: it is no JSON.
+        InvalidParameterValue: the name is empty, the state is not an object, or a known member is invalid.
+        InvalidTextRepresentation: the state is not JSON.
         ProgramLimitExceeded: it is too long.
     """
     if not name:
@@ -140,7 +141,7 @@ def _parsed(name: str, text: str) -> Any:
 
     try:
         state = json.loads(text, parse_constant=refuse, object_pairs_hook=once)
-        # A half of a surrogate pair is no character.
+        # Half of a surrogate pair is not a character.
         json.dumps(state, ensure_ascii=False).encode()
         if _depth(state) > _DEPTH_MAX:
             raise ValueError(f"it is nested deeper than {_DEPTH_MAX}")
@@ -182,10 +183,10 @@ def there_is(cursor: duckdb.DuckDBPyConnection, key: str) -> bool:
 
 
 def check_room(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Before a new pipeline reports.
+    """Check that a new pipeline may report.
 
     Raises:
-        ProgramLimitExceeded: there are too many.
+        ProgramLimitExceeded: there are too many pipelines.
     """
     (count,) = ask(cursor, f"SELECT count(DISTINCT key) FROM {TABLE}")
     if count >= PIPELINES_MAX:
@@ -196,17 +197,17 @@ def check_room(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def forget(cursor: duckdb.DuckDBPyConnection, keys: Iterable[str]) -> None:
-    """Take away what pipelines have reported."""
+    """Delete the reports of pipelines."""
     listed = ", ".join(map(literal, keys))
     if listed:
         cursor.execute(f"DELETE FROM {TABLE} WHERE key IN ({listed})").fetchall()
 
 
 def store(cursor: duckdb.DuckDBPyConnection, report: Report, now_us: int, by: str) -> None:
-    """Append a report, and take away the pipeline's oldest beyond `HISTORY_MAX`.
+    """Append a report, and delete the pipeline's oldest beyond `HISTORY_MAX`.
 
     Raises:
-        duckdb.Error: a transaction that began earlier has changed the same.
+        duckdb.Error: a concurrent transaction has changed the same rows.
     """
     key = literal(report.key)
     cursor.execute(
@@ -220,7 +221,7 @@ def store(cursor: duckdb.DuckDBPyConnection, report: Report, now_us: int, by: st
 
 
 def rows(cursor: duckdb.DuckDBPyConnection, *, history: bool) -> list[dict[str, Any]]:
-    """The newest report of each pipeline, or with `history` all that are kept, in the order they came."""
+    """The newest report of each pipeline, or with `history` all stored ones in order of arrival."""
     newest = "" if history else "QUALIFY row_number() OVER (PARTITION BY key ORDER BY seq DESC) = 1"
     found = cursor.execute(
         f"SELECT pipeline, state, epoch_us(reported_at), reported_by FROM {TABLE} {newest} ORDER BY seq"

@@ -1,8 +1,8 @@
 """The rows of the system views whose contents live in memory, as JSON for `ducktail_live(kind)`.
 
-They show the present state, not a transaction's snapshot (as PostgreSQL's pg_stat views do). They run on a
-DuckDB thread inside a user's query, so they take only short locks; counts that only the log has are read on
-a cursor of their own. group_rows.py has the views about consumer groups.
+They show the present state, not a transaction's snapshot (like PostgreSQL's pg_stat views). They run on a
+DuckDB thread inside a user's query, so they take only short locks; counts that are only in the log are read
+on a cursor of their own. group_rows.py has the views about consumer groups.
 
 ducktail.schema_versions has the columns of a stream's events by their schema_version: a captured table has
 a version for each change of its columns, from the oldest one that its log still has. Source:
@@ -142,7 +142,8 @@ def live_rows(database: Parts, kind: str, account: str | None) -> str:
     """The rows of one view as a JSON array.
 
     Args:
-        account: who asks: he is told of what he has a right on; None is the owner of the database.
+        account: the asking user, who sees objects that the user has a right on; None for the database's
+            owner.
     """
     rows = KINDS.get(kind)
     if rows is None:
@@ -159,11 +160,11 @@ def live_rows(database: Parts, kind: str, account: str | None) -> str:
 
 
 def _is_told(rights: Rights, user: str, row: Row) -> bool:
-    """True if a user who is no superuser may know of what a row is about."""
+    """True if a user without superuser rights may see a row."""
     if row.get("position_type") == PIPELINE and row["stream_name"] is None:
         return rights.owners.get(pipeline_item(row["consumer_name"])) == user
     if "consumer_name" in row and row["stream_name"] is None:
-        return False  # Of a job on something else: nobody's in particular.
+        return False  # A job on another source: it belongs to no user.
     if "stream_name" in row:
         stream = relation(row["schema_name"], row["stream_name"])
         if "bookmark_name" in row:
@@ -172,14 +173,14 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
                 rights.owners.get(item) == user and rights.has(user, "consume", stream)
             )
         if row.get("group_name") is None:
-            # A consumer without a group is as nobody else's as a bookmark.
+            # A consumer without a group is visible like a bookmark.
             return rights.owners.get(stream) == user if "consumer_name" in row else rights.sees(user, stream)
         group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
         mine = rights.sees(user, group) and rights.has(user, "consume", stream)
         return mine or rights.owners.get(stream) == user
     if "pipeline_name" in row:
         return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
-    # Where nodes are is the superusers' business.
+    # Only superusers see the addresses of nodes.
     return "user_name" in row and str(row["user_name"]).lower() == user
 
 
@@ -188,12 +189,12 @@ def _names_text(names: tuple[str, ...]) -> str:
 
 
 def streams(database: Parts) -> Iterator[Row]:
-    """ducktail.streams."""
+    """The rows of ducktail.streams."""
     unpublished = _unpublished(database)
     for stream, buffer in buffered_streams(database):
         with database.catalog.mutex:
             if database.catalog.present(stream) is None:
-                continue  # It has been dropped since.
+                continue  # It was dropped meanwhile.
             there = database.catalog.tables_of(stream)
         tables = [shown_table(captured.shape) for captured in there if not captured.ours]
         late = [unpublished[table_id] for table_id in stream.tables if table_id in unpublished]
@@ -236,7 +237,7 @@ def streams(database: Parts) -> Iterator[Row]:
 
 
 def _unpublished(database: Parts) -> dict[int, tuple[int, int]]:
-    """Table id -> how many of its events are committed and not readable yet, and since when the first is."""
+    """Table id -> number of its committed events that are not readable yet, and the first commit time."""
     found: dict[int, tuple[int, int]] = {}
     for note in database.publisher.unpublished():
         for table_id, (first_lsn, last_lsn) in note.tables.items():
@@ -246,7 +247,7 @@ def _unpublished(database: Parts) -> dict[int, tuple[int, int]]:
 
 
 def partitions(database: Parts) -> Iterator[Row]:
-    """ducktail.partitions."""
+    """The rows of ducktail.partitions."""
     placement = database.cluster.placement
     for stream, buffer in buffered_streams(database):
         with buffer.mutex:
@@ -275,7 +276,7 @@ def partitions(database: Parts) -> Iterator[Row]:
 
 
 def _log(database: Parts, stream: Stream, partition: int, owner: str | None) -> str:
-    """The state of a partition's log: whether this node has it, and whether it is to have it."""
+    """The state of a partition's log: if this node has it, and if it should have it."""
     placement = database.cluster.placement
     held = database.holds.of(stream.stream_id, partition).here
     if not stream.topic or not placement.epoch:
@@ -286,7 +287,7 @@ def _log(database: Parts, stream: Stream, partition: int, owner: str | None) -> 
 
 
 def _owner(placement: Placement, stream: Stream, partition: int) -> Node | None:
-    """The node that owns a partition, None where no node does; a stream on a table is where the table is."""
+    """The node that owns a partition, or None; a stream on a table is on the table's node."""
     if not stream.topic:
         return placement.local
     try:
@@ -296,12 +297,12 @@ def _owner(placement: Placement, stream: Stream, partition: int) -> Node | None:
 
 
 def pipelines(database: Parts) -> Iterator[Row]:
-    """ducktail.pipelines."""
+    """The rows of ducktail.pipelines."""
     yield from _reported(database, history=False)
 
 
 def pipeline_history(database: Parts) -> Iterator[Row]:
-    """ducktail.pipeline_history."""
+    """The rows of ducktail.pipeline_history."""
     yield from _reported(database, history=True)
 
 
@@ -314,7 +315,7 @@ def _reported(database: Parts, *, history: bool) -> list[Row]:
 
 
 def sessions(database: Parts) -> Iterator[Row]:
-    """ducktail.sessions."""
+    """The rows of ducktail.sessions."""
     writer_lock = database.transactions.writer_lock
     holder, waiting = writer_lock.holder(), writer_lock.waiting()
     polling = database.polls.sessions()
@@ -335,7 +336,7 @@ def sessions(database: Parts) -> Iterator[Row]:
 
 
 def settings(database: Parts) -> Iterator[Row]:
-    """ducktail.settings."""
+    """The rows of ducktail.settings."""
     yield from map(_setting, database.shown_settings)
 
 
@@ -350,7 +351,7 @@ def _setting(item: ShownSetting) -> Row:
 
 
 def nodes(database: Parts) -> Iterator[Row]:
-    """ducktail.nodes: a node a row, with what this one has counted: for itself, and of each peer."""
+    """The rows of ducktail.nodes: one for each node, with this node's own counters and those by peer."""
     cluster = database.cluster
     placement, counts = cluster.placement, cluster.counts()
     here = placement.local
@@ -379,7 +380,7 @@ def nodes(database: Parts) -> Iterator[Row]:
 
 
 def placement(database: Parts) -> Iterator[Row]:
-    """ducktail.placement: a row for each rule and node that it places partitions on."""
+    """The rows of ducktail.placement: one for each rule and each node of its partitions."""
     found = database.cluster.placement
     for number, rule in enumerate(found.rules, 1):
         for name in sorted(set(rule.owners)):
@@ -396,7 +397,7 @@ def placement(database: Parts) -> Iterator[Row]:
 
 
 def schema_versions(database: Parts) -> Iterator[Row]:
-    """The rows, a version of a stream each: topics have none, as their payloads have no columns."""
+    """The rows of ducktail.schema_versions: one for each version of a stream; topics have none."""
     with database.catalog.mutex:
         found: Sequence[tuple[Captured, Stream]] = [
             (captured, stream)
@@ -411,9 +412,9 @@ def schema_versions(database: Parts) -> Iterator[Row]:
 
 
 def _row(captured: Captured, stream: Stream) -> Row:
-    """One version, which the stream has events of or may get some of."""
+    """The row of one version of which the stream has or may get events."""
     shape = captured.shape
-    # It is the stream's from when both were there.
+    # It belongs to the stream from the time at which both existed.
     newer = captured.first_lsn > stream.created_lsn
     since_us = captured.since_us if newer else stream.created_at_us
     return {
