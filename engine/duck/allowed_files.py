@@ -1,8 +1,8 @@
 """The files that SQL may reach: those under the allowed directories, and never the database's own.
 
-DuckDB keeps SQL to the directories that were allowed, but lets it have the files of the databases that
-are open as well. So the names that a statement gives are held against both here, before DuckDB sees
-them. Source: docs/operations.md, "Files".
+DuckDB restricts SQL to the allowed directories, but also permits the files of open databases. So the file
+names of a statement are checked against both here, before DuckDB sees them. Source: docs/operations.md,
+"Files".
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import duckdb
 
 from ..quoting import fold
 
-# What DuckDB and ducktail keep beside the database's file.
+# The files of DuckDB and ducktail beside the database's file.
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery", ".ducktail", ".tmp")
 _SCHEME = re.compile(r"file:(?://localhost|//)?(?=/)|file://", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\\]")
-# The end of a name that DuckDB takes for a file's, as a regular expression.
+# The end of a name that DuckDB treats as a file's, as a regular expression.
 DATA_NAME = r"\.(?:csv|tsv|parquet|json|jsonl|ndjson|geojson|db|ddb|duckdb)(?:\.(?:gz|zst))?"
 _DATA = re.compile(rf"{DATA_NAME}\Z", re.IGNORECASE)
 
@@ -30,7 +30,7 @@ _DATA = re.compile(rf"{DATA_NAME}\Z", re.IGNORECASE)
 def file_functions() -> frozenset[str]:
     """Lower-case names of DuckDB's table functions whose first argument names files.
 
-    `glob` is not among them: it gives names, and those of nothing outside.
+    `glob` is not included: it returns names only, and none outside the allowed directories.
     """
     query = (
         "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal "
@@ -41,16 +41,16 @@ def file_functions() -> frozenset[str]:
 
 
 def is_allowed(path: str, directories: Sequence[str]) -> bool:
-    """True if a file's name, its links and `..` resolved as the system does, leads under a directory."""
+    """True if a file's name, with links and `..` resolved as the system does, is under a directory."""
     return any(Path(os.path.realpath(path)).is_relative_to(directory) for directory in directories)
 
 
 def is_reachable(name: str, directories: Sequence[str], database: str) -> bool:
-    """True if SQL may name this file or pattern: all of it is allowed, and none of it is the database's.
+    """True if SQL may use this file or pattern: all its files are allowed, and none belongs to the database.
 
     Args:
-        name: a file's name or DuckDB's pattern of names, as a statement gives it.
-        directories: what is allowed, links resolved.
+        name: a file's name or DuckDB's pattern of names, as in the statement.
+        directories: the allowed directories, with links resolved.
         database: the path of the database.
     """
     return is_allowed(_parts(name)[0], directories) and not leads_to_own(name, database)
@@ -62,10 +62,10 @@ def looks_like_data(name: str) -> bool:
 
 
 def leads_to_own(name: str, database: str) -> bool:
-    """True if a file's name, or a pattern of names, may lead to a file of the database.
+    """True if a file's name, or a pattern of names, may refer to a file of the database.
 
-    By whatever way: `..`, a link to it, another name of the same file. A pattern may where such a file is
-    anywhere below its first directory, or where it goes up again.
+    All ways count: `..`, a link, another name of the same file. A pattern may refer to such a file if one is
+    anywhere below its first directory, or if it goes up again.
     """
     path, rest = _parts(name)
     own = [database + end for end in _BESIDE]
@@ -82,10 +82,10 @@ def leads_to_own(name: str, database: str) -> bool:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """A name as the system takes it and ""; a pattern's first directory and the rest."""
+    """A name resolved by the system and ""; for a pattern its first directory and the rest."""
     name = _SCHEME.sub("", name, count=1) if _SCHEME.match(name) else name
     if name.startswith("~"):
-        # DuckDB's own reading of it, which knows no other user's home.
+        # DuckDB's interpretation, which does not know other users' homes.
         name = os.environ.get("HOME", "") + name[1:]
     special = _PATTERN.search(name)
     if special is None:
@@ -95,7 +95,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _number(path: str) -> tuple[int, int] | None:
-    """The identity of a file, whatever its name; None where there is none."""
+    """The identity of a file, independent of its name; None if it does not exist."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -104,7 +104,7 @@ def _number(path: str) -> tuple[int, int] | None:
 
 
 def _below(directory: str) -> Iterator[str]:
-    """The files in a directory, below it and behind its links."""
+    """The files in a directory, its subdirectories and the targets of its links."""
     seen: set[str] = set()
     for root, below, files in os.walk(directory, followlinks=True):
         real = os.path.realpath(root)

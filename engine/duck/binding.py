@@ -1,14 +1,14 @@
-"""Texts bound and parsed by DuckDB without running them: columns, parameters, whether a text writes.
+"""Binding and parsing of texts by DuckDB without running them: columns, parameters, and a flag for writes.
 
-`_bind` of the DuckDB client answers all of it in a tenth of a millisecond, but is not public; where a
-client lacks it, PREPARE's public neighbours answer, slower. This file is the only place that knows. Binding
+`_bind` of the DuckDB client returns all of it in a tenth of a millisecond, but is not public; if a client
+lacks it, public functions like PREPARE are used, which are slower. Only this module depends on that. Binding
 fixes a transaction's MVCC snapshot, so it is done on a cursor of its own.
 
-`Parsed` keeps the trees of texts that run repeatedly: parsing takes a third of the time of a statement of
+`Parsed` caches the trees of texts that run repeatedly: parsing takes a third of the time of a statement of
 one row (docs/design/engine.md, "Parsed once"). Names are bound and the plan is made at each run, with that
-run's parameters. A text that runs once is not kept, as many texts come only once. A long text is never
-parsed apart from its run: the client's parser holds Python's lock, for 20,000 rows of VALUES half a second,
-in which nothing else of the process goes on.
+run's parameters. A text that runs once is not cached, because many texts occur only once. A long text is
+never parsed separately from its run: the client's parser holds Python's lock, half a second for 20,000 rows
+of VALUES, in which no other thread of the process runs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ..errors import NotSupported
 
 # What the client calls a text that is run as several statements.
 SEVERAL = "multi"
-# Trees take up to 14 bytes a character.
+# Trees take up to 14 bytes for each character.
 KEPT_CHARS_MAX = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A text as the binder sees it.
+    """The binder's result for a text.
 
     Args:
-        names, types: of the result's columns, in order (DuckDB type texts).
+        names, types: names and DuckDB type texts of the result's columns, in order.
         parameters: name ("1", "2", ..) -> DuckDB type text.
-        writes: whether running it changes the database.
-        returns_rows: whether it answers rows (a plain INSERT answers a count).
+        writes: True if running it changes the database.
+        returns_rows: True if it returns rows (a plain INSERT returns a count).
     """
 
     names: tuple[str, ...]
@@ -72,7 +72,7 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
 
 
 def type_text(type_: object) -> str:
-    """A DuckDB type's text; the type of a bare NULL or an untold parameter is VARCHAR."""
+    """A DuckDB type's text; the type of a bare NULL or an undeclared parameter is VARCHAR."""
     text = str(type_)
     return "VARCHAR" if text in ('"NULL"', "NULL", "UNKNOWN", '"UNKNOWN"', "SQLNULL") else text
 
@@ -80,7 +80,7 @@ def type_text(type_: object) -> str:
 class Parsed:
     """A statement's text, and its tree from its second run on.
 
-    DuckDB parses `/` by the cursor's integer_division: a text of users' is kept with that.
+    DuckDB parses `/` by the cursor's integer_division: a user's text is cached with that setting.
     """
 
     __slots__ = ("_runs", "_statement", "text")
@@ -93,13 +93,13 @@ class Parsed:
     def run(
         self, cursor: duckdb.DuckDBPyConnection, values: Mapping[str, object] | Sequence[object] = ()
     ) -> duckdb.DuckDBPyConnection:
-        """Run it; its rows are the cursor's.
+        """Run the text; its rows are the cursor's result.
 
         Args:
-            values: of $1, $2 and so on; or by name (`1` is $1), where the text may name fewer.
+            values: the values of $1, $2 and so on; or by name (`1` is $1), if the text may use fewer.
 
         Raises:
-            duckdb.Error: the statement's own.
+            duckdb.Error: the statement fails.
         """
         if len(self.text) > KEPT_CHARS_MAX:
             return self._run_long(cursor, values)

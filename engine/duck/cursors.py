@@ -1,15 +1,15 @@
 """Queries of the engine on DuckDB cursors: one row, one transaction, a result as Arrow.
 
-A DuckDB cursor with an unfinished result refuses other work, and in autocommit its transaction stays open:
-`fetchone` alone leaves it so. Queries for one row go through `ask`, which leaves nothing open.
-`in_one_transaction` runs several statements, all of them or none; `with_memory` repeats small work of the
-engine while memory is short.
+A DuckDB cursor with an unfinished result refuses other work, and in autocommit its transaction stays open,
+for example after `fetchone`. Queries for one row use `ask`, which leaves nothing open. `in_one_transaction`
+runs several statements, all of them or none; `with_memory` repeats small work of the engine while memory is
+short.
 
-`arrow_table` and `arrow_batches` give the result of a statement as Arrow without binding its text twice.
-DuckDB's public way, `cursor.sql(text)`, parses and binds the text once for the relation and once more to
-run it: 1.6 ms of a one-row INSERT ... RETURNING, and as much of a publisher's query. The result of
-`execute` gives its Arrow by a call that the public `to_arrow_table` of a cursor makes behind a warning;
-where a later DuckDB no longer has that call, the public way is taken.
+`arrow_table` and `arrow_batches` return the result of a statement as Arrow without binding its text twice.
+DuckDB's public way, `cursor.sql(text)`, parses and binds the text once for the relation and once more to run
+it: 1.6 ms of a one-row INSERT ... RETURNING, and as much of a publisher's query. The result of `execute` is
+converted to Arrow by the call that the public `to_arrow_table` of a cursor makes after a warning; if a later
+DuckDB lacks that call, the public way is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .duckdb_errors import translated
 
 T = TypeVar("T")
 
-# How often the engine asks for a little memory where others have all of it, and how long it waits between.
+# Number of attempts of the engine to get a little memory while it is short, and the pauses between them.
 MEMORY_TRIES = 40
 MEMORY_AGAIN_S = 0.05
 # Rows of an Arrow batch: DuckDB's own row group.
@@ -39,10 +39,10 @@ def ask(
     sql: str,
     parameters: Sequence[object] | Mapping[str, object] | None = None,
 ) -> tuple[Any, ...]:
-    """The first row of a query that has one.
+    """The first row of a query that returns one.
 
     Raises:
-        duckdb.Error: the query's own.
+        duckdb.Error: the query fails.
     """
     row = ask_maybe(cursor, sql, parameters)
     assert row is not None, "the query answers a row"
@@ -54,16 +54,16 @@ def ask_maybe(
     sql: str,
     parameters: Sequence[object] | Mapping[str, object] | None = None,
 ) -> tuple[Any, ...] | None:
-    """The first row of a query, None where it has none."""
+    """The first row of a query, or None."""
     rows = cursor.execute(sql, parameters or None).fetchall()
     return tuple(rows[0]) if rows else None
 
 
 def with_memory(work: Callable[[], T]) -> T:
-    """Do a small piece of the engine's own work; again, for some two seconds, while others have the memory.
+    """Run a small piece of the engine's own work; repeat it for about two seconds while memory is short.
 
     Raises:
-        duckdb.Error: the work's own.
+        duckdb.Error: the work fails.
     """
     for _ in range(MEMORY_TRIES - 1):
         try:
@@ -77,7 +77,7 @@ def with_memory(work: Callable[[], T]) -> T:
 
 @contextmanager
 def in_one_transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Commit what is done within; roll it back where that, or the COMMIT, raises."""
+    """A context that commits its work, and rolls it back if the work or the COMMIT raises."""
     with rolled_back_on_error(cursor):
         cursor.execute("BEGIN")
         yield
@@ -86,17 +86,17 @@ def in_one_transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def rolled_back_on_error(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Roll back what is begun within where something raises; who begins commits."""
+    """A context that rolls back its work if it raises; the caller begins and commits."""
     try:
         yield
     except BaseException:
-        with suppress(duckdb.Error):  # DuckDB may have ended it with the error that is told.
+        with suppress(duckdb.Error):  # The reported error may have ended the transaction.
             cursor.execute("ROLLBACK")
         raise
 
 
 def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The rows of the statement that has just run."""
+    """The rows of the statement that was run last, as Arrow."""
     result_as_arrow = getattr(cursor, "_result_as_arrow", None)
     if result_as_arrow is None:
         return cursor.to_arrow_table()
@@ -104,9 +104,9 @@ def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def arrow_batches(cursor: duckdb.DuckDBPyConnection, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """Run a query; its rows in batches of about so many, while they are computed.
+    """Run a query and return its rows in batches of about `rows` rows while they are computed.
 
-    The cursor is held until the last one is taken.
+    The cursor is in use until the last batch is read.
     """
     result_as_arrow = getattr(cursor, "_result_as_arrow", None)
     if result_as_arrow is None:

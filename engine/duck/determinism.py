@@ -1,9 +1,8 @@
-"""The determinism of SQL texts: whether evaluating one twice in a transaction gives the same values.
+"""The determinism of SQL texts: if two evaluations in a transaction give the same values.
 
-Shape B of capture evaluates a statement's expressions once for the log and once for the table. It
-may only where every function in them is one that DuckDB calls CONSISTENT or
-CONSISTENT_WITHIN_QUERY (those are fixed for a transaction: now(), current_setting(), ...). What is
-not known to be consistent is not.
+Shape B of capture evaluates a statement's expressions once for the log and once for the table. This is
+allowed only if DuckDB marks every function in them CONSISTENT or CONSISTENT_WITHIN_QUERY (constant within a
+transaction: now(), current_setting(), ...). Unknown functions count as inconsistent.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _QUOTED_CALL = re.compile(r'"(?=\s*+\()')
 # A string, and the words that are functions without brackets.
 _STRING = re.compile(r"'(?:[^']|'')*+'")
 _MOMENT = re.compile(r"\b(?:current_\w+|localtime(?:stamp)?|session_user|user)\b", re.IGNORECASE)
-# Functions whose values depend on how their arguments are called.
+# Functions whose values depend on the names of their arguments.
 BY_NAMES = frozenset({"alias", "struct_pack"})
-# Types of which two values can be equal and yet not the same (-0.0 and 0.0, 1 month and 30 days): an
-# UPDATE in place skips such a change, so that the log must be told by what the table then holds.
+# Types with values that are equal but not identical (-0.0 and 0.0, 1 month and 30 days): an UPDATE in place
+# skips such a change, so the log must take the value that the table then holds.
 _UNEQUAL_EQUALS = re.compile(r"\b(?:FLOAT|DOUBLE|REAL|INTERVAL|VARIANT)\b", re.IGNORECASE)
 
-# Lower-case names, or what reads them from the catalog: it is asked only where they matter.
+# Lower-case names, or a function that reads them from the catalog, called only if needed.
 NamesInUse = Collection[str] | Callable[[], Collection[str]]
 
 _CONSISTENT = f"""
@@ -48,9 +47,9 @@ _CONSISTENT = f"""
 
 @functools.cache
 def consistent_functions() -> frozenset[str]:
-    """Lower-case names of the functions of which every overload is consistent.
+    """Lower-case names of the functions whose overloads are all consistent.
 
-    They are those of the DuckDB that runs, read once from a database in memory.
+    They are read once from a database in memory of the running DuckDB.
     """
     with duckdb.connect(":memory:") as connection:
         scalar = {row[0] for row in connection.execute(_CONSISTENT).fetchall()}
@@ -59,7 +58,7 @@ def consistent_functions() -> frozenset[str]:
 
 @functools.cache
 def _aggregates() -> frozenset[str]:
-    """Lower-case names of the aggregates of the DuckDB that runs."""
+    """Lower-case names of the aggregates of the running DuckDB."""
     query = (
         "SELECT function_name FROM system.main.duckdb_functions() "
         "WHERE internal AND function_type = 'aggregate'"
@@ -70,14 +69,14 @@ def _aggregates() -> frozenset[str]:
 
 @functools.cache
 def built_in_functions() -> frozenset[str]:
-    """Lower-case names of all functions and macros of the DuckDB that runs."""
+    """Lower-case names of all functions and macros of the running DuckDB."""
     query = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
     with duckdb.connect(":memory:") as connection:
         return frozenset(fold(row[0]) for row in connection.execute(query).fetchall())
 
 
 def is_constant(default: str) -> bool:
-    """True if a column's default, in DuckDB's own words, is the same value wherever it is evaluated."""
+    """True if a column's default, in DuckDB's text, has the same value at every evaluation."""
     words = _STRING.sub("''", default)
     if _MOMENT.search(words) is not None:
         return False
@@ -93,7 +92,7 @@ def _constant_functions() -> frozenset[str]:
 
 
 def is_settled(calls: Collection[str], macros: NamesInUse) -> bool:
-    """True if these give the same twice in one statement: aggregates over one snapshot do too."""
+    """True if two calls in one statement give the same values; this includes aggregates over one snapshot."""
     return is_deterministic(set(calls) - _aggregates(), macros)
 
 
@@ -109,22 +108,22 @@ def read_macros(cursor: duckdb.DuckDBPyConnection, catalog_name: str | None = No
 
 
 def read_views(cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Lower-case names of views, streams' own and registered relations among them."""
+    """Lower-case names of views, including streams' own views and registered relations."""
     query = "SELECT view_name FROM system.main.duckdb_views() WHERE NOT internal"
     return frozenset(fold(row[0]) for row in cursor.execute(query).fetchall())
 
 
 def is_deterministic(calls: Collection[str], macros: NamesInUse) -> bool:
-    """True if functions of these lower-case names give the same twice in a transaction."""
+    """True if two calls of these lower-case names in a transaction give the same values."""
     if not calls or not consistent_functions().issuperset(calls):
         return not calls
     return set(calls).isdisjoint(macros() if callable(macros) else macros)
 
 
 def goes_by_names(calls: Collection[str]) -> bool:
-    """True if what calls these, of lower-case names, may depend on how its parts are called.
+    """True if the result of these calls, in lower case, may depend on the names of their arguments.
 
-    Whatever is not DuckDB's own may be a macro over what does.
+    A function that is not DuckDB's own may be a macro with such a call.
     """
     if not BY_NAMES.isdisjoint(calls):
         return True
@@ -137,21 +136,21 @@ def _known() -> frozenset[str]:
 
 
 def calls_in(expression: str) -> set[str]:
-    """Lower-case names that may be called in an expression of DuckDB's own making (a default).
+    """Lower-case names that may be called in an expression written by DuckDB (a default).
 
-    Errs on the side of more: a text before a bracket inside a string counts.
+    The set may be too large: a word before a bracket inside a string counts.
     """
     found = {fold(word) for word in _CALL.findall(expression)}
     for end in _QUOTED_CALL.finditer(expression):
         begins = expression.rfind('"', 0, end.start())
-        while begins > 0 and expression[begins - 1] == '"':  # It is doubled: a part of the name.
+        while begins > 0 and expression[begins - 1] == '"':  # A doubled quote is a part of the name.
             begins = expression.rfind('"', 0, begins - 1)
         found.add(fold(expression[begins + 1 : end.start()]))
     return found
 
 
 def calls_with(calls: Iterable[str], texts: Iterable[str], shape: TableShape) -> set[str]:
-    """The calls of a statement, of these texts of DuckDB's making and of the generated columns."""
+    """The calls of a statement, of these texts of DuckDB and of the generated columns."""
     generated = (expression for _, _, expression in shape.generated)
     return set(calls).union(*map(calls_in, texts), *map(calls_in, generated))
 

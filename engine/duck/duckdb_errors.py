@@ -1,11 +1,11 @@
-"""DuckDB's errors in the words of PostgreSQL: a table of (exception, pattern) -> class.
+"""DuckDB's errors in PostgreSQL's wording: a table of (exception, pattern) -> class.
 
-`translated` takes any exception, so it is what stands behind everything else: DuckDB's own; those that came
-through Arrow, which are OSErrors with DuckDB's text; limits of Python's own; a fault of ours.
+`translated` accepts any exception: DuckDB's own; those raised through Arrow, which are OSErrors with DuckDB's
+text; limits of Python; internal errors.
 
-Every cursor of the engine runs with `errors_as_json`, so an error brings its kind, its message and
-the byte offset of the token; the message is PostgreSQL's habit (first line, lower case, no full
-stop), what follows it becomes the HINT. Source: docs/errors.md.
+Every cursor of the engine runs with `errors_as_json`, so an error has its kind, its message and the byte
+offset of the token. The message is converted to PostgreSQL's style (first line, lower case, no full stop);
+the following lines become the HINT. Source: docs/errors.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import duckdb
 
 from .. import errors as e
 
-# A COMMIT or ROLLBACK brings the memory error that ended it in its own text.
+# The text of a failed COMMIT or ROLLBACK includes the memory error that ended it.
 _NO_MEMORY = r"[Oo]ut of [Mm]emory|[Ff]ailed to (allocate|offload|pin)|[Cc]ould not allocate"
 
 # Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
@@ -82,7 +82,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"division by zero", e.DivisionByZero),
         (r"already been consumed", e.WrongState),  # a registered reader, read a second time
         (r"cannot affect the same target row more than once", e.CardinalityViolation),
-        # What error() is asked to say of a name, in PostgreSQL's own words.
+        # Messages of error() about names, in PostgreSQL's wording.
         (r'^relation ".*" does not exist', e.UndefinedTable),
         (r'^function ".*" does not exist', e.UndefinedFunction),
         (r'^schema ".*" does not exist', e.InvalidSchemaName),
@@ -118,7 +118,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "ResourceInUseException": ((r"", e.ObjectInUse),),
     "Error": ((r"install the required extension", e.InsufficientPrivilege),),
     "InternalException": ((r"", e.InternalError),),
-    # Kinds of errors that have no exception of their own in Python: they come as `Error`, or through Arrow.
+    # Kinds of errors without a Python exception of their own: they are raised as `Error`, or through Arrow.
     "DivideByZero": ((r"", e.DivisionByZero),),
     "Decimal": ((r"", e.NumericOutOfRange),),
     "ObjectSize": ((r"", e.ProgramLimitExceeded),),
@@ -132,28 +132,28 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "MissingExtension": ((r"", e.InsufficientPrivilege),),
     "ExtensionAutoloading": ((r"", e.InsufficientPrivilege),),
 }
-# DuckDB's names of kinds that are called otherwise in Python.
+# DuckDB's names of kinds with other names in Python.
 _ALIASES = {
     "MISMATCHTYPE": "TypeMismatchException",
     "UNKNOWNTYPE": "InvalidTypeException",
     "TRANSACTIONCONTEXT": "TransactionException",
 }
 
-# What int() says of a text of more than 4,300 digits.
+# The message of int() for a text of more than 4,300 digits.
 _PYTHONS_DIGITS = "Exceeds the limit ("
 _PREFIX = re.compile(r"([A-Za-z ]{1,40}) Error: ")
 DETAIL_CHARS_MAX = 2000
-# Of a longer message the beginning and the end are told.
+# A longer message is reduced to its beginning and end.
 MESSAGE_CHARS_MAX = 8000
 CATALOG_CONFLICT = "catalog write-write conflict"
 FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
 
 
 def recognized(error: BaseException, text: str | None = None) -> e.DucktailError | None:
-    """An error of DuckDB's, of the system, or of a limit of Python's, as ours; None: it is of another kind.
+    """An error of DuckDB, of the system or of a Python limit as one of our classes; None for other errors.
 
     Args:
-        text: as for `translated`.
+        text: as in `translated`.
     """
     if isinstance(error, e.DucktailError):
         return error
@@ -171,12 +171,11 @@ def recognized(error: BaseException, text: str | None = None) -> e.DucktailError
 
 
 def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
-    """Any error as ours.
+    """Any error as one of our classes.
 
     Args:
-        error: what was raised; DuckDB's has its class by RULES.
-        text: the user's own text, when it is what DuckDB was given: then the error's place in it
-            is told; else the place is dropped.
+        error: the raised exception; RULES has the classes of DuckDB's errors.
+        text: the user's own text, if DuckDB has run exactly that: the error then has its position; else None.
     """
     found = recognized(error, text)
     if found is None:
@@ -197,18 +196,19 @@ def _of_duckdb(error: BaseException, text: str | None) -> e.DucktailError:
     if text is not None and position is not None:
         place = len(text.encode()[:position].decode(errors="ignore")) + 1
     if CATALOG_CONFLICT in message.lower():
-        # DuckDB's text goes on with its own key of what was changed: it may be a stream that is not told of.
+        # DuckDB's text continues with its key of the changed object, which may be a stream that the user must
+        # not see.
         message = "could not serialize access due to a concurrent change of tables, views or streams"
         hint = "Roll back and try again."
     return found(_worded(message), hint=hint, position=place)
 
 
 def depended_on(doing: str, table: str, error: BaseException, hint: str | None = None) -> e.DependentObjects:
-    """A table cannot be altered or dropped, as DuckDB has said.
+    """The error for a table that DuckDB refuses to alter or drop.
 
     Args:
         doing: the verb.
-        error: what DuckDB raised, which says what depends on the table.
+        error: DuckDB's error, which names the dependent object.
     """
     return e.DependentObjects(
         f'cannot {doing} table "{table}" because something depends on it',
@@ -244,7 +244,7 @@ def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | Non
 
 
 def _facts(text: str) -> dict[str, object] | None:
-    """An error that is told as JSON; None: it is plain text that happens to begin so."""
+    """The members of an error in JSON form; None for plain text with a similar beginning."""
     try:
         facts: dict[str, object] = json.loads(text)
     except (ValueError, RecursionError):

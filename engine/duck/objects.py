@@ -1,9 +1,9 @@
-"""The objects of DuckDB's catalog, as one snapshot has them: what a name is, and which object that is.
+"""The objects of DuckDB's catalog in one snapshot, and the resolution of names.
 
-A name is resolved here and nowhere else, by DuckDB's rules (`Resolver`). An object keeps its identity
-(DuckDB's OID) through ALTER and RENAME; one that is made anew under its name has another. The listing of the
-database's own objects is kept for as long as no change of the catalog is committed or being committed
-(`Generation`); the temporary objects of a session are listed on its own cursor.
+Names are resolved only here, by DuckDB's rules (`Resolver`). An object keeps its identity (DuckDB's OID)
+through ALTER and RENAME; an object recreated under its name has another. The list of the database's objects
+is cached until a change of the catalog is committed or being committed (`Generation`); the temporary objects
+of a session are listed on its own cursor.
 
 Source: docs/design/sql.md, "Names".
 """
@@ -24,14 +24,14 @@ from ..quoting import fold, ident
 TEMPORARY = "temp"
 DEFAULT_SCHEMA = "main"
 TABLE, VIEW, SEQUENCE, TYPE, INDEX, SCHEMA = "table", "view", "sequence", "type", "index", "schema"
-# Kinds that share one space of names within a schema.
+# Kinds that share one name space within a schema.
 RELATIONS = frozenset({TABLE, VIEW})
 
-# Every function stands with its catalog and schema: no view, table or macro of a user hides it.
+# Functions are qualified by catalog and schema: no view, table or macro of a user hides them.
 _LISTED = (
     (TABLE, "tables", "table_name", "table_oid", "sql"),
     (VIEW, "views", "view_name", "view_oid", "sql"),
-    # Its SQL tells its next value.
+    # Its SQL includes its next value.
     (SEQUENCE, "sequences", "sequence_name", "sequence_oid", "NULL"),
     (TYPE, "types", "type_name", "type_oid", "system.main.array_to_string(labels, system.main.chr(31))"),
     (SCHEMA, "schemas", "schema_name", "oid", "NULL"),
@@ -49,7 +49,7 @@ _INDEXES = (
 
 # A COMMIT takes milliseconds; one that writes a checkpoint may take long.
 SETTLE_S = 30.0
-# How often the catalog is listed anew where changes of it are committed meanwhile.
+# Number of times that the catalog is listed again if changes are committed meanwhile.
 LISTINGS_MAX = 20
 
 Key = tuple[str, ...]
@@ -62,9 +62,9 @@ class Object:
     Args:
         kind: TABLE, VIEW, SEQUENCE, TYPE, INDEX or SCHEMA.
         catalog: the database's name, or TEMPORARY.
-        schema, name: as they are stored; of a schema both are its name.
+        schema, name: as stored; for a schema both are its name.
         oid: its identity in this process.
-        definition: its SQL; of an index, its table's name; of a type, its labels.
+        definition: its SQL; for an index its table's name, for a type its labels.
     """
 
     kind: str
@@ -76,22 +76,22 @@ class Object:
 
     @property
     def temporary(self) -> bool:
-        """True if it is its session's alone."""
+        """True if only its session can see it."""
         return self.catalog == TEMPORARY
 
     @property
     def key(self) -> Key:
-        """(schema, name), folded; (temp, name) of a temporary one."""
+        """(schema, name), folded; (temp, name) for a temporary one."""
         return (TEMPORARY if self.temporary else fold(self.schema), fold(self.name))
 
     @property
     def in_full(self) -> str:
-        """Its name as SQL that means it and nothing else: "catalog"."schema"."name"."""
+        """Its unambiguous name in SQL: "catalog"."schema"."name"."""
         return f"{ident(self.catalog)}.{ident(self.schema)}.{ident(self.name)}"
 
 
 def group_of(kind: str) -> str:
-    """Tables and views share one space of names, every other kind has its own."""
+    """The name space of a kind: tables and views share one, every other kind has its own."""
     return TABLE if kind in RELATIONS else kind
 
 
@@ -99,7 +99,7 @@ class Objects:
     """The objects of one catalog in one snapshot, found by kind and folded name.
 
     Attributes:
-        schemas: their folded names.
+        schemas: the folded names of the schemas.
     """
 
     def __init__(self, objects: Iterable[Object] = ()) -> None:
@@ -116,12 +116,12 @@ class Objects:
         return self._found.get((kind, (fold(schema), fold(name))))
 
     def identity(self, one: Object) -> int | None:
-        """The OID of what has an object's name here."""
+        """The OID of the object with this object's name here, or None."""
         found = self.get(group_of(one.kind), one.schema, one.name)
         return None if found is None else found.oid
 
     def has_schema(self, name: str) -> bool:
-        """True if there is a schema of this name."""
+        """True if a schema of this name exists."""
         return fold(name) in self.schemas
 
     def relations_of(self, schema: str) -> Mapping[str, Object]:
@@ -135,10 +135,10 @@ EMPTY = Objects()
 
 
 def read_objects(cursor: duckdb.DuckDBPyConnection, catalog: str) -> Objects:
-    """The objects of a catalog, as the cursor's snapshot has them.
+    """The objects of a catalog in the cursor's snapshot.
 
     Raises:
-        duckdb.Error: the query's own.
+        duckdb.Error: the query fails.
     """
     rows = cursor.execute(_SQL, [catalog]).fetchall()
     return Objects(
@@ -152,12 +152,12 @@ def read_indexes(
 ) -> list[tuple[Any, ...]]:
     """The rows of a query of `duckdb_indexes()`.
 
-    DuckDB looks up the tables of all indexes by their latest names, and finds none by that of a rename which
-    another transaction has not committed, or rolled back, yet. So indexes are listed where they are asked for
-    and nowhere else.
+    DuckDB looks up the tables of all indexes by their latest names, and fails for the name of a rename that
+    another transaction has not yet committed or rolled back. So indexes are listed only when requested.
 
     Raises:
-        LockNotAvailable: there is such a rename. duckdb.Error: the query's own.
+        LockNotAvailable: such a rename is in progress.
+        duckdb.Error: the query fails.
     """
     try:
         return cursor.execute(sql, parameters).fetchall()
@@ -169,10 +169,10 @@ def read_indexes(
 
 
 def indexes(cursor: duckdb.DuckDBPyConnection, catalog: str) -> list[Object]:
-    """The indexes of a catalog, as the cursor's snapshot has them.
+    """The indexes of a catalog in the cursor's snapshot.
 
     Raises:
-        LockNotAvailable, duckdb.Error: as `read_indexes`.
+        LockNotAvailable, duckdb.Error: as in `read_indexes`.
     """
     rows = read_indexes(cursor, _INDEXES, [catalog])
     return [Object(INDEX, catalog, schema, name, oid, table) for schema, name, oid, table in rows]
@@ -184,24 +184,24 @@ def temporary_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:
 
 
 def everything(found: Object) -> bool:
-    """True for every object: a session without bounds sees all."""
+    """True for every object: the default of a session without restrictions."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Finds the object that a name means to DuckDB, in one snapshot and for one session.
+    """Finds DuckDB's object for a name, in one snapshot and for one session.
 
-    Temporary objects come first; then the schemas of the search path in turn, then `main`. A first part that
-    is the database's own name is that database. To DuckDB `main.t` is a temporary t as well, where there is
-    one: its schema is called main too.
+    Temporary objects come first; then the schemas of the search path in turn, then `main`. A first part equal
+    to the database's name is that database. In DuckDB `main.t` also means a temporary t, if one exists,
+    because its schema is also named main.
 
     Args:
         catalog: the database's name.
-        objects: of the database.
-        temporary: of the session.
+        objects: the objects of the database.
+        temporary: the objects of the session.
         path: the search path's schemas.
-        sees: whether the session may know of an object; to it the others are not there.
+        sees: returns True if the session may see an object; for the session others do not exist.
     """
 
     catalog: str
@@ -211,7 +211,7 @@ class Resolver:
     sees: Callable[[Object], bool] = everything
 
     def find(self, kind: str, parts: tuple[str, ...]) -> Object | None:
-        """The object of a name; None where there is none, or where the name is ambiguous to DuckDB.
+        """The object of a name; None if it does not exist, or if the name is ambiguous in DuckDB.
 
         Args:
             kind: TABLE finds tables and views.
@@ -235,7 +235,7 @@ class Resolver:
         return found if found is not None and self.sees(found) else None
 
     def _in_schema(self, kind: str, first: str, name: str) -> Object | None:
-        """A name with one qualifier: a schema's, the database's or `temp`."""
+        """The object of a name with one qualifier: a schema, the database or `temp`."""
         is_schema = self.objects.has_schema(first)
         if fold(first) in (TEMPORARY, fold(self.catalog)):
             if is_schema and fold(first) != DEFAULT_SCHEMA:
@@ -247,10 +247,10 @@ class Resolver:
 
 
 class Generation:
-    """Counts the changes of the catalog that are committed; says whether one may be committed right now.
+    """Counts committed changes of the catalog, and shows if one may be committed at this moment.
 
-    A statement that is judged and begun in autocommit has two looks at it: where both answer the same, the
-    snapshot that DuckDB took in between has the catalog that was judged.
+    A statement that is checked and begun in autocommit reads it twice: if both values are equal, the snapshot
+    that DuckDB took in between has the checked catalog.
     """
 
     def __init__(self) -> None:
@@ -265,13 +265,14 @@ class Generation:
             return None if self._changing else self._changed
 
     def settle(self) -> int:
-        """Wait until no change is being committed: what is committed is shown in memory then, rights as well.
+        """Wait until no change is being committed: memory, including rights, then shows all committed
+        changes.
 
         Returns:
             The number of changes so far.
 
         Raises:
-            LockNotAvailable: that takes longer than SETTLE_S.
+            LockNotAvailable: the wait exceeds SETTLE_S.
         """
         with self._settled:
             if not self._settled.wait_for(lambda: not self._changing, SETTLE_S):
@@ -280,7 +281,7 @@ class Generation:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Within, a change of the catalog may be committed, and memory may not know of it yet."""
+        """A context in which a change of the catalog may be committed and not yet visible in memory."""
         with self._settled:
             self._changing += 1
         try:
@@ -293,7 +294,7 @@ class Generation:
 
 
 class KnownObjects:
-    """The database's objects as they are outside of any transaction, listed once for each generation."""
+    """The database's committed objects, listed once for each generation."""
 
     def __init__(self, catalog: str, generation: Generation) -> None:
         self.catalog = catalog
@@ -301,13 +302,13 @@ class KnownObjects:
         self._known: tuple[int, Objects] | None = None
 
     def now(self, cursor: duckdb.DuckDBPyConnection) -> tuple[int, Objects]:
-        """The generation that is listed, and its objects.
+        """The listed generation, and its objects.
 
         Args:
-            cursor: of no open transaction.
+            cursor: a cursor without an open transaction.
 
         Raises:
-            LockNotAvailable: the catalog does not stand still.
+            LockNotAvailable: the catalog changes too often.
         """
         for _ in range(LISTINGS_MAX):
             self._generation.settle()
@@ -317,7 +318,7 @@ class KnownObjects:
         raise _changing()
 
     def latest(self, cursor: duckdb.DuckDBPyConnection) -> tuple[int | None, Objects]:
-        """The same without waiting for a change that is being committed: there is no generation then."""
+        """The generation and its objects, or without generation while a change is being committed."""
         before, known = self._generation.stable, self._known
         if known is not None and known[0] == before:
             return known

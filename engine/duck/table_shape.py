@@ -1,4 +1,4 @@
-"""The shape of a table, as DuckDB's catalog tells it: what capture needs to know to log its rows.
+"""The shape of a table in DuckDB's catalog: the facts that capture needs to log its rows.
 
 Reading the catalog fixes the MVCC snapshot of an open transaction, as any query does.
 """
@@ -27,10 +27,10 @@ class Column:
 
     Args:
         name: as created, case kept.
-        type: DuckDB's text of its type, as it can stand behind `::`.
+        type: DuckDB's text of its type, valid behind `::`.
         default: SQL text of its default, or None.
-        not_null: it refuses NULL (a primary key's column does).
-        collation: by which its texts are compared, or None: byte by byte.
+        not_null: True if it refuses NULL (as a primary key's column does).
+        collation: the collation that compares its texts; None for byte by byte.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Column:
     collation: str | None = None
 
     def collated(self, value: str) -> str:
-        """SQL of a value of the column that is compared as the column is: the log holds its bytes alone."""
+        """SQL of a value with the column's collation, because the log stores only the bytes."""
         return value if self.collation is None else f"({value} COLLATE {self.collation})"
 
 
@@ -49,12 +49,12 @@ class TableShape:
     """A base table of the database.
 
     Args:
-        stored: the columns that rows are made of, in the table's order.
+        stored: the stored columns, in the table's order.
         generated: name, type and expression text of each generated column.
-        column_order: all names, stored and generated, as `*` gives them.
+        column_order: all names, stored and generated, in the order of `*`.
         primary_key: its columns, () without one.
         unique: the column sets of the primary key, UNIQUE constraints and unique indexes on columns.
-        unique_expressions: a unique index is on an expression, so that any column may be in it.
+        unique_expressions: True if a unique index has an expression, which may use any column.
     """
 
     schema: str
@@ -72,20 +72,20 @@ class TableShape:
         return f"{ident(self.schema)}.{ident(self.name)}"
 
     def position(self, column: str) -> int | None:
-        """Place of a stored column, from 0; names are compared without case. None: not stored."""
+        """The position of a stored column, from 0, or None; the case of names is ignored."""
         wanted = fold(column)
         return next((i for i, stored in enumerate(self.stored) if fold(stored.name) == wanted), None)
 
     def place(self, column: str) -> int:
-        """Place, from 0, of a stored column that DuckDB has bound."""
+        """The position, from 0, of a stored column that DuckDB has bound."""
         place = self.position(column)
         if place is None:
             raise InternalError(f'column "{column}" was bound but is not in the table')
         return place
 
 
-# Tables and views with their kind. Not DuckDB's information_schema: its views read `duckdb_views` by a name
-# that an object of a user can stand before. A function with its catalog and schema is never hidden.
+# Tables and views with their kind. DuckDB's information_schema is not used: its views read `duckdb_views` by
+# a name that a user's object can hide. A function qualified by catalog and schema is never hidden.
 RELATIONS = """
     (SELECT database_name, schema_name, table_name, 'table' AS kind FROM system.main.duckdb_tables()
      UNION ALL
@@ -111,7 +111,7 @@ _CONSTRAINTS = f"""
     SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
     WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
     ORDER BY constraint_index"""
-# Beside those of constraints.
+# Indexes without those of constraints.
 _HAS_INDEXES = f"""
     SELECT index_count > (
         SELECT count(*) FROM system.main.duckdb_constraints()
@@ -122,7 +122,7 @@ _INDEXES = f"""
     ORDER BY index_name"""
 _COLLATED = f"""
     SELECT sql FROM system.main.duckdb_tables() WHERE {_HERE} AND contains(sql, ' COLLATE ')"""
-# A column of DuckDB's own text of a table, behind the bracket or a comma; and what may look like one.
+# A column in DuckDB's text of a table, behind the bracket or a comma; and elements that look like one.
 _COLLATION = re.compile(r'[(,] ?("(?:[^"]|"")*+"|\w++) VARCHAR COLLATE ([\w.]++)')
 _STRING = re.compile(r"'(?:[^']|'')*+'")
 _PLAIN = f"""
@@ -136,7 +136,7 @@ _REFUSED = {
 
 
 def tables_in(cursor: duckdb.DuckDBPyConnection, schema: str) -> list[tuple[str, str]]:
-    """Schema and name of each table that a stream over all of a schema is on, oldest first."""
+    """Schema and name of each table covered by a stream over a whole schema, oldest first."""
     return cursor.execute(
         "SELECT schema_name, table_name FROM system.main.duckdb_tables() "
         f"WHERE database_name = current_database() AND {_IN_SCHEMA} AND NOT temporary AND NOT internal "
@@ -151,19 +151,19 @@ def read_shape(
     """Read the shape of a base table of the current database.
 
     Args:
-        cursor: a cursor of the database; its own transaction decides what it sees.
+        cursor: a cursor of the database; the shape is that of its transaction.
         schema: the schema's name, unquoted; case is ignored.
         name: the table's name, unquoted; case is ignored.
-        is_captured: it has streams already, so whether it may have some is not asked.
+        is_captured: True if it has streams already, so that its suitability is not checked.
 
     Raises:
-        UndefinedTable: where there is none.
-        NotSupported: on a view, a temporary or an attached table, where a column's name
-            hides DuckDB's rowid or begins as our own names do, or the primary key has no hash.
+        UndefinedTable: the table does not exist.
+        NotSupported: it is a view or a temporary or attached table, a column's name hides DuckDB's rowid or
+            has our prefix, or the primary key has no hash.
     """
     _require_base_table(cursor, schema, name)
     rows = cursor.execute(_COLUMNS, [fold(schema), fold(name)]).fetchall()
-    if not rows:  # In autocommit each look has a snapshot of its own.
+    if not rows:  # In autocommit each query has its own snapshot.
         raise UndefinedTable(f'table "{schema}.{name}" does not exist')
     schema, name = rows[0][5], rows[0][6]
     for column in rows:
@@ -192,9 +192,9 @@ def read_shape(
 
 
 def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> dict[str, str]:
-    """The collation of each column that has one, by its name in small letters.
+    """The collation of each column that has one, by its name in lower case.
 
-    Only the table's own text tells them.
+    They are only in the table's text.
     """
     found = ask_maybe(cursor, _COLLATED, [fold(schema), fold(name)])
     if found is None:
@@ -204,7 +204,7 @@ def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> di
 
 
 def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:
-    """True if the name is a base table of the current database, with stored columns alone."""
+    """True if the name is a base table of the current database with stored columns only."""
     return ask_maybe(cursor, _PLAIN, [fold(schema), fold(name)]) is not None
 
 
@@ -232,7 +232,7 @@ def _require_usable_name(table: str, column: str) -> None:
 
 
 def _require_usable_key(table: str, stored: Sequence[Column], key: Sequence[str]) -> None:
-    """Each event of a table with a primary key has the hash of its key, whatever its streams' partitions."""
+    """Check that the primary key has a hash, which each event of the table includes."""
     column = unfit_key_column(stored, key)
     if column is not None:
         raise NotSupported(
@@ -243,13 +243,13 @@ def _require_usable_key(table: str, stored: Sequence[Column], key: Sequence[str]
 
 
 def unfit_key_column(stored: Sequence[Column], key: Sequence[str]) -> Column | None:
-    """The first column of a key whose type has no hash; None where all have one."""
+    """The first column of a key whose type has no hash, or None."""
     return next((c for c in stored if c.name in key and not has_form(c.type)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of a table that is none of a constraint's, with the statement that makes it."""
+    """An index of a table that does not belong to a constraint, with its CREATE statement."""
 
     name: str
     unique: bool
@@ -258,10 +258,10 @@ class Index:
 
 
 def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> list[Index]:
-    """The indexes of a table, beside those of its constraints, by name.
+    """The indexes of a table, without those of constraints, by name.
 
     Raises:
-        LockNotAvailable: it has some, and they cannot be listed now (`read_indexes`).
+        LockNotAvailable: it has indexes that cannot be listed now (`read_indexes`).
     """
     key = [fold(schema), fold(name)]
     if ask_maybe(cursor, _HAS_INDEXES, key) != (True,):
@@ -272,14 +272,14 @@ def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> lis
 def _unique_sets(
     cursor: duckdb.DuckDBPyConnection, schema: str, name: str, spelled: dict[str, str]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], bool]:
-    """The primary key, all unique column sets, and whether a unique index has an expression.
+    """The primary key, all unique column sets, and True if a unique index has an expression.
 
     `spelled` maps a column's name in lower case to its name: an index keeps its creator's spelling.
     """
     primary_key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
     for kind, columns in cursor.execute(_CONSTRAINTS, [fold(schema), fold(name)]).fetchall():
-        # DuckDB writes a constraint's columns as its text does.
+        # DuckDB writes a constraint's columns as in its text.
         columns = tuple(spelled[fold(column)] for column in columns)
         unique.append(columns)
         if kind == "PRIMARY KEY":
