@@ -237,9 +237,10 @@ class Span:
     """The events of a partition between two LSNs, counted by their positions in its log.
 
     Attributes:
-        start_lsn: the LSN after which it begins: not before the edge of the retained events. start, end:
-        positions of the events behind both LSNs; None if only the log can count them. last_lsn: the
-        partition's last LSN. unbuffered_through_lsn: the LSN up to which its events are only in the log.
+        start_lsn: the LSN after which it begins: not before the edge of the retained events.
+        start, end: positions of the events behind both LSNs; None if only the log can count them.
+        last_lsn: the partition's last LSN.
+        unbuffered_through_lsn: the LSN up to which its events are only in the log.
     """
 
     edge_lsn: int

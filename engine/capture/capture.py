@@ -2,8 +2,8 @@
 
 There are three shapes, because none suits every statement (docs/design/engine.md, "Capture"):
 
-    A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is filled from the rows written B  log
-    first   a deterministic UPDATE,     the log from a SELECT, then the user's own text, whose
+    A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is filled from the rows written
+    B  log first   a deterministic UPDATE,     the log from a SELECT, then the user's own text, whose
                    upsert, INSERT ... SELECT   row count must be the log's
     C  staged      the rest                    the log from a SELECT, then the table from the log
 

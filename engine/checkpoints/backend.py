@@ -1,10 +1,12 @@
 """Checkpoint backends: the rules common to all stores of checkpoints, and the backend in memory.
 
-- The newest `keep` of each stream are kept, by sequence. - Saving a sequence again replaces the older state.
+- The newest `keep` of each stream are kept, by sequence.
+- Saving a sequence again replaces the older state.
 - A position goes back only on request: a new sequence below the newest, and a state whose position or offsets
-are behind those of the newest (or of the replaced one), are refused. With `rewind=True` they are saved, and
-states of higher sequences are removed. - An unreadable state is reported (`report`), and skipped by `latest`
-and `all`; `load` raises an error for it. It counts among the newest `keep` like any other.
+  are behind those of the newest (or of the replaced one), are refused. With `rewind=True` they are saved, and
+  states of higher sequences are removed.
+- An unreadable state is reported (`report`), and skipped by `latest` and `all`; `load` raises an error for
+  it. It counts among the newest `keep` like any other.
 
 The rules need a store that can list, read, put and remove (`CheckpointStore`); duckdb_backend.py and
 file_backend.py have the durable ones. Source: docs/design/checkpoints.md, "Backends".

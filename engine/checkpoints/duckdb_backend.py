@@ -83,7 +83,6 @@ class DuckdbBackend(Backend):
         saved: the cache, shared by the whole database.
         stands: returns True if the scope's stream and group exist; called under the mutex before a state is
             written, but not within a transaction, which may have created them itself.
-
         has_fallen: asks DuckDB, after an I/O error, if it has invalidated the database.
 
     Further errors of all calls:

@@ -2,9 +2,13 @@
 
 The binary form is versioned, with a digest over every byte:
 
-    offset  size  field 0       4     "DTCK" 4       2     version, 1 6       2     0 8       4     length of
-    the whole, 28 to `FORM_BYTES_MAX` 12      16    BLAKE2b-128 of all other bytes 28            body: the
-    fields of the state in sequence
+    offset  size  field
+    0       4     "DTCK"
+    4       2     version, 1
+    6       2     0
+    8       4     length of the whole, 28 to `FORM_BYTES_MAX`
+    12      16    BLAKE2b-128 of all other bytes
+    28            body: the fields of the state in sequence
 
 Integers are little-endian; docs/design/checkpoints.md has the table of the body. A state has exactly one
 form: names are in order, and a reader refuses any other order. The length is checked against the bytes before

@@ -2,11 +2,11 @@
 
 CHECK STREAM makes three comparisons, all in one MVCC snapshot, so that writers continue meanwhile:
 
-1. For each key with retained events of the stream: the row after its last event with the table's row. 2. The
-table's row-hash sum and number of rows with those of the last commit (`row_sums.py`). The
-   differences of the first comparison explain a part of a difference here.
+1. For each key with retained events of the stream: the row after its last event with the table's row.
+2. The table's row-hash sum and number of rows with those of the last commit (`row_sums.py`). The differences
+   of the first comparison explain a part of a difference here.
 3. If a part remains unexplained: each event's old row with the row after the previous event of its key. This
-finds an edit that a captured write has overwritten since, unless the log has been compacted there.
+   finds an edit that a captured write has overwritten since, unless the log has been compacted there.
 
 A remaining difference concerns rows without retained events: some of them differ, but they cannot be named.
 No comparison finds a value that compares equal, or an edit that was undone. Differences are stored with the

@@ -1,7 +1,7 @@
-"""A node takes what its cluster's files say: the placement, and the users.
+"""Joining a cluster: a node adopts the placement and the users of its cluster's files.
 
-The users are first: a placement in force says who may come from other nodes. Where either file is wrong, both
-stay as they were. Source: docs/cluster.md.
+The users are first, because a placement in force admits connections from other nodes. If either file is
+invalid, both stay unchanged. Source: docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from .users import make_equal, read_users
 
 logger = logging.getLogger(__name__)
 
-# How long a placement waits for a transaction that writes.
+# Time for which a placement waits for a writing transaction.
 LOCK_MS = 60_000
 
 
 def join(database: Database, source: ClusterSource) -> None:
-    """Be a node of a cluster, as its file says now.
+    """Make this a node of the cluster in its file.
 
     Raises:
-        InvalidParameterValue: a file is wrong, or does not name this node. IoError: one cannot
-            be read. And what `Membership.install` raises.
+        InvalidParameterValue: a file is invalid, or does not name this node.
+        IoError: a file cannot be read.
+        DucktailError: `Membership.install` refuses the placement.
     """
     drive(_take(database, source.load))
     database.cluster.join(source)
 
 
 def reload(database: Database) -> bool:
-    """Take what the files say now; False where this is no node of a cluster. What is in force stays where
-    this raises.
+    """Adopt the present contents of the files; False if this is not a node of a cluster.
+
+    If this raises, the present placement and users stay in force.
 
     Raises:
-        As `join`.
+        InvalidParameterValue, IoError, DucktailError: as in `join`.
     """
     cluster = database.cluster
     if not cluster.joined:
@@ -49,11 +51,12 @@ def reload(database: Database) -> bool:
 
 
 def install(database: Database, text: str) -> Waiting[Installed]:
-    """Write a text to this node's file, and put what it says in force.
+    """Write a text to this node's file, and put its placement in force.
 
     Raises:
-        WrongState: this is no node of a cluster. IoError: the file cannot be written. And as
-            `join`.
+        WrongState: this is not a node of a cluster.
+        IoError: the file cannot be written.
+        DucktailError: an error of `join`.
     """
     cluster = database.cluster
     source = cluster.source
@@ -93,7 +96,7 @@ def _take(
 
 
 def _tell_of_compacted(database: Database) -> None:
-    """Topics that were compacted before this was a node are compacted no further: partitions may move."""
+    """Log that topics compacted before the node joined are no longer compacted, as partitions may move."""
     with database.catalog.mutex:
         streams = list(database.catalog.streams.values())
     for stream in streams:

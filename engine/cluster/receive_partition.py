@@ -1,10 +1,11 @@
-"""A node takes partitions that another one has given it: the events first, then all the rest at once.
+"""Receiving of partitions from another node: first the events, then everything else at once.
 
-Events come in pieces, each in a transaction of its own; nobody reads them. Then one transaction, under the
-writer lock, makes the partitions this node's: the segments, the groups' committed LSNs, the producers'
-sequences, the row of `partition_holds`. A crash before it leaves events that the next try deletes; after it
-nothing is left to be done. This database's LSNs go on behind all that came, so that those of a partition
-only rise; where they are behind, the incarnation is raised. Source: docs/design/cluster.md, "Moving".
+Events arrive in pieces, each in a transaction of its own, and are not readable yet. Then one transaction,
+under the writer lock, transfers the partitions to this node: the segments, the groups' committed LSNs, the
+producers' sequences, the row of `partition_holds`. A crash before it leaves events that the next attempt
+deletes; after it nothing remains to be done. This database's LSNs continue after those of the received
+events, so that the LSNs of a partition only rise; if they are behind, the incarnation is raised. Source:
+docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from ..waiting import drive
 
 LOCK_MS = 60_000
 RELATION = "__ducktail_piece"
-# How many incarnations LSNs pass over where a node is lost. Each restore and each partition that comes may
-# raise one by 1, so the lost node may have been some ahead; there are eight million.
+# Number of incarnations that LSNs skip if a node is lost. Each restore and each received partition may raise
+# the incarnation by 1, so the lost node may have been some ahead; there are eight million.
 LOST_INCARNATIONS = 1024
-# The row of `ducktail.meta` that says for which lost nodes that was done.
+# The row of `ducktail.meta` with the lost nodes for which that was done.
 LOST = "lost_nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A partition that has come but for the last step.
+    """A partition that has arrived except for the last step.
 
     Args:
-        facts: as its giver told them.
-        node: its giver.
-        count, first_lsn: of the events that came.
+        facts: the facts sent by the giving node.
+        node: the giving node.
+        count, first_lsn: number and first LSN of the received events.
     """
 
     facts: Mapping[str, Any]
@@ -59,11 +60,11 @@ class Came:
 
 
 class PartitionReceiver:
-    """Takes partitions of one topic; its cursor is used by one thread.
+    """Receives partitions of one topic; its cursor is used by one thread.
 
     Args:
-        owner_id: under which number the writer lock is taken.
-        epoch: of the placement by which the partitions are this node's.
+        owner_id: its number as an owner of the writer lock.
+        epoch: the epoch of the placement that assigns the partitions to this node.
     """
 
     def __init__(self, database: Database, owner_id: int, stream: Stream, epoch: int) -> None:
@@ -74,18 +75,18 @@ class PartitionReceiver:
         self._cursor = database.cursor(utc=True)
 
     def close(self) -> None:
-        """Free its cursor."""
+        """Free the cursor."""
         self._cursor.close()
 
     def clear(self, partition: int) -> None:
-        """Before the first piece: what an earlier try has left is deleted."""
+        """Delete the events of an earlier attempt, before the first piece."""
         self._cursor.execute(
             f"DELETE FROM {segments.EVENTS} WHERE stream_id = {self._stream.stream_id} "
             f"AND partition = {partition}"
         ).fetchall()
 
     def put(self, partition: int, events: pa.Table) -> None:
-        """Keep a piece of a partition's events."""
+        """Store a piece of a partition's events."""
         self._cursor.register(RELATION, events)
         try:
             self._cursor.execute(
@@ -96,11 +97,10 @@ class PartitionReceiver:
             self._cursor.unregister(RELATION)
 
     def own(self, partitions: Sequence[int], *, lost: bool = False) -> None:
-        """Partitions that no node has, or that this one has given and nobody taken, are this node's.
+        """Take over partitions that no node has, or that this node has given and no other has received.
 
         Args:
-            lost: a node had them whose file is lost: they begin anew, and whoever has read of them before is
-                at a gap.
+            lost: True if the file of their node is lost: they begin anew, and their former readers get a gap.
 
         Raises:
             SerializationFailure: another placement is in force.
@@ -108,11 +108,11 @@ class PartitionReceiver:
         self._locked(partial(self._begin_anew if lost else self._own, partitions))
 
     def finish(self, came: Mapping[int, Came]) -> None:
-        """Partitions that have come are this node's.
+        """Take over partitions whose events have arrived.
 
         Raises:
-            SerializationFailure: another placement is in force. WrongState: a group of
-                theirs is not defined here.
+            SerializationFailure: another placement is in force.
+            WrongState: one of their groups is not defined here.
         """
         self._locked(partial(self._finish, came))
 
@@ -137,7 +137,7 @@ class PartitionReceiver:
         holds = database.holds.filled(self._stream, self._held(partitions))
         before = database.catalog.segments.of(stream_id)
         since = database.commits.last_lsn
-        # What was published here before has no part in them.
+        # Earlier publications here have no events in them.
         found = {p: replace(before.get(p, NOTHING_CAME), since_lsn=since) for p in partitions}
 
         def show() -> None:
@@ -148,8 +148,9 @@ class PartitionReceiver:
         database.holds.put(stream_id, holds)
 
     def _begin_anew(self, partitions: Sequence[int]) -> None:
-        """Begin partitions anew whose events are lost: their LSNs go on far behind all that the lost node can
-        have given to events, and up to there is a gap."""
+        """Begin partitions with lost events anew: their LSNs continue far above any LSN that the lost node
+        can have assigned, and the range below is a gap.
+        """
         self._check(partitions)
         database, stream_id = self._database, self._stream.stream_id
         holds = database.holds.filled(self._stream, self._held(partitions))
@@ -185,7 +186,7 @@ class PartitionReceiver:
         def show() -> None:
             if jump is not None:
                 database.raised(jump, Hole(last_lsn, since))
-            # What sessions here have read of them before is not to be committed any more.
+            # Earlier reads of sessions here must not be committed any more.
             for group in database.catalog.groups_of(stream_id):
                 database.offsets.seeked(group.group_id)
             database.catalog.segments.put(stream_id, found)
@@ -253,12 +254,12 @@ class PartitionReceiver:
 
             self._commit(statements, show, since, commit_us)
         self._unseal(list(came))
-        # Only now it is served.
+        # It is served from now on.
         database.holds.put(stream_id, holds)
         database.polls.look_again(stream_id)
 
     def _groups(self, came: Mapping[int, Came]) -> dict[str, Group]:
-        """The topic's groups by their identities."""
+        """The topic's groups by identity."""
         database = self._database
         known = database.catalog.groups_of(self._stream.stream_id)
         groups = {database.identities.of(group.group_id): group for group in known}
@@ -273,8 +274,10 @@ class PartitionReceiver:
         return groups
 
     def _moved_meanwhile(self, came: Mapping[int, Came], groups: Mapping[str, Group]) -> set[int]:
-        """The groups that have moved in a partition that was here before: what sessions here had read of
-        it then, before a SEEK perhaps, is not to be committed any more."""
+        """The groups that have moved in a partition that was here before.
+
+        Reads of sessions here from before, for example before a SEEK, must not be committed any more.
+        """
         database, found = self._database, set()
         for partition, one in came.items():
             if database.holds.of(self._stream.stream_id, partition).state != GIVEN:
@@ -294,18 +297,18 @@ class PartitionReceiver:
         moves: list[Move],
         passed: list[tuple[int, int, int, int]],
     ) -> None:
-        """Append the moves by which the groups get their positions in a partition."""
+        """Append the moves that set the groups' positions in a partition."""
         facts, offsets = one.facts, self._database.offsets
         for identity, group in groups.items():
             told = facts["groups"].get(identity)
             if told is None:
-                # It was made while the partition was on its way.
+                # It was created while the partition was on its way.
                 lsn = facts["end"] if group.start == "latest" else self._trimmed(one).through_lsn
                 moves.append(offsets.move(group.group_id, {partition: lsn}, ""))
                 continue
             _, lsn, at_us, by, place, fence = told
             if fence:
-                # An older member is not to commit here what it could not there.
+                # An older member must not commit here what it could not commit there.
                 self._database.member_epochs.keep(group.group_id, {partition: fence})
                 self._database.members.came(group.group_id, partition, fence)
             made = offsets.move(group.group_id, {partition: lsn}, by)
@@ -314,11 +317,11 @@ class PartitionReceiver:
                 passed.append((group.group_id, partition, lsn, place))
 
     def _trimmed(self, one: Came) -> Edge:
-        """The partition's edge: what its giver said, or where its events begin that came."""
+        """The partition's edge: the one sent by its giver, or the start of the received events."""
         through, events, reason = one.facts["trimmed"]
         gone = one.facts["events"] - one.count
         if gone > events:
-            # Retention went on while they came.
+            # Retention continued while they arrived.
             through, events = (one.first_lsn or one.facts["end"] + 1) - 1, gone
         return Edge(through, events, reason or "time")
 
@@ -333,11 +336,11 @@ class PartitionReceiver:
         return Edges(before.through_lsn, partitions)
 
     def _commit(self, statements: Sequence[str], show: Any, lsn: int, commit_us: int) -> None:
-        """All of these statements or none, as a numbered transaction without events.
+        """Run all of these statements or none, as a numbered transaction without events.
 
         Args:
-            lsn: LSNs go on after it, where it is behind the last one.
-            commit_us: commit times go on from there, as LSNs do.
+            lsn: the LSN after which LSNs continue, if they are not beyond it.
+            commit_us: the time from which commit times continue, likewise.
         """
         database, cursor = self._database, self._cursor
         commits = database.commits
@@ -348,11 +351,11 @@ class PartitionReceiver:
             for statement in [*statements, commit_sql(txid, last, 0, now_us)]:
                 cursor.execute(statement).fetchall()
             commits.commit_own(cursor, nullcontext(), (txid, last, now_us), show)
-        # What is read up to here may be waited for.
+        # Readers may be waiting for events up to here.
         database.publisher.put(Note(txid, last + 1, last, now_us, {}))
 
     def counted(self, partition: int) -> tuple[int, int | None]:
-        """The number of events of a partition that have come, and the first one's LSN."""
+        """The number of a partition's received events, and the first one's LSN."""
         count, first = ask(
             self._cursor,
             f"SELECT count(*), min(lsn) FROM {segments.EVENTS} WHERE stream_id = {self._stream.stream_id} "
@@ -362,7 +365,7 @@ class PartitionReceiver:
 
 
 def _raised_sql(last_lsn: int, incarnation: int) -> list[str]:
-    """The statements that begin another incarnation."""
+    """The statements that begin a new incarnation."""
     hole = literal(f"{last_lsn} {incarnation_base(incarnation)}")
     return [
         f"INSERT INTO ducktail.meta VALUES ('hole', {hole})",

@@ -1,7 +1,7 @@
-"""A node gives partitions to their new owner: what it has of them, and that it does nothing more with them.
+"""Giving of partitions to their new owner: their facts and events, and the end of their use here.
 
-Giving is durable before anything is told: whatever becomes of either node then, this one does not serve the
-partition, and answers the same to whoever asks for it later. Source: docs/design/cluster.md, "Moving".
+The gift is durable before any fact is sent: whatever happens to either node then, this one no longer serves
+the partition, and sends the same facts to every later request. Source: docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ..waiting import Waiting
 
 # Events of one piece: a piece is held in memory on both nodes.
 PIECE_ROWS, PIECE_BYTES = 4096, 8 << 20
-# How many are read at first, before anything is known of their size, and by how much more each time; what is
-# read at once may be larger than all before it, so it is bounded by itself.
+# Number of events read first, before their size is known, and the factor of growth; a batch may be larger
+# than all before it, so it is bounded by itself.
 FIRST_ROWS, GROWTH, STEP_ROWS_MAX = 8, 8, 1024
 LOCK_MS = 10_000
 _TIME = [name for name, _ in EVENT_COLUMNS].index("commit_time")
@@ -52,18 +52,18 @@ PIECE_SCHEMA = pa.schema(
 def give(
     database: Database, owner_id: int, stream: Stream, partitions: Sequence[int], node: str, *, force: bool
 ) -> Waiting[dict[int, dict[str, Any]]]:
-    """Give partitions to a node, the same again where it asks again.
+    """Give partitions to a node; a repeated request gets the same facts.
 
     Args:
-        owner_id: under which number the writer lock is taken.
-        force: what was given to another node before has not been taken there.
+        owner_id: its number as an owner of the writer lock.
+        force: True if partitions given to another node before have not been received there.
 
     Returns:
-        Partition -> the facts of it, as `receive_partition.py` takes them.
+        Partition -> its facts in the form of `receive_partition.py`.
 
     Raises:
-        SerializationFailure: this node does not have one. WrongState: a group has parked
-            events in one.
+        SerializationFailure: this node does not have one of them.
+        WrongState: a group has parked events in one of them.
     """
     epoch = database.cluster.placement.epoch
     yield from database.transactions.lock_writer(owner_id, LOCK_MS)
@@ -73,10 +73,11 @@ def give(
             hold = database.holds.of(stream.stream_id, partition)
             if not (hold.here or (hold.state == GIVEN and (hold.node == node or force))):
                 raise SerializationFailure(f"partition {partition} is not here to be given")
-        # Nothing of an older placement is written any more once the lock was free.
+        # Once the lock was free, no transaction of an older placement writes any more.
         database.offsets.seal([group.group_id for group in groups], partitions)
         check_nothing_parked(database, stream, partitions)
-        # Of what came with the placement in force; it is kept already but where that was this node's last.
+        # Partitions of the placement in force; they are kept already unless that was this node's last
+        # placement.
         held = [p for p in partitions if database.holds.of(stream.stream_id, p).state == HELD]
         keep(database, stream, held)
         given = dict.fromkeys(partitions, Hold(GIVEN, node, epoch))
@@ -88,10 +89,10 @@ def give(
 
 
 def keep_all(database: Database, new: Placement) -> None:
-    """Before a placement comes into force, under the writer lock: what it gives to other nodes is kept.
+    """Mark partitions that a new placement assigns to other nodes as kept, before it takes effect.
 
-    What is published from then on has no part in those partitions: so it is frozen what producers have
-    published to them (see `Topics`).
+    The caller holds the writer lock. Later publications do not reach those partitions, so the sequences of
+    their producers are frozen (see `Topics`).
     """
     with database.catalog.mutex:
         streams = [stream for stream in database.catalog.streams.values() if stream.topic]
@@ -103,7 +104,7 @@ def keep_all(database: Database, new: Placement) -> None:
 
 
 def keep(database: Database, stream: Stream, partitions: Sequence[int]) -> None:
-    """These partitions are another node's by the placement; under the writer lock."""
+    """Mark partitions assigned to another node as kept; the caller holds the writer lock."""
     if not partitions:
         return
     found = database.catalog.segments.of(stream.stream_id)
@@ -136,10 +137,10 @@ def _write(
 
 
 def check_nothing_parked(database: Database, stream: Stream, partitions: Sequence[int]) -> None:
-    """Parked events do not move: their copies are in this node's log.
+    """Refuse to move partitions with parked events, whose copies are in this node's log.
 
     Raises:
-        WrongState.
+        WrongState: a group has parked events in one of them.
     """
     for group in database.catalog.groups_of(stream.stream_id):
         parked = database.parked.get(group.group_id)
@@ -153,7 +154,7 @@ def check_nothing_parked(database: Database, stream: Stream, partitions: Sequenc
 
 
 def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]:
-    """The facts that go with a partition's events."""
+    """The facts that are sent with a partition's events."""
     buffer = database.buffers.of(stream)
     if buffer.failure is not None:
         raise buffer.failure
@@ -170,7 +171,7 @@ def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]
         fence = database.member_epochs.of(group.group_id).get(partition, 0)
         told = [group.name, position.lsn, position.committed_at_us, position.committed_by, passed, fence]
         groups[database.identities.of(group.group_id)] = told
-        # A position may be the LSN of another partition's event, behind the last one here.
+        # A position may be the LSN of another partition's event, after the last one here.
         end = max(end, position.lsn)
     return {
         "end": end,
@@ -183,7 +184,7 @@ def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]
 
 
 def piece(database: Database, stream: Stream, partition: int, after: int) -> pa.Table:
-    """The next events of a partition that was given, PIECE_SCHEMA; empty at its end."""
+    """The next events of a partition that was given, in PIECE_SCHEMA; empty at its end."""
     cursor = database.cursor()
     try:
         found = _sized(partial(_of_segment, cursor, stream, partition), after)
@@ -193,8 +194,11 @@ def piece(database: Database, stream: Stream, partition: int, after: int) -> pa.
 
 
 def _sized(read: Callable[[int, int], pa.Table], after: int) -> pa.Table:
-    """The rows that a reader gives behind an LSN, about PIECE_BYTES of them: first a few events, then as many
-    as their size allows. Without the bound all of them would be held in memory before they are cut."""
+    """The rows that `read` returns behind an LSN, about PIECE_BYTES of them.
+
+    It reads a few events first, then as many as their size allows: otherwise all of them would be held in
+    memory before they are cut.
+    """
     parts = [PIECE_SCHEMA.empty_table()]
     rows, size, step = 0, 0, FIRST_ROWS
     while rows < PIECE_ROWS and size < PIECE_BYTES:
@@ -211,9 +215,9 @@ def _sized(read: Callable[[int, int], pa.Table], after: int) -> pa.Table:
 def _of_segment(
     cursor: duckdb.DuckDBPyConnection, stream: Stream, partition: int, after: int, rows: int
 ) -> pa.Table:
-    """Events that the partition has brought itself."""
+    """The events that the partition brought here from another node."""
     where = f"stream_id = {stream.stream_id} AND partition = {partition} AND lsn > {after}"
-    # The LSNs first: a sort of the events themselves would take them all.
+    # The LSNs first: sorting the events themselves would read them all.
     (last,) = ask(
         cursor,
         f"SELECT max(lsn) FROM (SELECT lsn FROM {segments.EVENTS} WHERE {where} ORDER BY lsn LIMIT {rows})",
@@ -229,7 +233,7 @@ def _of_segment(
 
 
 def _of_log(database: Database, stream: Stream, partition: int, after: int, limit: int) -> pa.Table:
-    """Events that were published here."""
+    """The events that were published here."""
     segment = database.catalog.segments.of(stream.stream_id).get(partition)
     start = after if segment is None else max(after, segment.base_lsn)
     bounds = ScanRange({partition: start}, database.commits.last_lsn, frozenset([partition]))
@@ -263,7 +267,7 @@ def _of_log(database: Database, stream: Stream, partition: int, after: int, limi
 def _producers(
     database: Database, stream: Stream, partition: int, first: int, last: int
 ) -> Mapping[int, tuple[str, int]]:
-    """LSN -> whose event it is, of those that a user's producer has named."""
+    """LSN -> producer and sequence, for events with a user's producer."""
     cursor = database.cursor()
     try:
         rows = cursor.execute(

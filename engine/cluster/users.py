@@ -1,11 +1,12 @@
-"""users.toml: the users of all nodes of a cluster, and how a node's own come to be those.
+"""users.toml: the users of all nodes of a cluster, and their transfer to a node.
 
     [users.ann]
     verifier = "SCRAM-SHA-256$4096:..."
     superuser = true
 
-A node makes its users equal to the file: who is new comes, who has changed changes, who is not in it goes,
-with what he was granted; what he owned is the superusers'. Who a session belongs to stays who he is.
+A node makes its users equal to the file: new users are created, changed ones altered, and users not in the
+file dropped with their grants; their objects then belong to the superusers. The user of an open session stays
+the same.
 Source: docs/cluster.md, "Users".
 """
 
@@ -28,17 +29,18 @@ from ..waiting import Waiting
 
 WHAT = "users file"
 USER_NAME_CHARS_MAX = 128
-# How long a node waits for a writer before its users change.
+# Time for which a node waits for a writer before it changes its users.
 LOCK_WAIT_MS = 60_000
 _KEYS = {"verifier": str, "superuser": bool}
 _KINDS = {str: "a string", bool: "true or false"}
 
 
 def read_users(path: Path) -> dict[str, User]:
-    """The users that a file names, by their names in small letters.
+    """The users in a file by their names in lower case.
 
     Raises:
-        InvalidParameterValue: with file and line. IoError: it cannot be read.
+        InvalidParameterValue: the file is invalid, with file and line.
+        IoError: the file cannot be read.
     """
     text = read_text(path, WHAT)
     values = parse(text, str(path), WHAT)
@@ -84,7 +86,7 @@ def read_users(path: Path) -> dict[str, User]:
 
 
 def render_users(users: Iterable[User]) -> str:
-    """A users.toml that says this."""
+    """The text of a users.toml with these users."""
     lines = []
     for user in sorted(users, key=lambda user: user.key):
         lines.append(f"[users.{json.dumps(user.name, ensure_ascii=False)}]")
@@ -97,17 +99,17 @@ def render_users(users: Iterable[User]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DropBelongings(Change):
-    """The end of a user's ownership: its things have no owner any more, and its grants are void."""
+    """The end of a user's ownership: the user's objects have no owner, and the user's grants are void."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         yield f"DELETE FROM ducktail.owner_catalog WHERE owner = {literal(self.user.key)}"
         yield f"DELETE FROM ducktail.grant_catalog WHERE user_name = {literal(self.user.key)}"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         return replace(
             rights,
             owners={item: owner for item, owner in rights.owners.items() if owner != self.user.key},

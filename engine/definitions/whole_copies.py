@@ -1,9 +1,10 @@
 """Making a whole copy of a table for a consumer group while writers continue.
 
 1. Briefly under the writer lock: an MVCC snapshot is fixed, with all commits up to the last LSN and none
-after it; as many LSNs as the table has rows are reserved durably in `commits`. 2. Without any lock: the rows
-are copied in that snapshot into a table of their own, in one transaction. 3. Under the writer lock again: the
-copy is assigned to its group, whose positions are set before its first LSN.
+   after it; as many LSNs as the table has rows are reserved durably in `commits`.
+2. Without any lock: the rows are copied in that snapshot into a table of their own, in one transaction.
+3. Under the writer lock again: the copy is assigned to its group, whose positions are set before its first
+   LSN.
 
 An interruption leaves reserved LSNs that no log has, recorded in `group_copies`, and possibly an unused
 table, which retention's next pass or the next open drops. Source: docs/design/copies.md.

@@ -4,10 +4,10 @@ A group parks an event that it cannot process and continues. The states of rows 
 
 - `parked`: the event is set aside. With `by_key` later events of its key in its partition are set aside
   behind it; a read works out which events these are.
-- `behind`: such a later event that retention has trimmed, kept so that it is not lost. - `released`: reads
-return the event again, although the group's committed LSN may have passed it, or may yet pass it by the
-commit of a read that has skipped it. Reads return it until one of their commits covers it; the commit deletes
-the row.
+- `behind`: such a later event that retention has trimmed, kept so that it is not lost.
+- `released`: reads return the event again, although the group's committed LSN may have passed it, or may yet
+  pass it by the commit of a read that has skipped it. Reads return it until one of their commits covers it;
+  the commit deletes the row.
 
 Each row's event is copied, as a row of its log, into the log's `side_log`, and its transaction's row of
 `commits` into `parked_commits`, so that retention does not remove it. Rows and copies change inside

@@ -8,9 +8,9 @@ own row has partition -1.
 A table's compacted ranges are contiguous from LSN 1 on. Each has the number of rows that compaction has
 deleted from it; a pass processes all of them. The ranges are used by
 
-- the opening, to know how many of the LSNs in `commits` are in no log (`storage/audit.py`); - compaction, to
-know when the rows before a delete were removed, and so when the delete may be removed; - CHECK STREAM, to
-know up to which LSN an event's old row may differ from the row of the event before it.
+- the opening, to know how many of the LSNs in `commits` are in no log (`storage/audit.py`);
+- compaction, to know when the rows before a delete were removed, and so when the delete may be removed;
+- CHECK STREAM, to know up to which LSN an event's old row may differ from the row of the event before it.
 
 A range is written before its first row is deleted, and each step that deletes rows counts them in it. Source:
 docs/design/engine.md, "Retention"; docs/design/compaction.md.

@@ -4,9 +4,9 @@ Each event is one row of the table's columns followed by five of our own; an upd
 and then the new one, with one LSN. The stream's query selects the events (`log.EventQuery.rows`); the SELECTs
 here give them another form:
 
-- `sql`: the columns in the table's types, for the view `s_changes`; - `wire_sql`: ready for DataRows: types
-that Arrow does not carry fully are text, as in any query's result; - `typed_sql`: for a relation that DuckDB
-reads again (`arrow_types.py`).
+- `sql`: the columns in the table's types, for the view `s_changes`;
+- `wire_sql`: ready for DataRows: types that Arrow does not carry fully are text, as in any query's result;
+- `typed_sql`: for a relation that DuckDB reads again (`arrow_types.py`).
 
 Source: docs/streams.md, "Typed rows".
 """

@@ -5,11 +5,12 @@
 A payload is stored as JSON in the log and returned in its original form. `payload_encoding` is a member of
 the event's headers, present only where the payload's JSON alone is ambiguous:
 
-    given                           stored                  payload_encoding text that is JSON, JSON
-    the text, unchanged     none; 'json' for a text that is a JSON string other text                      a
-    JSON string           none bytes                           base64, a JSON string   'base64' any other type
-    its JSON, as in `after` of a table's event (values/json_images.py) NULL                            NULL: a
-    tombstone
+    given                           stored                  payload_encoding
+    text that is JSON, JSON         the text, unchanged     none; 'json' for a text that is a JSON string
+    other text                      a JSON string           none
+    bytes                           base64, a JSON string   'base64'
+    any other type                  its JSON, as in `after` of a table's event (values/json_images.py)
+    NULL                            NULL: a tombstone
 
 A key's partition is that of its value (`partitioning.py`); a JSON key that is a string, a whole number or a
 boolean counts as that value, so that events with equal keys are always in one partition. Events without a key

@@ -5,9 +5,10 @@ a partition; the log, the groups' committed LSNs and the producers' sequences st
 new owner has received them (`cluster/receive_partition.py`). A node has a row of `partition_holds` for each
 partition:
 
-- `none`: it never had the partition; - `held`: it has the partition, since an epoch; - `kept`: it has the
-partition, but a placement has assigned it to another node, which has not received it; - `given`: it has given
-the partition to a node, at an epoch, and no longer uses it.
+- `none`: it never had the partition;
+- `held`: it has the partition, since an epoch;
+- `kept`: it has the partition, but a placement has assigned it to another node, which has not received it;
+- `given`: it has given the partition to a node, at an epoch, and no longer uses it.
 
 Among all nodes' rows for one partition the one with the highest epoch counts; at equal epochs `given` counts
 last: a partition that was given and not yet received is still at the giver. A topic created before its

@@ -1,8 +1,8 @@
 """The identity of a connecting node, in the options of its connection.
 
-    ducktail.node, ducktail.cluster, ducktail.epoch    its name, its cluster, and the epoch of its placement
-    ducktail.database                                  the identity of its database ducktail.end_user
-    the user for whom it asks; default: the connecting user
+    ducktail.node, ducktail.cluster, ducktail.epoch    its name, its cluster, the epoch of its placement
+    ducktail.database                                  the identity of its database
+    ducktail.end_user                                  the user for whom it asks; default: the connecting user
 
 The other node reports the first four as parameters, and the digest of its placement as `ducktail.digest`.
 

@@ -8,10 +8,10 @@ ends of all open transactions and reads.
 The rows that a stream needs are found from its own events, those that pass its operations and filter:
 
 - The last event of each key (in each partition) at or before the pass's horizon; a delete only until
-`tombstone_retention` has passed since the events that it deletes were removed. - The last event of each
-partition, so that a stream's end never goes back. - The events that a group has parked or released, and those
-behind a parked key. - All schema events; in a topic, events without a key and the last event of each
-producer.
+  `tombstone_retention` has passed since the events that it deletes were removed.
+- The last event of each partition, so that a stream's end never goes back.
+- The events that a group has parked or released, and those behind a parked key.
+- All schema events; in a topic, events without a key and the last event of each producer.
 
 In any case the last row of each key stays in the log while any row of the key does, because CHECK STREAM
 compares it with the table. All other rows are removed.

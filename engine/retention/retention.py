@@ -4,11 +4,12 @@ One thread runs a pass every `retention_interval_ms`. For each stream the pass f
 events must be removed (by time, by bytes), always the end of a transaction, and then does three things, each
 in transactions of its own:
 
-1. The edges move (`edges.py`). Events are counted first, without any lock; under the writer lock only the
-   few rows of the edges are written, and the buffers follow.
+1. The edges move (`edges.py`). Events are counted first, without any lock; under the writer lock only the few
+   rows of the edges are written, and the buffers follow.
 2. Rows of the log behind the edges of all of its table's streams are deleted in steps (`deleted_prefix.py`),
-and compaction deletes superseded rows (`compaction.py`). The empty log of an earlier version of the table is
-dropped. 3. Rows of `commits` that no log needs are deleted, except the last one (the source of counters).
+   and compaction deletes superseded rows (`compaction.py`). The empty log of an earlier version of the table
+   is dropped.
+3. Rows of `commits` that no log needs are deleted, except the last one (the source of counters).
 
 A pass killed at any point leaves correct edges, and unread rows behind them, which the next pass removes. The
 log is only deleted behind durable edges. The writer lock is released after each step, so a writer waits for

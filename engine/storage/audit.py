@@ -3,12 +3,12 @@
 At every open it runs a few aggregates, answered from zone maps if possible; the exact place is searched only
 if a sum does not match. `ducktail check` also reads every row. The findings are:
 
-- a hole in `commits` (numbers and LSNs are dense within an incarnation); - a log that is missing, cannot be
-read, or has rows of no known commit; - LSNs of `commits` that are in no log, and LSNs that logs have more
-than once or that `commits` does not have: sets are compared, so that the two kinds do not cancel out. LSNs
-below `complete_from` cannot be checked: retention has shortened some log there, or a dropped stream's log was
-deleted. Rows deleted by compaction are counted range by range (`deleted_ranges.py`); within such a range no
-place can be named.
+- a hole in `commits` (numbers and LSNs are dense within an incarnation);
+- a log that is missing, cannot be read, or has rows of no known commit;
+- LSNs of `commits` that are in no log, and LSNs that logs have more than once or that `commits` does not
+  have: sets are compared, so that the two kinds do not cancel out. LSNs below `complete_from` cannot be
+  checked: retention has shortened some log there, or a dropped stream's log was deleted. Rows deleted by
+  compaction are counted range by range (`deleted_ranges.py`); within such a range no place can be named.
 
 Source: docs/design/engine.md, "Checks".
 """

@@ -3,9 +3,10 @@
 DuckDB only appends to its log, and only a checkpoint rewrites its file; between checkpoints new blocks may be
 added to the file, for rows whose commit is later in the log. So:
 
-1. the log's end after its last whole commit is noted: everything acknowledged is before it; 2. the file is
-copied: it has the blocks to which the log refers up to that end; 3. the log is copied up to the noted end; 4.
-the file's headers must be unchanged: no checkpoint has run. Otherwise the copy starts again.
+1. the log's end after its last whole commit is noted: everything acknowledged is before it;
+2. the file is copied: it has the blocks to which the log refers up to that end;
+3. the log is copied up to the noted end;
+4. the file's headers must be unchanged: no checkpoint has run. Otherwise the copy starts again.
 
 An open write transaction keeps DuckDB from checkpointing (CHECKPOINT is refused, automatic ones are skipped,
 FORCE CHECKPOINT waits): a copy of a live database needs one, and step 4 verifies it.

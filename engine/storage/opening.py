@@ -2,10 +2,11 @@
 
 The steps, in this order; the file is not written before the last one:
 
-1. no other process has the file open, and this process has not either; 2. the frame chain of DuckDB's log is
-read: a torn tail is cut, damage is refused (`wal_chain.py`); 3. DuckDB opens the file; 4. the file is
-compared with the acknowledged commits (`side_file.py`): a file behind them is refused; 5. the schema is
-installed or migrated, and the side file rewritten if needed.
+1. no other process has the file open, and this process has not either;
+2. the frame chain of DuckDB's log is read: a torn tail is cut, damage is refused (`wal_chain.py`);
+3. DuckDB opens the file;
+4. the file is compared with the acknowledged commits (`side_file.py`): a file behind them is refused;
+5. the schema is installed or migrated, and the side file rewritten if needed.
 
 `accept_loss` opens a refused file: it reports the loss and raises the incarnation, so that the LSNs of lost
 events are never assigned to other events.

@@ -5,10 +5,11 @@ later call fails. Committed data is in the file and its log, so the instance is 
 again in the same process, with all the checks of a start. Three rules apply:
 
 - From the failure until the file is open again, DuckDB is not called: sessions are notified, close their
-cursors, and fail with 58030; then the engine's own threads end. A cursor is closed only by its exclusive
-user. - The old instance is closed completely before the file is opened: POSIX locks belong to the process,
-and closing a descriptor of the file later would release the lock of the new instance. - A file that lacks
-acknowledged commits is a permanent error (XX001), as at a start.
+  cursors, and fail with 58030; then the engine's own threads end. A cursor is closed only by its exclusive
+  user.
+- The old instance is closed completely before the file is opened: POSIX locks belong to the process, and
+  closing a descriptor of the file later would release the lock of the new instance.
+- A file that lacks acknowledged commits is a permanent error (XX001), as at a start.
 
 If opening fails (the disk is still full), it is tried again after growing delays.
 Source: docs/design/engine.md, "Coming back".

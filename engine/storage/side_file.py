@@ -4,15 +4,21 @@ DuckDB silently loses commits if its log is deleted or cut. This file cannot res
 are missing. It is written after DuckDB's COMMIT has returned and before the commit is acknowledged, so it is
 never ahead of the database, and a database that opens behind it has lost commits.
 
-    offset  size  field 0       8     "DUCKTAIL" 8       4     format, 1 12      4     CRC-32 of bytes 0 to 11
-    and 16 to 39 16      16    identity of the database (uuid), also in ducktail.meta 32      8
-    incarnation 64      56    mark 0 and its objects 128     56    mark 1 and its objects 192     16    stamp
-    of the database file at the last close (see `opening.py`); zeros without one 256     2     length of the
-    address 258     n     address of the server that has the database open, "host port"; empty without one
+    offset  size  field
+    0       8     "DUCKTAIL"
+    8       4     format, 1
+    12      4     CRC-32 of bytes 0 to 11 and 16 to 39
+    16      16    identity of the database (uuid), also in ducktail.meta
+    32      8     incarnation
+    64      56    mark 0 and its objects
+    128     56    mark 1 and its objects
+    192     16    stamp of the database file at the last close (see `opening.py`); zeros without one
+    256     2     length of the address
+    258     n     address of the server that has the database open, "host port"; empty without one
 
-    mark    u64 number, u64 txid, u64 lsn, u64 offset commit, u32 CRC-32 of the identity and these 32 bytes
-    behind  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: the
-    a mark  catalog's objects at that commit; the CRC-32 does not match while they are being changed
+    mark     u64 number, u64 txid, u64 lsn, u64 offset commit, u32 CRC-32 of the identity and these 32 bytes
+objects  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: the
+catalog's objects at that commit; the CRC-32 does not match while they are being changed
 
 The marks are written in turn, so that one is valid at any instant; the valid one with the larger number
 counts. A write goes to the page cache, as with a mapped page: kill -9 does not lose it, and a full disk is an
@@ -87,7 +93,8 @@ class SideFile:
         objects: the catalog's objects at that mark; None if unknown.
 
     Attributes:
-        failure: the error of the last write; None if it succeeded. errors: the number of failed writes.
+        failure: the error of the last write; None if it succeeded.
+        errors: the number of failed writes.
     """
 
     def __init__(

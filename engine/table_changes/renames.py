@@ -4,9 +4,9 @@ dbt, pandas and others rebuild a table by giving a new table the name of the old
 dropped in the same transaction. So RENAME and DROP TABLE inside a transaction only change the captured
 table's name there; at COMMIT the owner of the old name decides:
 
-    none, renamed         the streams go with the table: its next version, with the new name none, dropped
-    2BP01: the streams have no table; streams over a whole schema continue without it another table         a
-    swap: that table is the captured one from here on
+    none, renamed     the streams go with the table: its next version, with the new name
+    none, dropped     2BP01: the streams have no table; streams over a whole schema continue without it
+    another table     a swap: that table is the captured one from here on
 
 Two or more captured tables may exchange their names: the streams of each follow the table with its name. A
 captured table whose own name becomes unused does not take another table's streams.

@@ -4,11 +4,11 @@ RESYNC writes the difference between the log's state and the table to the log, a
 table, in one transaction under the writer lock. The log's state is the old side:
 
 - For a key with retained events: the row after the last of them. A changed row becomes an update, a missing
-one a delete, an unexpected one an insert. - For the other keys: only the sum of their rows. If it does not
-match, each of their rows in the table is written again with `op` = snapshot to all streams of the table:
-readers replace the rows of their copies by them. A missing row cannot be named, and so remains in such
-copies; a stream that retains an event of each key (snapshot = 'initial' and retention = 'none') has no such
-rows.
+  one a delete, an unexpected one an insert.
+- For the other keys: only the sum of their rows. If it does not match, each of their rows in the table is
+  written again with `op` = snapshot to all streams of the table: readers replace the rows of their copies by
+  them. A missing row cannot be named, and so remains in such copies; a stream that retains an event of each
+  key (snapshot = 'initial' and retention = 'none') has no such rows.
 
 The table's sum is recomputed in the same transaction. Source: docs/checks.md.
 """
@@ -163,7 +163,7 @@ def resync_stream(
 ) -> Waiting[Mended]:
     """Write the differences of a stream's tables to their logs, each table in its own transaction.
 
-        The session must not be in a transaction.
+    The session must not be in a transaction.
 
     Raises:
         NotSupported: a table has no primary key.

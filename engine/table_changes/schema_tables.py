@@ -225,7 +225,7 @@ def take_in(
 ) -> Waiting[int]:
     """Add the tables created without ducktail in the schema of a stream, in a transaction of its own.
 
-        Returns the number of events.
+    Returns the number of events.
 
     Raises:
         LockNotAvailable: the writer lock was not free in time.

@@ -2,11 +2,12 @@
 
 The rules:
 
-- A commit gets the clock's time, and never an earlier one than the commit before it. - A clock that is behind
-the last commit was set back, or had jumped forward during an earlier commit. Commit times then continue at
-half the speed of elapsed time, so that the clock catches up with them. - Across a jump of the clock, an age
-is elapsed time: a jump neither expires events early nor keeps them. After a jump forward the clock is trusted
-again once it has returned, or has stayed for `BELIEVED_US`. - Each jump by more than `JUMP_US` is logged.
+- A commit gets the clock's time, and never an earlier one than the commit before it.
+- A clock that is behind the last commit was set back, or had jumped forward during an earlier commit. Commit
+  times then continue at half the speed of elapsed time, so that the clock catches up with them.
+- Across a jump of the clock, an age is elapsed time: a jump neither expires events early nor keeps them.
+  After a jump forward the clock is trusted again once it has returned, or has stayed for `BELIEVED_US`.
+- Each jump by more than `JUMP_US` is logged.
 
 Elapsed time is that of the process (`Clock.monotonic_s`): a new process begins with the clock's time.
 Source: docs/operations.md, "A clock that jumps".

@@ -3,9 +3,9 @@
 The rules:
 
 - LSNs and txids are assigned under the writer lock, and the counters advance only after DuckDB's COMMIT has
-returned, so they are dense and in commit order. - Memory (catalog, buffers, committed LSNs) changes only
-after DuckDB's COMMIT. - After a COMMIT that raised, a query finds out if it took effect. While the outcome is
-unknown no transaction
+  returned, so they are dense and in commit order.
+- Memory (catalog, buffers, committed LSNs) changes only after DuckDB's COMMIT.
+- After a COMMIT that raised, a query finds out if it took effect. While the outcome is unknown no transaction
   gets numbers; it becomes known when the file is opened again, or by a later query (`settle_doubt`).
 
 Source: docs/design/engine.md, "One writer" and "Coming back".

@@ -305,16 +305,16 @@ class Transactions:
 
         The steps:
 
-        1. Lock the groups whose offsets move, and compare their positions (`lock_moves`). 2. Fold rows that
-        were deleted and inserted again (`settle`). 3. NAMES, TABLES, CHECKS: the work that statements have
-        added (`CommitStep`). 4. Write the row in `commits` and the offsets (`Commits.write`); make the events
-        of a small commit
+        1. Lock the groups whose offsets move, and compare their positions (`lock_moves`).
+        2. Fold rows that were deleted and inserted again (`settle`).
+        3. NAMES, TABLES, CHECKS: the work that statements have added (`CommitStep`).
+        4. Write the row in `commits` and the offsets (`Commits.write`); make the events of a small commit
            ready while readers wait (`ReadyMaker`).
-        5. COMMIT in DuckDB. An error up to here rolls back; later steps cannot fail. 6. Acknowledge in the
-        side file; MEMORY under the catalog's mutex; offsets; the publisher's note; WAKE
+        5. COMMIT in DuckDB. An error up to here rolls back; later steps cannot fail.
+        6. Acknowledge in the side file; MEMORY under the catalog's mutex; offsets; the publisher's note; WAKE
            (`Commits.committed`).
-        7. Count streams and groups for the side file, if the commit may have changed them. 8. Release pins,
-        holds, group locks, writer lock and marks; members leave.
+        7. Count streams and groups for the side file, if the commit may have changed them.
+        8. Release pins, holds, group locks, writer lock and marks; members leave.
 
         Raises:
             SerializationFailure: an offset moved meanwhile, or DuckDB found a conflict.

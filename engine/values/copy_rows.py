@@ -1,9 +1,9 @@
 """CopyData messages of COPY ... TO STDOUT: one message for each row of an Arrow batch, as in PostgreSQL.
 
-    text:   fields parted by a delimiter, special characters behind backslashes, NULL as \\N csv:    fields
-    parted by commas, quoted where they must be binary: a DataRow with another type byte, between a file
-    header and a trailer arrow:  an extension: an Arrow IPC stream (arrow_types.py), split into messages at
-    any byte
+    text:   fields separated by a delimiter, special characters escaped by backslashes, NULL as \\N
+    csv:    fields separated by commas, quoted where they must be
+    binary: a DataRow with another type byte, between a file header and a trailer
+    arrow:  an extension: an Arrow IPC stream (arrow_types.py), split into messages at any byte
 
 Texts are those of a DataRow. A column is searched for special characters as one run of bytes; its values are
 examined one by one only if it has some. Source: PostgreSQL documentation, "COPY", "File Formats";
