@@ -1,4 +1,4 @@
-"""Time as an argument: the one place that asks the machine what time it is."""
+"""Time as an argument: the only module that reads the machine's clocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Clock(Protocol):
         """Wall clock, microseconds since 1970-01-01 UTC."""
 
     def monotonic_s(self) -> float:
-        """A clock that never goes back, in seconds from any start."""
+        """A monotonic clock, in seconds from an arbitrary start."""
 
 
 class SystemClock:
@@ -24,5 +24,5 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic_s(self) -> float:
-        """A clock that never goes back, in seconds from any start."""
+        """A monotonic clock, in seconds from an arbitrary start."""
         return time.monotonic()

@@ -1,17 +1,17 @@
 """An open database: the DuckDB file, and the parts of the engine around it.
 
-`Database` opens and closes, falls and comes back; what there is to do with an open one its parts do,
-each the owner of what it changes:
+`Database` opens, closes and reopens. Its parts do the work on an open database; each owns the state that it
+changes:
 
-- `catalog`: what streams, groups and captured tables there are;
-- `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT; `topics`: who publishes;
-- `offsets`, `parked`: committed LSNs, and what groups have set aside;
-- `publisher`, `buffers`: events that are readable; `retention`: those that go;
-- `members`: who shares a group; `polls`: who waits for events; `sessions`: who is there;
-- `cluster`: which node owns what.
+- `catalog`: the streams, groups and captured tables;
+- `snapshots`, `commits`, `transactions`: the right to write, the numbers, COMMIT; `topics`: publishing;
+- `offsets`, `parked`: committed LSNs, and the parked events of groups;
+- `publisher`, `buffers`: readable events; `retention`: removed events;
+- `members`: members of groups; `polls`: waiting readers; `sessions`: open sessions;
+- `cluster`: ownership by nodes.
 
-All that is made from the file is made in `_stand`, anew with each instance of DuckDB's: at the open, and
-again where DuckDB has given its instance up (`storage/reopening.py`). No DuckDB call is made under
+All parts that depend on the file are created in `_stand`, again for each DuckDB instance: at the open, and
+after DuckDB has invalidated its instance (`storage/reopening.py`). DuckDB is not called under
 `catalog.mutex`.
 
 Source: docs/design/engine.md.
@@ -82,14 +82,14 @@ from .transactions.snapshots import Snapshots
 from .transactions.transactions import Transactions
 from .waiting import Waiting
 
-# How long a system view waits for the publisher before it shows what there is.
+# Time for which a system view waits for the publisher before it shows the present state.
 LIVE_WAIT_S = 10.0
-# Names that reach the one database of a server besides its own: what tools have as default.
+# Further names of the only database of a server: the defaults of tools.
 NAME_ALIASES = frozenset({"ducktail", "postgres"})
 
 
 class Database(Parts):
-    """See the head of the file. Made by `Database.open`; safe to use from several threads."""
+    """An open database. Created by `Database.open`; safe to use from several threads."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Database(Parts):
         self.name = "memory" if file.path == MEMORY else Path(file.path).stem
         self.catalog_name = file.catalog_name
         self.settings = settings
-        self.shown_settings = shown(settings)  # the command tells it more: its own, and their places
+        self.shown_settings = shown(settings)  # the command sets more: its own, and their sources
         self.clock = clock
         self.commit_times = CommitTimes(clock)
         self.catalog = Catalog()
@@ -123,7 +123,7 @@ class Database(Parts):
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
-        self.copies_of_groups: dict[int, Future[None]] = {}  # those that a whole copy is being taken for
+        self.copies_of_groups: dict[int, Future[None]] = {}  # groups whose whole copy is being made
         self.checkpoints = Saved()  # in the database's own table
         self._openers: list[Callable[[Database], None]] = []
         self._reopener = Reopener(self._let_go, self._come_back, clock, has_file=file.path != MEMORY)
@@ -132,7 +132,7 @@ class Database(Parts):
         self._stand(file, {}, accept_loss=accept_loss, stamp=stamp)
 
     def forget_reads(self, group_ids: Iterable[int]) -> None:
-        """Groups are gone: nobody asks any more when they were read."""
+        """Forget the times of the last reads of dropped groups."""
         gone = frozenset(group_ids)
         for place in [place for place in list(self.last_reads) if place[0] in gone]:
             self.last_reads.pop(place, None)
@@ -152,16 +152,15 @@ class Database(Parts):
         *,
         accept_loss: bool = False,
     ) -> Database:
-        """Open the database file at `path`, or make it; ":memory:" is one without a file.
+        """Open the database file at `path`, or create it; ":memory:" is a database without a file.
 
         Args:
-            accept_loss: serve it although commits that were acknowledged are missing.
+            accept_loss: open it although acknowledged commits are missing.
 
         Raises:
-            ObjectInUse: this process has it open.
-            IoError: the file cannot be opened, is no database, or another process has it.
-            DataCorrupted: the file holds what this version cannot read, or lacks commits that
-                were acknowledged.
+            ObjectInUse: this process has the file open.
+            IoError: the file cannot be opened, is not a database, or is open in another process.
+            DataCorrupted: the file is unreadable for this version, or lacks acknowledged commits.
         """
         settings = settings or Settings()
         claimed, stamp = opening.claim(path), None
@@ -188,7 +187,7 @@ class Database(Parts):
         return database
 
     def close(self) -> None:
-        """Publish and write what is under way, and close the file. Sessions must have ended."""
+        """Publish and write unfinished work, and close the file. Sessions must have ended."""
         if self._closed:
             return
         self._closed = True
@@ -206,10 +205,10 @@ class Database(Parts):
     def _stand(
         self, file: DuckdbFile, seeks: Mapping[int, int], *, accept_loss: bool, stamp: bytes | None
     ) -> None:
-        """Make everything that is made from the file; the threads last, when nothing can fail any more.
+        """Create all parts that depend on the file; the threads last, when nothing can fail any more.
 
         Args:
-            stamp: the file's before DuckDB had it open; None where nobody has looked.
+            stamp: the file's stamp from before DuckDB opened it; None if it was not read.
         """
         self._file = file
         file.connection.create_function(
@@ -302,7 +301,7 @@ class Database(Parts):
         self._stands = True
 
     def _end_threads(self) -> None:
-        """Publish and write what is under way, and end the engine's threads."""
+        """Publish and write unfinished work, and end the engine's threads."""
         if self._stands:
             self._stands = False
             self.watchdog.close()
@@ -314,7 +313,7 @@ class Database(Parts):
         """Refuse a name that is not this database's.
 
         Raises:
-            UndefinedDatabase.
+            UndefinedDatabase: the name is not that of this database.
         """
         if name not in NAME_ALIASES | {self.name}:
             raise UndefinedDatabase(
@@ -322,23 +321,23 @@ class Database(Parts):
                 hint=f'The database of this server is called "{self.name}".',
             )
 
-    # Falling, and coming back: see reopening.py.
+    # Invalidation and reopening (reopening.py).
 
     def at_opening(self, opener: Callable[[Database], None]) -> None:
-        """Have something made beside the database: now, and whenever its file has been opened again."""
+        """Call a function now, and again whenever the file has been reopened."""
         opener(self)
         if opener not in self._openers:
             self._openers.append(opener)
 
     @property
     def fallen(self) -> DucktailError | None:
-        """The error of statements while the database is not open, once DuckDB has given it up."""
+        """The error for statements while the database is invalidated and not reopened, else None."""
         return self._reopener.error
 
     def has_fallen(self) -> bool:
-        """True if DuckDB has given the database up; it is then opened again. Asks DuckDB.
+        """True if DuckDB has invalidated the database, which is then reopened. Asks DuckDB.
 
-        To be asked by whoever met an I/O error, or one that DuckDB has no word for.
+        Call it after an I/O error, or after an unknown error of DuckDB.
         """
         if self.fallen is None and not self._closed:
             reason = self._file.why_invalidated()
@@ -350,12 +349,13 @@ class Database(Parts):
         """Wait while the file is being opened again.
 
         Raises:
-            IoError: it cannot be opened yet. DataCorrupted: it lacks what was acknowledged.
+            IoError: the file cannot be opened yet.
+            DataCorrupted: acknowledged commits are missing.
         """
         yield from self._reopener.standing()
 
     def _let_go(self, error: DucktailError) -> None:
-        """Nobody has a cursor on the old instance any more, and it is closed."""
+        """Release all cursors on the old instance, and close it."""
         self.sessions.let_go(error)
         self._end_threads()
         self._file.abandon()
@@ -363,7 +363,7 @@ class Database(Parts):
             self.side.close()
 
     def _come_back(self) -> None:
-        """Open the file again, with all that is held against it at a start."""
+        """Open the file again, with all checks of a start."""
         if not opening.lock_is_free(self.path):
             raise IoError(f'database file "{self.path}" is in use by another process')
         opening.check_logs(self.path, accept_loss=False)
@@ -380,28 +380,29 @@ class Database(Parts):
 
     @property
     def placement(self) -> Placement:
-        """The placement of partitions on nodes; all on this one where there is no cluster."""
+        """The placement of partitions on nodes; all on this node without a cluster."""
         return self.cluster.placement
 
     def install_placement(self, new: Placement) -> None:
-        """Put a newer placement in force; see `Membership.install`.
+        """Put a newer placement in force, as in `Membership.install`.
 
         Raises:
-            ConnectionRefused: it is another cluster's. SerializationFailure: it is older than
-                one that was in force. InvalidParameterValue: another one has its epoch.
+            ConnectionRefused: it is of another cluster.
+            SerializationFailure: it is older than one that was in force.
+            InvalidParameterValue: another placement has its epoch.
         """
         self.cluster.install(new)
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
-        """A new DuckDB cursor on this database; with `utc`, in that time zone."""
+        """A new DuckDB cursor on this database; with `utc`, in time zone UTC."""
         return self._file.cursor(utc=utc)
 
     def _has_one_writer(self) -> bool:
-        """True if no other captured writer waits, and all that was committed is published."""
+        """True if no other captured writer waits, and all commits are published."""
         return not self.transactions.writer_lock.waiting_count and self.publisher.is_idle
 
     def checkpoint(self) -> None:
-        """Ask DuckDB to fold its log into the file; nothing happens while a snapshot is in the way."""
+        """Ask DuckDB to fold its log into the file; no effect while a snapshot prevents it."""
         cursor = self.cursor()
         try:
             cursor.execute("CHECKPOINT")
@@ -414,7 +415,7 @@ class Database(Parts):
             cursor.close()
 
     def _load(self, *, accept_loss: bool, stamp: bytes | None) -> Counters:
-        """Look at the file, install or migrate our schema, read the counters and the catalog."""
+        """Check the file, install or migrate our schema, read the counters and the catalog."""
         cursor = self.cursor(utc=True)
         looked = opening.look(cursor, self.path, accept_loss=accept_loss)
         try:
@@ -451,7 +452,7 @@ class Database(Parts):
         return counters
 
     def refuse_lost(self, stream: Stream) -> None:
-        """Refuse what wants all tables of a stream over several.
+        """Refuse an operation that needs all tables of a stream over several.
 
         Raises:
             WrongState: one was dropped while no ducktail had the file open.
@@ -460,7 +461,7 @@ class Database(Parts):
             raise self.lost[stream.stream_id]
 
     def _live(self, kind: str, account: str | None) -> str:
-        """Rows of a live view, as an account is told; what was committed before it was asked is in them."""
+        """The rows of a live view visible to an account, including everything committed before the call."""
         future = self.publisher.wait_for(self.commits.last_lsn)
         if future is not None:
             with suppress(TimeoutError):
@@ -470,7 +471,7 @@ class Database(Parts):
     # The side file.
 
     def raised(self, incarnation: int, hole: Hole) -> None:
-        """The incarnation was raised while the database is open; under the writer lock."""
+        """Record that the incarnation was raised while the database is open; under the writer lock."""
         self.holes = tuple(sorted((*self.holes, hole), key=lambda one: one.after))
         before = self.side
         if before is None:
@@ -489,26 +490,26 @@ class Database(Parts):
 
     @property
     def side_failure(self) -> str | None:
-        """The reason why the side file cannot be written; None where it can."""
+        """The reason why the side file cannot be written, or None."""
         return None if self.side is None else self.side.failure
 
     def _look_at_side(self) -> None:
-        """Retry the side file where it could not be written, as nobody may have anything to commit."""
+        """Retry a failed write of the side file, as there may be no commit that would do so."""
         if self.side is not None and self.side.failure is not None:
             with suppress(IoError):
                 self.side.check()
 
     def announce(self, address: str) -> None:
-        """Say in the side file where this database is served; "" when it no longer is."""
+        """Store the address at which this database is served in the side file; "" for none."""
         if self.side is not None:
             self.side.announce(address)
 
     def _check_side(self) -> None:
-        """Before offset commits are written."""
+        """Check the side file before offset commits are written."""
         if self.side is not None:
             self.side.check()
 
     def _offsets_written(self, seq: int) -> None:
-        """The committer has written offset commits up to this number."""
+        """Record that the committer has written offset commits up to this number."""
         if self.side is not None:
             self.side.acknowledge(seq=seq)

@@ -1,8 +1,8 @@
-"""The catalogue of errors: one class a condition, its SQLSTATE in the class line.
+"""The catalogue of errors: one class for each condition, with its SQLSTATE in the class line.
 
-Every error that leaves the package is one of these classes. The name of a class says the
-condition, `sqlstate` is what a PostgreSQL client branches on, and the PEP 249 class that the
-DB-API maps it to is `dbapi` (the name of a class in ducktail.sql.python.errors).
+Every error that leaves the package is one of these classes. The name of a class is the condition, PostgreSQL
+clients branch on `sqlstate`, and `dbapi` is the PEP 249 class of the DB-API (a name in
+ducktail.sql.python.errors).
 
 A message is lower case, names the object's kind and name, and ends without a full stop;
 `detail` and `hint` are whole sentences. Source: docs/errors.md.
@@ -14,19 +14,19 @@ from typing import ClassVar
 
 
 class DucktailError(Exception):
-    """Any error that ducktail answers with.
+    """The base class of all errors of ducktail.
 
     Args:
-        message: what went wrong, lower case, without a full stop.
+        message: the error, lower case, without a full stop.
         detail: a sentence with the facts, or None.
-        hint: a sentence that says what to do, or None.
-        position: place of the offending token in the statement's text, in characters, from 1.
-        context: where in what is loaded it happened: "COPY t, line 3"; or None.
+        hint: a sentence with advice, or None.
+        position: position of the offending token in the statement's text, in characters, from 1.
+        context: the place in loaded data: "COPY t, line 3"; or None.
     """
 
     sqlstate: ClassVar[str] = "XX000"
     dbapi: ClassVar[str] = "InternalError"
-    # The source file and routine that PostgreSQL tells, where drivers go by them.
+    # PostgreSQL's source file and routine, if drivers depend on them.
     told_at: ClassVar[tuple[str, str] | None] = None
 
     def __init_subclass__(cls, sqlstate: str, dbapi: str = "OperationalError") -> None:
@@ -68,7 +68,7 @@ class NotSupported(DucktailError, sqlstate="0A000", dbapi="NotSupportedError"): 
 
 
 class CachedPlanChanged(NotSupported, sqlstate="0A000", dbapi="NotSupportedError"):
-    """A client goes by columns that it was told of once; by the routine, drivers prepare again."""
+    """The columns of a prepared statement have changed; drivers recognize the routine and prepare again."""
 
     told_at = ("plancache.c", "RevalidateCachedQuery")
 
@@ -144,7 +144,7 @@ class InvalidStatementName(DucktailError, sqlstate="26000", dbapi="ProgrammingEr
 class InvalidCursorName(DucktailError, sqlstate="34000", dbapi="ProgrammingError"): ...
 
 
-# Class 28, 3D, 3F: the way in.
+# Class 28, 3D, 3F: connection and names.
 class InvalidAuthorization(DucktailError, sqlstate="28000"): ...
 
 
@@ -188,7 +188,7 @@ class UndefinedObject(DucktailError, sqlstate="42704", dbapi="ProgrammingError")
 
 
 class UndefinedGroup(UndefinedObject, sqlstate="42704", dbapi="ProgrammingError"):
-    """No such consumer group on a stream that is here; in a cluster another node may have it."""
+    """No such consumer group on a local stream; in a cluster another node may have it."""
 
 
 class UndefinedParameter(DucktailError, sqlstate="42P02", dbapi="ProgrammingError"): ...
@@ -268,7 +268,7 @@ class IoError(DucktailError, sqlstate="58030"): ...
 class Gap(DucktailError, sqlstate="72000"): ...
 
 
-# Class XX: our own faults and damage.
+# Class XX: internal errors and damage.
 class InternalError(DucktailError, sqlstate="XX000", dbapi="InternalError"): ...
 
 

@@ -1,8 +1,8 @@
 """Measures of an open database, for metrics: read without its locks and without DuckDB.
 
-Whoever watches must not wait behind what he watches: each number is one attribute or a copy that the
-interpreter makes at once, so they are of about the same moment, not of one. A lag that only the log knows is
-given as the most that it can be.
+A monitor must not wait for the monitored database: each number is one attribute, or a copy that the
+interpreter makes atomically, so the numbers are of about the same instant. A lag that only the log knows is
+reported as its upper bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .transactions.commit_times import SECOND_US
 
 @dataclass(frozen=True, slots=True)
 class StreamMeasure:
-    """One stream: events since the database was opened, and what there is now."""
+    """The measures of a stream: events since the opening of the database, and the present state."""
 
     schema: str
     name: str
@@ -31,7 +31,7 @@ class StreamMeasure:
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasure:
-    """One group: the events that it has yet to process, and how many members do."""
+    """The measures of a group: the numbers of unprocessed events and of members."""
 
     schema: str
     stream: str
@@ -42,7 +42,7 @@ class GroupMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """See the head of the file."""
+    """The measures of a database."""
 
     standing: bool
     sessions: Counter[str]
@@ -67,7 +67,7 @@ class Measures:
 
 
 def measure(database: Database) -> Measures:
-    """All of it, now."""
+    """All measures at this moment."""
     streams = tuple(_streams(database))
     lock = database.transactions.writer_lock
     return Measures(
@@ -130,7 +130,7 @@ def _groups(database: Database) -> Iterator[GroupMeasure]:
 
 
 def lag_at_most(partition: PartitionBuffer, lsn: int) -> int:
-    """Readable events after `lsn`: exact where the buffers know it, else no fewer than there are."""
+    """The number of readable events after `lsn`: exact if the buffers know it, else an upper bound."""
     before = partition.position_after(lsn)
     if before is None:
         # Each event has an LSN of its own.

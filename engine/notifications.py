@@ -1,8 +1,8 @@
-"""Notifications: sessions that listen to streams and to channels that NOTIFY names.
+"""Notifications: sessions that listen to streams and to channels of NOTIFY.
 
-Of a stream a listener has one note a partition, the newest LSN, however long it does not ask: a slow
-listener costs no more memory than one that is quick. What NOTIFY sends is kept as it is, up to
-NOTIFICATIONS_MAX; a listener that leaves more is let go of, and nobody waits for it.
+For a stream a listener has one notification for each partition, with the newest LSN: a slow listener costs no
+more memory than a fast one. Notifications of NOTIFY are queued up to NOTIFICATIONS_MAX; a listener with more
+is removed, so that no sender waits for it.
 Source: docs/design/engine.md, "Notifications".
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from .errors import ProgramLimitExceeded
 
-# Of NOTIFY, waiting for one listener; each has less than 8,000 bytes.
+# Most notifications of NOTIFY queued for one listener; each has less than 8,000 bytes.
 NOTIFICATIONS_MAX = 1_000
 # Channels that one session may listen to.
 CHANNELS_MAX = 1_000
@@ -23,10 +23,10 @@ CHANNELS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One thing to tell.
+    """One notification.
 
     Args:
-        pid: the session that has said NOTIFY; 0 for a stream.
+        pid: the session that has sent NOTIFY; 0 for a stream.
     """
 
     pid: int
@@ -35,11 +35,11 @@ class Notification:
 
 
 class Listener:
-    """One session that listens.
+    """A listening session.
 
     Args:
-        news: told that there is something to take; from any thread, holds no lock of theirs.
-        overrun: told that it has left too much, and is listened for no more.
+        news: called when there are notifications, from any thread and without their lock.
+        overrun: called when the queue has overflowed and the listener was removed.
     """
 
     def __init__(self, news: Callable[[], None], overrun: Callable[[], None]) -> None:
@@ -59,10 +59,10 @@ class Notifications:
         self._listeners: set[Listener] = set()
 
     def listen(self, listener: Listener, channel: str, stream_id: int | None) -> None:
-        """Tell it of what comes from now on; of a stream where the channel is one's name.
+        """Register a listener for a channel; if it is the name of a stream, for the stream's events.
 
         Raises:
-            ProgramLimitExceeded: it listens to too many already.
+            ProgramLimitExceeded: it listens to too many channels.
         """
         with self._mutex:
             if len(listener.streams) + len(listener.channels) >= CHANNELS_MAX:
@@ -74,7 +74,7 @@ class Notifications:
             self._listeners.add(listener)
 
     def unlisten(self, listener: Listener, channel: str | None) -> None:
-        """Tell it no more of a channel; None is all. What waits of it is forgotten."""
+        """Remove a listener from a channel, or from all for None, with its queued notifications."""
         with self._mutex:
             for name in [channel] if channel is not None else [*listener.streams, *listener.channels]:
                 listener.streams.pop(name, None)
@@ -86,12 +86,12 @@ class Notifications:
                 self._listeners.discard(listener)
 
     def watched(self) -> frozenset[int]:
-        """The streams that somebody listens to."""
+        """The streams with listeners."""
         with self._mutex:
             return frozenset(number for each in self._listeners for number in each.streams.values())
 
     def published(self, ends: Mapping[int, Mapping[int, int]]) -> None:
-        """Events have become readable: stream id -> partition -> newest LSN."""
+        """Notify listeners of readable events: stream id -> partition -> newest LSN."""
         told: list[Listener] = []
         with self._mutex:
             for listener in self._listeners:
@@ -104,7 +104,7 @@ class Notifications:
             listener.news()
 
     def notify(self, note: Notification) -> None:
-        """Tell all who listen to the channel."""
+        """Notify all listeners of the channel."""
         told: list[Listener] = []
         overrun: list[Listener] = []
         with self._mutex:

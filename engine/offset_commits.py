@@ -28,7 +28,7 @@ Unit = Callable[[Callable[[Transaction], Waiting[None]]], Waiting[None]]
 
 
 def committed_lsns(database: Database, transaction: Transaction | None, group: Group) -> dict[int, int]:
-    """Partition -> the LSN behind which a read of a group begins, an open transaction's commits included."""
+    """Partition -> the LSN after which a read of a group begins, including an open transaction's commits."""
     positions = database.offsets.positions(group.group_id)
     lsns = {partition: position.lsn for partition, position in positions.items()}
     if transaction is None:
@@ -47,8 +47,8 @@ def submit(
     The member keeps the partitions until then, even if the session ends.
 
     Args:
-        seeks: the group's number of SEEKs when its position was read; None: the LSNs were given by number.
-        hop: True: the committer's thread writes; False: the calling thread may write.
+        seeks: the group's number of SEEKs when its position was read; None for LSNs given by number.
+        hop: True if only the committer's thread may write; False if the calling thread may write.
 
     Raises:
         SerializationFailure: the member has lost a partition.
@@ -82,7 +82,7 @@ def commit_covering(
 
     Raises:
         LockNotAvailable: another transaction commits the group.
-        SerializationFailure: see `submit`.
+        SerializationFailure: as in `submit`.
         WrongState: SEEK has moved the group since its position was read.
     """
     offsets, members = database.offsets, database.members

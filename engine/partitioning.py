@@ -1,16 +1,16 @@
-"""The partition of a row: a hash of its partition columns' values, the same everywhere, for ever.
+"""The partition of a row: a stable hash of its partition columns' values.
 
     key text  = the JSON array of the values in order, without blanks:  [5,"a\\"b",null]
     hash      = int(sha1(key text in UTF-8).hex()[:8], 16)              0 .. 2^32-1
     partition = hash % partitions
 
-A value has one text, whatever the session's settings, the machine or the version of DuckDB; the
-width of an integer or the scale of a decimal is not in it (5 is `5` as TINYINT and as HUGEINT,
-1.50 is `"1.5"`). Names are not in it either: RENAME COLUMN must not move keys. What would break
-it: a text that DuckDB prints by a session setting (timestamps with a zone) or by its own taste
-(floats); those go as numbers and as IEEE 754 bytes. Values that are equal in SQL have one text:
--0.0 is 0.0, every NaN is one NaN, a timestamp with a zone is its instant. A type whose equal
-values have several texts (INTERVAL) or that has no stable text (nested ones) is refused.
+A value has one text, independent of the session's settings, the machine and the version of DuckDB. It does
+not include the width of an integer or the scale of a decimal (5 is `5` as TINYINT and as HUGEINT, 1.50 is
+`"1.5"`), nor names: RENAME COLUMN must not move keys. Texts that depend on a session setting (timestamps with
+a zone) or on DuckDB's version (floats) would break the rule; such values are hashed as numbers and as IEEE
+754 bytes. Values that are equal in SQL have one text: -0.0 is 0.0, every NaN is one NaN, a timestamp with a
+zone is its instant. A type whose equal values have several texts (INTERVAL) or that has no stable text
+(nested ones) is refused.
 
 Source: docs/design/values.md, "Partition hash", with the test vectors.
 """
@@ -43,11 +43,11 @@ def hash_sql(columns: Sequence[tuple[str, str]]) -> str:
     """SQL expression of the partition hash, type UINTEGER; never NULL.
 
     Args:
-        columns: (SQL expression, DuckDB type) of each partition column, in order; at least one. An
-            expression is a name, a call or stands in parentheses.
+        columns: (SQL expression, DuckDB type) of each partition column, in order; at least one. An expression
+            is a name, a call or in parentheses.
 
     Raises:
-        NotSupported: a type that cannot be a partition column.
+        NotSupported: a type cannot be a partition column.
     """
     forms = [_form(type_) for _, type_ in columns]
     # json_array knows NULL and escapes strings, and is the shortest text to plan.
@@ -61,21 +61,21 @@ def has_form(type_: str) -> bool:
 
 
 def check_type(type_: str) -> None:
-    """Raise NotSupported (0A000) where the type cannot be a partition column."""
+    """Raise NotSupported (0A000) if the type cannot be a partition column."""
     _form(type_)
 
 
 def hash_of(values: Sequence[object], types: Sequence[str]) -> int:
-    """The partition hash of Python values, 0 .. 2^32-1; equal to what `hash_sql` gives.
+    """The partition hash of Python values, 0 .. 2^32-1; equal to that of `hash_sql`.
 
     Args:
-        values: in order, as DuckDB's Python client gives them; None is NULL. Timestamps and dates
-            that Python cannot hold may be given as the integers of the key text.
+        values: the values in order, as returned by DuckDB's Python client; None is NULL. Timestamps
+            and dates outside Python's range may be the integers of the key text.
         types: their DuckDB types.
 
     Raises:
-        NotSupported: a type that cannot be a partition column.
-        InvalidParameterValue: a value that is not of its type.
+        NotSupported: a type cannot be a partition column.
+        InvalidParameterValue: a value is invalid for its type.
     """
     text = key_text(values, types)
     return int(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8], 16)

@@ -1,7 +1,7 @@
-"""The parts of an open database, as what stands on them sees it: `database.Database` is what has them.
+"""The parts of an open database as a type that modules below `database.Database` can use.
 
-Retention, the system views and definitions work on several parts at once. They take `Parts`, which lies below
-them, so that `database.py` can lie above them and make them.
+Retention, the system views and definitions work on several parts at once. They take `Parts`, which is a lower
+layer, so that `database.py` can be a higher layer and create them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Parts(ABC):
     """The parts of an open database.
 
     Attributes:
-        last_reads: by group id and partition.
-        unlike: by stream id, why its table is not what its log says.
+        last_reads: (group id, partition) -> its last read.
+        unlike: stream id -> the difference of its table from its log.
     """
 
     settings: Settings
@@ -73,4 +73,4 @@ class Parts(ABC):
 
     @abstractmethod
     def has_fallen(self) -> bool:
-        """True if DuckDB has given the database up. Asks DuckDB."""
+        """True if DuckDB has invalidated the database. Asks DuckDB."""

@@ -1,4 +1,4 @@
-"""Names and texts as SQL: the only place where an identifier or a literal is quoted, or a name folded."""
+"""Names and texts in SQL: the only module that quotes identifiers and literals, and folds names."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def shown_name(name: str) -> str:
 
 
 def fold(name: str) -> str:
-    """Fold a name as DuckDB does to compare names: A to Z become small letters, nothing else changes.
+    """Fold a name for comparison as DuckDB does: A to Z become lower case, all other characters stay.
 
-    `str.lower()` folds more: with it the table "É" would be taken for "é", and KELVIN SIGN for k.
+    `str.lower()` folds more: it would equate the tables "É" and "é", and KELVIN SIGN and k.
 
     >>> fold("Orders"), fold("ÉTÉ")
     ('orders', 'ÉtÉ')
@@ -46,10 +46,10 @@ def fold(name: str) -> str:
 
 
 def select_from(query: str, projection: str, columns: int) -> str:
-    """A SELECT of a projection over a query's columns, which it names c0, c1, ...
+    """A SELECT of a projection over a query's columns, named c0, c1, ...
 
     Args:
-        query: one SELECT (or what may stand in FROM's parentheses), without a semicolon.
+        query: one SELECT (or anything else allowed in FROM's parentheses), without a semicolon.
 
     >>> select_from("SELECT 1", "c0::VARCHAR", 1).splitlines()
     ['SELECT c0::VARCHAR FROM (SELECT 1', ') AS __ducktail_result(c0)']

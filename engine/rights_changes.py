@@ -1,7 +1,8 @@
-"""The changes of users, owners and grants: each is rows of tables, and a step to the next value.
+"""The changes of users, owners and grants: each writes rows of tables and computes the next value.
 
-The tables `__ducktail_users`, `owner_catalog` and `grant_catalog` hold what `rights.Rights` does; a change is
-written within a transaction, and the value follows after its COMMIT (`add`). Source: docs/security.md.
+The tables `__ducktail_users`, `owner_catalog` and `grant_catalog` store the contents of `rights.Rights`. A
+change is written within a transaction, and the value in memory is replaced after its COMMIT (`add`). Source:
+docs/security.md.
 """
 
 from __future__ import annotations
@@ -27,67 +28,67 @@ TABLE = f"{OURS}.{USERS}"
 
 
 class Change(ABC):
-    """A step from one value of the rights to the next."""
+    """A change from one value of the rights to the next."""
 
     __slots__ = ()
 
     @abstractmethod
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
 
     @abstractmethod
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutUser(Change):
-    """A user as it is now, new or changed."""
+    """The present state of a new or changed user."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
         values = f"{literal(self.user.name)}, {literal(str(self.user.verifier))}, {self.user.superuser}"
         yield f"INSERT INTO {TABLE} (user_name, verifier, superuser) VALUES ({values})"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         return replace(rights, users={**rights.users, self.user.key: self.user})
 
 
 @dataclass(frozen=True, slots=True)
 class DropUser(Change):
-    """The end of a user, who owned nothing any more."""
+    """The removal of a user who owns nothing any more."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         return replace(rights, users={k: u for k, u in rights.users.items() if k != self.user.key})
 
 
 @dataclass(frozen=True, slots=True)
 class RenameUser(Change):
-    """Another name of a user; what it owns stays its own."""
+    """The renaming of a user, who keeps owned objects."""
 
     user: User
     name: str
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         old, new = literal(self.user.key), literal(self.name.lower())
         yield f"UPDATE {TABLE} SET user_name = {literal(self.name)} WHERE lower(user_name) = {old}"
         yield f"UPDATE ducktail.owner_catalog SET owner = {new} WHERE owner = {old}"
         yield f"UPDATE ducktail.grant_catalog SET user_name = {new} WHERE user_name = {old}"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         old, renamed = self.user.key, replace(rights.users[self.user.key], name=self.name)
 
         def now(key: str) -> str:
@@ -108,45 +109,45 @@ class PutNonce(Change):
     nonce: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         yield f"INSERT INTO ducktail.meta VALUES ({literal(NONCE)}, {literal(self.nonce.hex())})"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         return replace(rights, nonce=self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
 class PutOwner(Change):
-    """The owner of a thing that has been made; grants on an older one of its name are void."""
+    """The owner of a new object; grants on an older object of its name are void."""
 
     item: Item
     owner: str
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         yield from Forget(self.item).statements()
         yield f"INSERT INTO ducktail.owner_catalog VALUES ({self.item.values}, {literal(self.owner)})"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         rights = Forget(self.item).apply(rights)
         return replace(rights, owners={**rights.owners, self.item: self.owner})
 
 
 @dataclass(frozen=True, slots=True)
 class Forget(Change):
-    """The end of a thing, with its owner and all rights on it."""
+    """The removal of an object with its owner and all rights on it."""
 
     item: Item
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         for table in ("owner_catalog", "grant_catalog"):
             yield f"DELETE FROM ducktail.{table} WHERE {self.item.where}"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         owners = {item: owner for item, owner in rights.owners.items() if item != self.item}
         grants = {key: given for key, given in rights.grants.items() if key[1] != self.item}
         return replace(rights, owners=owners, grants=grants)
@@ -154,19 +155,19 @@ class Forget(Change):
 
 @dataclass(frozen=True, slots=True)
 class Rename(Change):
-    """Another name of a thing; owner and rights stay."""
+    """The renaming of an object, which keeps owner and rights."""
 
     item: Item
     to: Item
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         to = f"schema_name = {literal(self.to.schema)}, object_name = {literal(self.to.name)}"
         for table in ("owner_catalog", "grant_catalog"):
             yield f"UPDATE ducktail.{table} SET {to}, part = {literal(self.to.group)} WHERE {self.item.where}"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
 
         def now(item: Item) -> Item:
             return self.to if item == self.item else item
@@ -178,14 +179,14 @@ class Rename(Change):
 
 @dataclass(frozen=True, slots=True)
 class SetGrants(Change):
-    """All privileges of a user on a thing."""
+    """All privileges of a user on an object."""
 
     user: str
     item: Item
     privileges: frozenset[str]
 
     def statements(self) -> Iterable[str]:
-        """The statements that write it."""
+        """The statements that write the change."""
         who = f"user_name = {literal(self.user)}"
         yield f"DELETE FROM ducktail.grant_catalog WHERE {who} AND {self.item.where}"
         for privilege in sorted(self.privileges):
@@ -193,7 +194,7 @@ class SetGrants(Change):
             yield f"INSERT INTO ducktail.grant_catalog VALUES ({values})"
 
     def apply(self, rights: Rights) -> Rights:
-        """The rights after it."""
+        """The rights after the change."""
         grants = {key: given for key, given in rights.grants.items() if key != (self.user, self.item)}
         if self.privileges:
             grants[self.user, self.item] = self.privileges
@@ -201,10 +202,10 @@ class SetGrants(Change):
 
 
 def add(holder: Parts, transaction: Transaction, change: Change) -> None:
-    """Write a change within a transaction: it sees it at once, everybody else after COMMIT.
+    """Write a change within a transaction, which sees it at once; other sessions see it after COMMIT.
 
     Raises:
-        duckdb.Error: another transaction has changed the same.
+        duckdb.Error: another transaction has changed the same rows.
     """
     for statement in change.statements():
         transaction.cursor.execute(statement).fetchall()
@@ -217,7 +218,7 @@ def add(holder: Parts, transaction: Transaction, change: Change) -> None:
 
 
 def statements_of(changes: Iterable[Change]) -> list[str]:
-    """The statements that write these changes, in a transaction of the engine's own."""
+    """The statements that write these changes, in a transaction of the engine itself."""
     return [statement for change in changes for statement in change.statements()]
 
 
@@ -229,7 +230,7 @@ def after(rights: Rights, changes: Iterable[Change]) -> Rights:
 
 
 def seen_by(holder: Parts, transaction: Transaction | None) -> Rights:
-    """The rights as a transaction sees them: with its own changes."""
+    """The rights visible in a transaction, including its own changes."""
     rights = holder.rights
     changes: Iterable[Callable[[Rights], Rights]] = transaction.rights_changes if transaction else ()
     for change in changes:
@@ -238,10 +239,10 @@ def seen_by(holder: Parts, transaction: Transaction | None) -> Rights:
 
 
 def read_rights(cursor: duckdb.DuckDBPyConnection, known: Rights | None = None) -> Rights:
-    """The rights that a database's tables hold.
+    """The rights stored in a database's tables.
 
     Args:
-        known: what they were before the database was opened again: users stay who they are.
+        known: the rights before the database was reopened, so that users keep their numbers.
     """
     nonce = ask_maybe(cursor, f"SELECT value FROM ducktail.meta WHERE name = {literal(NONCE)}")
     secret = b"" if nonce is None else bytes.fromhex(nonce[0])

@@ -1,8 +1,8 @@
-"""The format of server logs: a message and facts beside it, as text or as JSON, always one line an event.
+"""The format of server logs: a message and facts, as text or as JSON, one line for each event.
 
-A message names what happened, and what it happened to stands in facts: `log.info("connection opened",
-extra=facts(session=3))`. Neither ever has a password, a parameter, or a value of a user's; statements
-are logged without their literals (`sql/text/tokens.py`). Source: docs/operations.md, "Logs".
+A message names the event, and its objects are in facts: `log.info("connection opened",
+extra=facts(session=3))`. Neither ever contains a password, a parameter, or a user's value; statements are
+logged without their literals (`sql/text/tokens.py`). Source: docs/operations.md, "Logs".
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
 
 FACTS = "facts"
-# What a reader of lines could take for the end of one, or for the start of a terminal's command.
+# Characters that could end a line, or start a terminal command.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def facts(**values: object) -> dict[str, Any]:
-    """The facts of an event, for the `extra` of a logging call; None is left out."""
+    """The facts of an event, for the `extra` of a logging call; None values are omitted."""
     return {FACTS: {name: value for name, value in values.items() if value is not None}}
 
 
 def set_up(stream: TextIO, level: str, form: str) -> None:
-    """Write this process's logs to `stream`, from `level` on, in one of FORMATS."""
+    """Write this process's logs of `level` and above to `stream`, in one of FORMATS."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     least = logging.getLevelNamesMapping()[level.upper()]
-    # What libraries tell below a warning is for who works on them.
+    # Messages of libraries below a warning are for their developers.
     logging.basicConfig(level=max(logging.WARNING, least), handlers=[handler], force=True)
     logging.getLogger("ducktail").setLevel(least)
 
 
 def _time(record: logging.LogRecord) -> str:
-    """UTC, as ISO 8601 with milliseconds."""
+    """The time in UTC, as ISO 8601 with milliseconds."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{whole}.{int(record.msecs):03d}Z"
 
@@ -53,10 +53,10 @@ def _facts_of(record: logging.LogRecord) -> dict[str, object]:
 
 
 class TextFormatter(logging.Formatter):
-    """`TIME LEVEL LOGGER: message name=value ...`; a traceback follows in lines that are indented."""
+    """The format `TIME LEVEL LOGGER: message name=value ...`; a traceback follows in indented lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One event."""
+        """The text of one event."""
         words = [f"{name}={_word(value)}" for name, value in _facts_of(record).items()]
         head = f"{_time(record)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
         line = " ".join([head, *words])
@@ -66,10 +66,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line: time, level, logger, message, the facts by their names, and `traceback`."""
+    """One JSON object on each line: time, level, logger, message, the facts by name, and `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One event."""
+        """The JSON of one event."""
         event: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -83,10 +83,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def without_values(error: BaseException) -> str:
-    """An error's message for the log; its SQLSTATE or its class alone where it may hold a value.
+    """An error's message for the log; only its SQLSTATE or class if the message may contain a value.
 
-    Messages of SQLSTATE classes 22 and 23 do ("could not convert string 'x'", "duplicate key"), and Python's
-    own errors may.
+    Messages of SQLSTATE classes 22 and 23 contain values ("could not convert string 'x'", "duplicate key"),
+    and Python's own errors may.
     """
     told = recognized(error)
     if isinstance(error, OSError) and (told is None or error.errno is not None):
@@ -97,7 +97,7 @@ def without_values(error: BaseException) -> str:
 
 
 def _trace(error: BaseException | None) -> str:
-    """The trace of an error and of those that led to it; the first one first."""
+    """The tracebacks of an error and of its causes, the first cause first."""
     parts: list[str] = []
     while error is not None:
         frames = "".join(format_tb(error.__traceback__))
@@ -107,7 +107,7 @@ def _trace(error: BaseException | None) -> str:
 
 
 def _word(value: object) -> str:
-    """A value as one word; quoted, as JSON, where it would be none."""
+    """A value as one word, quoted as JSON if necessary."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 

@@ -1,8 +1,8 @@
-"""The open sessions, as the engine needs them: who holds what, who idles, whom to end.
+"""The open sessions: their locks, their idle times, and their termination.
 
-A session in `sql` registers one entry here and keeps its state true. The watchdog ends a session
-that idles in a transaction: its MVCC snapshot keeps DuckDB's checkpoints from going on, and its
-locks keep others waiting. Source: docs/operations.md, "Idle transactions".
+A session in `sql` registers one entry here and keeps its state up to date. The watchdog ends a session that
+idles in a transaction: its MVCC snapshot blocks DuckDB's checkpoints, and its locks block other sessions.
+Source: docs/operations.md, "Idle transactions".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .errors import DucktailError, IdleInTransactionTimeout, IoError
 
 logger = logging.getLogger(__name__)
 
-# How often the watchdog looks, at least; a shorter time-out makes it look more often.
+# Longest interval of the watchdog's checks; a shorter time-out makes it check more often.
 TICK_S = 0.5
 IDLE, ACTIVE, IN_TRANSACTION, FAILED = (
     "idle",
@@ -34,14 +34,14 @@ class SessionEntry:
     """One session.
 
     Args:
-        end: ends the session with an error unless it is at work; True when it did. Called from
-            the watchdog's thread.
-        warn: ends what the session is doing with an error, since the database has fallen.
-        let_go: closes its cursors, once it is at rest; False where it is not in time.
-        shield: within, a cancel of the session does not interrupt DuckDB.
-        idle_timeout_ms: its idle_in_transaction_session_timeout; 0 is never.
-        node: the node that is the client, None where it is none.
-        trace: an id of the client's, "" is none.
+        end: ends the session with an error unless it is working; returns True if it did. Called from the
+            watchdog's thread.
+        warn: ends the session's statement with an error, because the database was invalidated.
+        let_go: closes its cursors once it is idle; returns False if it is not in time.
+        shield: a context in which a cancel of the session does not interrupt DuckDB.
+        idle_timeout_ms: its idle_in_transaction_session_timeout; 0 for never.
+        node: the node that is the client, or None.
+        trace: an id of the client, "" for none.
     """
 
     session_id: int
@@ -65,7 +65,7 @@ class Sessions:
     """The open sessions, by number; safe to use from several threads.
 
     Args:
-        fallen: what is answered while DuckDB has given the database up, None while it has not.
+        fallen: returns the error while DuckDB has invalidated the database, else None.
     """
 
     def __init__(self, fallen: Callable[[], DucktailError | None]) -> None:
@@ -75,16 +75,16 @@ class Sessions:
         self._last_id = 0
 
     def new_id(self) -> int:
-        """A number for a session, from 1, not used again while the database is open."""
+        """A number for a session, from 1, not reused while the database is open."""
         with self._mutex:
             self._last_id += 1
             return self._last_id
 
     def register(self, entry: SessionEntry) -> None:
-        """Make a session known, before it has a cursor; its id comes from `new_id`.
+        """Register a session before it has a cursor; its id comes from `new_id`.
 
         Raises:
-            IoError: DuckDB has given the database up, and its file is not open again yet.
+            IoError: DuckDB has invalidated the database, and its file is not reopened yet.
         """
         with self._mutex:
             fallen = self._fallen()
@@ -93,29 +93,29 @@ class Sessions:
             self._entries[entry.session_id] = entry
 
     def unregister(self, session_id: int) -> None:
-        """A session has ended."""
+        """Remove a session that has ended."""
         with self._mutex:
             self._entries.pop(session_id, None)
 
     def entries(self) -> list[SessionEntry]:
-        """Those that are open now."""
+        """The open sessions."""
         with self._mutex:
             return list(self._entries.values())
 
     def glimpse(self) -> list[SessionEntry]:
-        """The same without waiting for anybody."""
+        """The open sessions, without waiting for a lock."""
         return list(self._entries.values())
 
     def shield(self, session_id: int) -> AbstractContextManager[None]:
-        """Within, a cancel of the session does not interrupt DuckDB: a COMMIT is all or nothing."""
+        """A context in which a cancel of the session does not interrupt DuckDB: a COMMIT stays atomic."""
         entry = self._entries.get(session_id)
         return nullcontext() if entry is None else entry.shield()
 
     def let_go(self, error: DucktailError) -> None:
-        """Make all of them close their cursors.
+        """Make all sessions close their cursors.
 
         Raises:
-            IoError: some are still at work.
+            IoError: some sessions are still working.
         """
         entries = self.entries()
         for entry in entries:
@@ -127,7 +127,7 @@ class Sessions:
 
 @dataclass(slots=True)
 class Watchdog:
-    """The thread that ends sessions which idle in a transaction for too long, or in the WAL's way."""
+    """The thread that ends sessions which idle in a transaction too long, or block checkpoints."""
 
     sessions: Sessions
     clock: Clock
@@ -135,12 +135,12 @@ class Watchdog:
     wal_bytes_max: int
     checkpoint: Callable[[], None]
     look_at_side: Callable[[], None]
-    wal_bytes: int = 0  # at the last look
+    wal_bytes: int = 0  # at the last check
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="ducktail-watchdog", daemon=True)
         self._thread.start()
 
@@ -154,7 +154,7 @@ class Watchdog:
         while not self._stop.wait(self._tick_s()):
             try:
                 self.look()
-            except Exception:  # One session's trouble must not end the watch over the others.
+            except Exception:  # An error of one session must not end the watchdog.
                 logger.exception("looking after idle sessions")
 
     def _tick_s(self) -> float:
@@ -166,7 +166,7 @@ class Watchdog:
         return min(TICK_S, *(wait / 4 for wait in waits)) if waits else TICK_S
 
     def look(self) -> None:
-        """End what is due now."""
+        """End the sessions that are due now."""
         now = self.clock.monotonic_s()
         idle = [e for e in self.sessions.entries() if e.state in (IN_TRANSACTION, FAILED)]
         for entry in idle:

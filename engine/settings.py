@@ -1,4 +1,4 @@
-"""Settings of an operator: one frozen value with every bound of the server, checked when built."""
+"""Settings of an operator: one frozen value with every limit of the server, validated at construction."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from .errors import InvalidParameterValue
 
 MIB = 1 << 20
 
-# Where a value comes from, in PostgreSQL's words; ARGUMENT is one of `ducktail.connect`.
+# Sources of values, in PostgreSQL's words; ARGUMENT is an argument of `ducktail.connect`.
 DEFAULT, FILE, ENVIRONMENT = "default", "configuration file", "environment variable"
 COMMAND_LINE, ARGUMENT = "command line", "argument"
 
 
 def _setting(default: int, low: int, high: int, about: str) -> int:
-    """A whole-number setting with its bounds (both inclusive) and a line for help and docs."""
+    """An integer setting with its bounds (both inclusive) and a line for help and docs."""
     value: int = field(default=default, metadata={"low": low, "high": high, "about": about})
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Bounds of one open database.
+    """The limits of one open database.
 
     Raises:
-        InvalidParameterValue: a value outside its bounds.
+        InvalidParameterValue: a value is out of its bounds.
 
     Source: docs/settings.md.
     """
@@ -95,7 +95,7 @@ class Settings:
     def __post_init__(self) -> None:
         for item in numbers():
             check_number(item, getattr(self, item.name))
-        # Links are resolved here, so that DuckDB compares what it resolves with what is meant.
+        # Links are resolved here, because DuckDB compares resolved paths.
         resolved = tuple(os.path.realpath(item) for item in self.allowed_directories)
         for directory in resolved:
             if not os.path.isdir(directory):
@@ -104,15 +104,15 @@ class Settings:
 
 
 def numbers() -> tuple[Field[int], ...]:
-    """The fields of Settings that are whole numbers with bounds."""
+    """The integer fields of Settings with bounds."""
     return tuple(item for item in fields(Settings) if "low" in item.metadata)
 
 
 def check_number(item: Field[int], value: object) -> None:
-    """Refuse a value that a whole-number setting cannot have.
+    """Refuse an invalid value of an integer setting.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the value is not an integer within the bounds.
     """
     low, high = item.metadata["low"], item.metadata["high"]
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -127,7 +127,7 @@ class ShownSetting:
 
     Args:
         source: DEFAULT, FILE, ENVIRONMENT, COMMAND_LINE or ARGUMENT.
-        place: the flag, the variable, or the file and its line; None where nobody said it.
+        place: the flag, the variable, or the file and its line; None for a default.
     """
 
     name: str
@@ -138,7 +138,7 @@ class ShownSetting:
 
 
 def shown(settings: Settings) -> tuple[ShownSetting, ...]:
-    """The rows for settings that were given as arguments."""
+    """The rows for settings passed as arguments."""
     rows = []
     for item in fields(settings):
         value = getattr(settings, item.name)
@@ -148,7 +148,7 @@ def shown(settings: Settings) -> tuple[ShownSetting, ...]:
 
 
 def shown_text(value: object) -> str:
-    """A setting's value as the views have it."""
+    """A setting's value in the form of the views."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list | tuple):
@@ -157,6 +157,6 @@ def shown_text(value: object) -> str:
 
 
 def told_everybody(rows: tuple[ShownSetting, ...]) -> tuple[ShownSetting, ...]:
-    """The settings that any user sees: the bounds; no file or address of the server's machine."""
+    """The settings visible to all users: the limits, but no files or addresses of the server's machine."""
     bounds = {item.name for item in numbers()}
     return tuple(replace(row, place=None) for row in rows if row.name in bounds)

@@ -17,8 +17,8 @@ never ahead of the database, and a database that opens behind it has lost commit
     258     n     address of the server that has the database open, "host port"; empty without one
 
     mark     u64 number, u64 txid, u64 lsn, u64 offset commit, u32 CRC-32 of the identity and these 32 bytes
-objects  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: the
-catalog's objects at that commit; the CRC-32 does not match while they are being changed
+    objects  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: the
+             catalog's objects at that commit; the CRC-32 does not match while they are being changed
 
 The marks are written in turn, so that one is valid at any instant; the valid one with the larger number
 counts. A write goes to the page cache, as with a mapped page: kill -9 does not lose it, and a full disk is an
