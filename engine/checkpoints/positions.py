@@ -388,16 +388,16 @@ _TAG = _TAG_FIRST + string.digits
 _UUID_PARTS = (8, 4, 4, 4, 12)
 _SOURCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:([a-z_][a-z0-9_]{0,31})?")
 
-Interval = tuple[int, int]  # both ends are in it
-Source = tuple[str, str]  # uuid, tag; "" is no tag
+Interval = tuple[int, int]  # both ends included
+Source = tuple[str, str]  # uuid, tag; "" for no tag
 
 
 @dataclass(frozen=True, slots=True, order=False)
 class MysqlGtids(Position):
-    """A set of MySQL's GTIDs; one GTID is a set of one. Ordered by what they contain.
+    """A set of MySQL's GTIDs; one GTID is a set of one. Sets are ordered by inclusion.
 
     Args:
-        intervals: (server's uuid, tag) -> the numbers, joined and in order.
+        intervals: (server's uuid, tag) -> intervals of numbers, merged and in order.
 
     >>> str(MysqlGtids.parse("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-3:7:4-5"))
     '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7'
@@ -416,10 +416,10 @@ class MysqlGtids(Position):
 
     @classmethod
     def parse(cls, text: str) -> MysqlGtids:
-        """Read `uuid:interval[:interval ...]`, several with commas between them.
+        """Read `uuid:interval[:interval ...]`, separated by commas.
 
-        An interval may also follow a comma (`uuid:1-5,7`), and a tag may stand before intervals
-        (`uuid:tag:1-5`), as MySQL has it from 8.3 on. No text is the empty set.
+        An interval may also follow a comma (`uuid:1-5,7`), and a tag may precede intervals (`uuid:tag:1-5`),
+        as in MySQL from 8.3 on. The empty text is the empty set.
         """
         reader = Reader("MySQL GTID set", text)
         found: dict[Source, list[Interval]] = {}
@@ -450,22 +450,22 @@ class MysqlGtids(Position):
         return hash(tuple(self.intervals.items()))
 
     def __contains__(self, other: object) -> bool:
-        """True if all of another set are in this one."""
+        """True if this set includes another one."""
         if not isinstance(other, MysqlGtids):
             return False
         mine = self.intervals
         return all(_within(found, mine.get(source, ())) for source, found in other.intervals.items())
 
     def compare(self, other: MysqlGtids) -> int | None:
-        """The order of two sets by which of them contains the other; None where neither does."""
+        """The order of two sets by inclusion; None if neither includes the other."""
         return order_of(other in self, self in other)
 
 
 def _another(reader: Reader, expected: str) -> bool:
-    """True if the text goes on with a comma and another member.
+    """True if the text continues with a comma and another member.
 
     Args:
-        expected: what is told where nothing follows the comma.
+        expected: the expected member, for the error if nothing follows the comma.
     """
     reader.skip(BLANKS)
     if reader.ended:
@@ -478,7 +478,7 @@ def _another(reader: Reader, expected: str) -> bool:
 
 
 def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Intervals in order, those that touch each other made one."""
+    """Intervals in order, with adjacent ones merged."""
     found: list[Interval] = []
     for first, last in sorted(intervals):
         if not (is_whole(first, 1, NUMBER_MAX) and is_whole(last, first, NUMBER_MAX)):
@@ -491,7 +491,7 @@ def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def _within(inner: tuple[Interval, ...], outer: tuple[Interval, ...]) -> bool:
-    """True if each of some joined intervals lies in one of others, which are in order as well."""
+    """True if each of some merged intervals is inside one of the others; both are in order."""
     place = 0
     for first, last in inner:
         while place < len(outer) and outer[place][1] < first:
@@ -514,7 +514,7 @@ def _uuid(reader: Reader) -> str:
 
 
 def _is_interval(reader: Reader) -> bool:
-    """True if digits come that are no uuid: its first part has 8 digits and a dash, then 4 and a dash."""
+    """True if digits follow that do not begin a uuid (8 digits and a dash, then 4 and a dash)."""
     text, at = reader.text, reader.at
     end = at
     while end < len(text) and text[end] in string.digits:
@@ -526,7 +526,7 @@ def _is_interval(reader: Reader) -> bool:
 
 
 def _tagged(reader: Reader, found: dict[Source, list[Interval]], uuid: str, tag: str) -> str:
-    """The part between two colons: a tag, for the part behind it, or an interval."""
+    """Read an interval, with an optional tag before it; returns the tag that now applies."""
     reader.skip(BLANKS)
     if reader.peek() and reader.peek() in _TAG_FIRST:
         begin = reader.at
@@ -556,10 +556,10 @@ def _interval(reader: Reader) -> Interval:
 
 @dataclass(frozen=True, slots=True, order=False)
 class MariadbGtids(Position):
-    """The last transaction of each of MariaDB's replication domains; one GTID is a list of one.
+    """The last transaction of each MariaDB replication domain; one GTID is a list of one.
 
-    One is at least another where it has each of its domains, with the same transaction or one with a
-    higher number. The same number of two servers is no order: histories have parted.
+    A position is at or after another if it has each of its domains, with the same transaction or a higher
+    number. Equal numbers of two servers have no order: the histories have diverged.
 
     Args:
         domains: domain -> (server, number).
@@ -581,7 +581,7 @@ class MariadbGtids(Position):
 
     @classmethod
     def parse(cls, text: str) -> MariadbGtids:
-        """Read `domain-server-number`, several with commas between them; no text is no domain."""
+        """Read `domain-server-number`, separated by commas; the empty text has no domains."""
         reader = Reader("MariaDB GTID list", text)
         domains: dict[int, tuple[int, int]] = {}
         reader.skip(BLANKS)
@@ -619,7 +619,7 @@ def _reaches(left: Mapping[int, tuple[int, int]], right: Mapping[int, tuple[int,
 
 @dataclass(frozen=True, slots=True, order=False)
 class CustomPosition(Position):
-    """A position that only its source can read; two have no order unless they are the same."""
+    """A position that only its source understands; two different ones have no order."""
 
     kind: ClassVar[str] = "custom"
 
@@ -637,7 +637,7 @@ class CustomPosition(Position):
         return self.text
 
     def compare(self, other: CustomPosition) -> int | None:
-        """0 for the same text."""
+        """0 for the same text, else None."""
         return 0 if self.text == other.text else None
 
 
@@ -657,13 +657,14 @@ KINDS: dict[str, type[Position]] = {
 
 
 def parse_position(kind: str, text: str) -> Position:
-    """Read a position of a type that is given by name.
+    """Read a position of a type given by name.
 
     >>> parse_position("postgres_lsn", "0/1234ABCD")
     PostgresLsn(number=305441741)
 
     Raises:
-        InvalidParameterValue: there is no such type. InvalidTextRepresentation.
+        InvalidParameterValue: no such type exists.
+        InvalidTextRepresentation: the text is malformed.
     """
     if kind not in KINDS:
         raise InvalidParameterValue(

@@ -20,7 +20,7 @@ import duckdb
 
 from ..errors import NotSupported
 
-# What the client calls a text that is run as several statements.
+# The client's name for a text that is run as several statements.
 SEVERAL = "multi"
 # Trees take up to 14 bytes for each character.
 KEPT_CHARS_MAX = 32 * 1024
@@ -48,12 +48,12 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
     """Bind one statement.
 
     Raises:
-        duckdb.Error: the binder's or the parser's own, with the place in `text`.
+        duckdb.Error: the text cannot be parsed or bound; the error has the position in `text`.
         NotSupported: a statement that is no query, whose PIVOT lists no values.
     """
     names, types, parameters, returns, _, kind, writes = cursor._bind(text, with_type=True, with_writes=True)
     if kind == SEVERAL:
-        # A PIVOT asks the rows first which columns it has. DuckDB runs a statement that is no query to tell.
+        # A PIVOT first queries the rows for its columns. DuckDB runs a statement that is no query to tell.
         try:
             relation = cursor.sql(f"FROM (\n{text.rstrip().rstrip(';')}\n)")
         except duckdb.ParserException as error:

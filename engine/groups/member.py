@@ -104,7 +104,7 @@ class CommitRight:
 
 @dataclass(slots=True, eq=False)
 class Pin:
-    """Partitions of a group that no other member gets until a commit of them is over.
+    """Partitions of a group that cannot move to another member until a commit of them is finished.
 
     Args:
         shared: the group; None where it has, and had, no members.

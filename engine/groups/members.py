@@ -100,9 +100,10 @@ class Members:
         Args:
             partitions: number of partitions of the stream.
             wanted: the partitions to be read.
-            gives: True if the read can give events; those of an earlier read are given up then, as this one
-                gives them again.
-            joins: False: a reader that is no member stays none; its hold has no partitions and has ended.
+            gives: True if the read can return events; the events of an earlier read are then given up,
+                because this read returns them again.
+            joins: False if a reader that is not a member must not become one; its hold then has no partitions
+                and has ended.
             home: True for a request to the topic's home; False: all partitions are on this node.
 
         Returns:
@@ -159,7 +160,7 @@ class Members:
             shared = hold.shared
             if _is_live(hold):
                 if any(shared.epochs[p] != hold.epochs.get(p) for p in lsns):
-                    # A commit of the rest would silently cover less than the read has given.
+                    # A commit of the rest would silently cover less than the read has returned.
                     shared.positions.void(hold.member.name, GIVEN_ANEW, hold.read)
                     return
                 known = shared.known_of(hold.member.name, seeks)
@@ -201,7 +202,7 @@ class Members:
                     del given[partition]
 
     def end(self, hold: MemberHold) -> None:
-        """End the hold of a read, its answer taken or given up, or of a transaction. Idempotent."""
+        """End the hold of a read, whose result was read or abandoned, or of a transaction. Idempotent."""
         with self._settled(hold.shared):
             if not hold.ended:
                 hold.ended = True
@@ -691,7 +692,7 @@ class Members:
         member.heard_us, member.heard_s = self._clock.now_us(), self._clock.monotonic_s()
 
     def _expire(self, shared: Shared) -> None:
-        """Take out the members that have timed out."""
+        """Remove the members that have timed out."""
         if shared.members:
             self._remove(shared, shared.timed_out(self._clock.monotonic_s()))
 

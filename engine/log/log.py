@@ -9,10 +9,9 @@ A table has a log for each version of its columns, and each owns a range of LSNs
 first rows of every version but the first are its schema events: op 'x', one a partition, whose number is
 the row's key_hash.
 
-A stream is a cursor over it. Everything that a stream adds (operations, filter, columns, before,
-partition, JSON) is worked out by one SELECT (`queries.py`): the publisher runs it for what has just
-been committed, a cold read for a range, and the stream's own view for all. So hot, cold and view
-give the same bytes.
+A stream is a cursor over the log. One SELECT (`queries.py`) computes everything that a stream adds
+(operations, filter, columns, before, partition, JSON): the publisher runs it for the rows just committed, a
+cold read for a range, and the stream's own view for all rows. So all three return the same bytes.
 
 A schema event has the table's columns as JSON, and an earlier version is kept as JSON.
 Source: docs/design/engine.md, "The log"; docs/schema_changes.md; docs/design/schema_changes.md, "The shape".
@@ -159,19 +158,19 @@ def _rows_sql(captured: Captured, op: str, stream_id: str, base_lsn: int, txid: 
 
 
 def shown_table(shape: TableShape) -> str:
-    """A table's name with its schema, as a user would write it; of a dropped one that which it had."""
+    """A table's name with its schema, as a user would write it; for a dropped table its former name."""
     if shape.schema == OURS:
         return shape.name.partition(" ")[2]
     return f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
 
 
 def dropped_name(table_id: int, shape: TableShape) -> str:
-    """The name, in our schema, of the table that stands in the place of a dropped one."""
+    """The name, in our schema, of the table that replaces a dropped one."""
     return f"{table_id} {shown_table(shape)}"
 
 
 def columns_told(shape: TableShape, carried: Collection[str]) -> list[dict[str, Any]]:
-    """The columns that a stream carries, in the table's order.
+    """The columns that a stream carries as JSON objects, in the table's order.
 
     Args:
         carried: their names.
@@ -189,10 +188,10 @@ def columns_told(shape: TableShape, carried: Collection[str]) -> list[dict[str, 
 
 
 def schema_json(shape: TableShape, carried: Collection[str], renamed_from: str | None) -> str:
-    """`after` of a schema event of a stream that carries these columns.
+    """The value of `after` in a schema event of a stream that carries these columns.
 
     Args:
-        renamed_from: the table's name before, where it had another.
+        renamed_from: the table's previous name, or None if it is unchanged.
     """
     if shape.schema == OURS:
         return json.dumps({"table": shown_table(shape), "dropped": True}, ensure_ascii=False)
@@ -206,7 +205,7 @@ def schema_json(shape: TableShape, carried: Collection[str], renamed_from: str |
 
 
 class KeptVersion(NamedTuple):
-    """A version as it is kept: its shape, and what else a `TableVersion` has under these names."""
+    """A stored version: its shape, and the other fields that a `TableVersion` has with these names."""
 
     shape: TableShape
     ids: tuple[int, ...]
@@ -216,13 +215,13 @@ class KeptVersion(NamedTuple):
 
 
 def version_json(version: KeptVersion) -> str:
-    """The text of a version that is to be kept."""
+    """The text in which a version is stored."""
     rest = {name: value for name, value in version._asdict().items() if name != "shape"}
     return json.dumps({**asdict(version.shape), **rest}, ensure_ascii=False)
 
 
 def version_of(text: str) -> KeptVersion:
-    """The version of which `version_json` gave this text; an old one may have no txid and no name before."""
+    """The version read from a text of `version_json`; an old text may lack txid and previous name."""
     kept = json.loads(text)
     shape = TableShape(
         schema=kept["schema"],

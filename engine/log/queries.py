@@ -219,14 +219,14 @@ class LogEvents(Events):
 
     @property
     def first_lsn(self) -> int:
-        """From which LSN on the log may have rows: the first of its version's."""
+        """The LSN from which the log may have rows: the first of its version."""
         if self.side is not None and self.side.first_lsn is not None:
             return self.side.first_lsn
         return self.source.first_lsn if isinstance(self.source, Captured) else 0
 
     @property
     def log(self) -> str:
-        """The table that is read."""
+        """The table that is read: the log or its parked copies."""
         return self.source.log if self.side is None else self.side.name
 
     @property
@@ -253,7 +253,7 @@ class LogEvents(Events):
         return self
 
     def parked(self) -> Self:
-        """See Events."""
+        """The query over the parked copies of the log's rows."""
         return replace(self, side=SideTable(side_log(self.source.log), f"{SCHEMA}.parked_commits"))
 
     def sql(
@@ -388,8 +388,8 @@ class EventQuery(LogEvents):
         }
 
     def _mine(self, where: str) -> str:
-        # A row of another stream's initial snapshot is passed over; what is older than this
-        # stream is the older streams' alone.
+        # A row of another stream's initial snapshot is skipped; rows older than this stream belong to older
+        # streams only.
         if self.side is not None and self.side.where is not None:
             return f"({where}) AND ({self.side.where})"
         stream = self.stream
@@ -638,7 +638,7 @@ class VersionsQuery(Events):
         return versions[0] if versions else self.versions[-1]
 
     def parked(self) -> Self:
-        """See Events."""
+        """The query over the parked copies of all versions."""
         return replace(self, versions=tuple(part.parked() for part in self.versions))
 
     def sql(
@@ -709,7 +709,7 @@ class TablesQuery(Events):
         return replace(self, tables=tuple(tables))
 
     def parked(self) -> Self:
-        """See Events."""
+        """The query over the parked copies of all tables."""
         return replace(self, tables=tuple(table.parked() for table in self.tables))
 
     def window(self, cursor: duckdb.DuckDBPyConnection, after_lsn: int, through_lsn: int) -> Events:
@@ -754,8 +754,8 @@ class TablesQuery(Events):
 class CopiedEvents(Events):
     """A stream's events with the rows of a whole copy, as snapshot events, among them.
 
-    The copy's table has the form of a log of the table's version of then, so its rows are one more part of
-    the stream's SELECT, with LSNs that no other part has. Source: docs/design/copies.md.
+    The copy's table has the form of a log of the table's version at that time, so its rows are one more part
+    of the stream's SELECT, with LSNs that no other part has. Source: docs/design/copies.md.
     """
 
     events: Events
@@ -764,16 +764,16 @@ class CopiedEvents(Events):
 
     @property
     def parts(self) -> tuple[LogEvents, ...]:
-        """See Events; the copy's rows first."""
+        """The query of each log; the copy's rows first."""
         return (self.copied, *self.events.parts)
 
     @property
     def lsns(self) -> str:
-        """See Events."""
+        """The LSNs of the copy and of the stream's logs."""
         return f"(SELECT lsn FROM {self.copied.log} UNION ALL SELECT lsn FROM {self.events.lsns})"
 
     def between(self, first_lsn: int, last_lsn: int) -> Events:
-        """See Events."""
+        """The query of the parts that may have LSNs of this range."""
         inner, copy = self.events.between(first_lsn, last_lsn), self.copy
         if first_lsn <= copy.last_lsn and copy.first_lsn <= last_lsn:
             return replace(self, events=inner)
@@ -781,26 +781,26 @@ class CopiedEvents(Events):
 
     @property
     def newest(self) -> Events:
-        """See Events."""
+        """The query of the stream's logs that are still written."""
         return self.events.newest
 
     def holding(self, lsns: Collection[int]) -> Events:
-        """See Events."""
+        """The query of the parts that may have one of these LSNs."""
         inner, copy = self.events.holding(lsns), self.copy
         return replace(self, events=inner) if any(copy.has(lsn) for lsn in lsns) else inner
 
     def parked(self) -> Events:
-        """See Events: copies of its rows are where those of its version's log are."""
+        """The query over parked copies: rows of the copy are stored with those of its version's log."""
         return self.events.parked()
 
     def sql(
         self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
     ) -> str:
-        """See Events."""
+        """The events of the copy and of the stream; arguments as in `Events.sql`."""
         return _all((self.copied.sql(where, last), self.events.sql(where, last, commit, txids)))
 
     def whole_sql(self, where: str, whole: str) -> str:
-        """See Events."""
+        """The events of the copy and of the stream, each with its own tx_last."""
         return _all((self.copied.whole_sql(where, whole), self.events.whole_sql(where, whole)))
 
 

@@ -46,7 +46,7 @@ from .group_rows import (
     time_text,
 )
 
-# The type of what a pipeline reports: a text of the pipeline's own.
+# The type of a pipeline's reported position: a text of its own.
 PIPELINE = "pipeline"
 
 _NEWEST = (
@@ -58,7 +58,7 @@ _NEWEST = (
 
 
 def checkpoints(database: Parts) -> Iterator[Row]:
-    """ducktail.checkpoints."""
+    """The rows of ducktail.checkpoints."""
     now_us = database.clock.now_us()
     cursor = database.cursor(utc=True)
     try:
@@ -71,7 +71,7 @@ def checkpoints(database: Parts) -> Iterator[Row]:
         groups = {group.group_id: group for group in database.catalog.groups.values()}
     for stream_id, group_id, key, *state in states:
         stream, group = streams.get(stream_id), groups.get(group_id)
-        # What was dropped since it was read is not shown.
+        # Objects dropped since they were read are not shown.
         if (stream is not None or not stream_id) and (group is not None or not group_id):
             yield _checkpoint(now_us, stream, key, None if group is None else group.name, *state)
     for group in sorted(groups.values(), key=lambda one: one.group_id):
@@ -131,7 +131,7 @@ def _of_pipeline(now_us: int, report: Row) -> Row:
 
 
 def _time(us: int) -> str | None:
-    """A time as the views have it; None for one that Python cannot hold."""
+    """A time in the form of the views; None for a time that Python does not support."""
     try:
         return datetime.fromtimestamp(us / SECOND_US, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
