@@ -34,13 +34,13 @@ class ReadRequest:
     Args:
         user: the user who reads.
         transaction: the reader's open transaction, whose commits of offsets count.
-        group: the consumer group as which it reads; None for a reader without progress.
+        group: the consumer group for which it reads; None for a reader without progress.
         member: the member of the group.
         after: partition -> the LSN behind which to begin, 0 for all that is retained; None: the group's
             committed LSNs, or all that is retained where there is no group.
         lsns: bounds that the reader's filter sets, the first and the last LSN.
         through_lsn: the end.
-        gives: True if the reader can get events, and not only their columns.
+        gives: True if the reader can get events and not only their columns.
         transactions: the largest number of transactions that it gives; None without that bound.
         changes: True for the rows of ENVELOPE CHANGES.
     """

@@ -1,4 +1,4 @@
-"""The wait for events of streams: readers look at what there is, and sleep until something wakes them.
+"""The wait for events of streams: readers check for events, and sleep until they are woken.
 
 Readers of one statement wait together: when one of them is woken all look, and the wait is over when each has
 its events or has waited its own interval. A look asks for the read as it would begin now, because positions,
@@ -31,13 +31,13 @@ LOOK_S_MIN = 0.01
 
 @dataclass(slots=True, eq=False)
 class EventWait:
-    """One reader that waits.
+    """One waiting reader.
 
     Args:
         request: makes the read as it would begin now, of the stream as it is now.
         poll: the poll on which it waits.
         ms: how long it waits, in milliseconds.
-        over: True once it waits no more; its member still sends heartbeats.
+        over: True once it no longer waits; its member still sends heartbeats.
         owned: the partitions that its member owned at the last look.
         joined: True once its member has joined: a member that is gone then may have been taken out by LEAVE.
         places: partition -> ((LSN, the buffer's count of renumberings), number of events at or before the

@@ -1,4 +1,4 @@
-"""Files of settings that people write: TOML, bounded, and where in it a key stands."""
+"""Settings files that people write: TOML, of bounded size, with the lines of keys for messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from .errors import InvalidParameterValue, IoError
 
-# Nobody writes as much; what is larger is some other file.
+# Larger than any settings file; a larger file is another one.
 FILE_BYTES_MAX = 1 << 20
 
 _HEADER = re.compile(r"[ \t]*(\[\[?)([^\]#]+)\]\]?[ \t]*(?:#.*)?$")
@@ -23,7 +23,7 @@ def read_text(path: Path, what: str) -> str:
     """The text of a file.
 
     Args:
-        what: what it is, for messages.
+        what: the kind of file, for messages.
 
     Raises:
         InvalidParameterValue: it is too large, or no UTF-8. IoError: it cannot be read.
@@ -44,7 +44,7 @@ def parse(text: str, place: str, what: str) -> dict[str, Any]:
     """The values of a TOML text.
 
     Args:
-        place: where it comes from, for messages.
+        place: the source of the text, for messages.
 
     Raises:
         InvalidParameterValue: it is too large, or no TOML; with the line.

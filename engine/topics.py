@@ -81,7 +81,7 @@ PLACE_COLUMNS = (("partition", "INTEGER"), ("lsn", "BIGINT"), ("node", "VARCHAR"
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A publication that may be repeated: whose it is, and its number there."""
+    """A repeatable publication: its producer, and its sequence number."""
 
     producer: str
     sequence: int
@@ -106,7 +106,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """A producer's last publication."""
+    """The last publication of a producer."""
 
     sequence: int
     last_lsn: int
@@ -114,14 +114,14 @@ class _Last:
 
 @dataclass(slots=True)
 class _State:
-    """A topic's: whose turn it is among the partitions, and its producers."""
+    """The state of a topic: the next partition for events without a key, and its producers."""
 
     turn: int = 0
     producers: dict[str, _Last] = field(default_factory=dict)
 
 
 class Topics:
-    """See the head of the file.
+    """Publishing into topics, and the last publications of their producers.
 
     Args:
         cursor: makes a cursor of the engine's own.
@@ -151,13 +151,14 @@ class Topics:
             own.close()
 
     def enter(self, transaction: Transaction, topic: Stream, timeout_ms: int) -> Waiting[Stream]:
-        """Before a transaction publishes: it gets the writer lock and its numbers.
+        """Give a transaction the writer lock and its numbers before it publishes.
 
         Returns:
-            The topic as it is under the lock.
+            The topic's state under the lock.
 
         Raises:
-            LockNotAvailable. UndefinedObject: the topic has been dropped.
+            LockNotAvailable: the writer lock was not free in time.
+            UndefinedObject: the topic has been dropped.
             SerializationFailure: the transaction's snapshot is older than the topic.
         """
         self.keep_epoch(transaction)
@@ -201,7 +202,7 @@ class Topics:
             ProgramLimitExceeded: an event is too large, or there are too many producers.
             InvalidParameterValue, InvalidTextRepresentation: the headers are no JSON object.
             NotNullViolation: an event of a compacted topic has no key.
-            duckdb.Error: the query's own.
+            duckdb.Error: the query fails.
         """
         assert transaction.has_writer_lock
         topic = publication.topic
@@ -332,7 +333,7 @@ class Topics:
             )
 
     def turn(self, topic: Stream, events: int) -> int:
-        """The partition, but for whole rounds, of the first of so many events without a key."""
+        """The partition, modulo their number, of the first of `events` events without a key."""
         state = self._states.setdefault(topic.stream_id, _State())
         turn, state.turn = state.turn, (state.turn + events) % topic.partitions
         return turn
@@ -340,7 +341,7 @@ class Topics:
     # Producers.
 
     def _repeated(self, transaction: Transaction, topic: Stream, named: Named) -> Published | None:
-        """The answer to what has been published before; None where it has not."""
+        """The result for a repeated publication; None if it was not published before."""
         own = transaction.producers.get((topic.stream_id, named.producer))
         if own is not None and named.sequence <= own:
             return self._first_time(transaction.cursor, topic, named)
@@ -355,7 +356,7 @@ class Topics:
             cursor.close()
 
     def _last(self, topic: Stream, producer: str) -> _Last | None:
-        """A producer's last publication, where an event of it is retained."""
+        """A producer's last publication, if one of its events is retained, else None."""
         state = self._states.get(topic.stream_id)
         last = None if state is None else state.producers.get(producer)
         return None if last is None or last.last_lsn <= self._buffers.of(topic).edge_lsn else last
@@ -374,7 +375,7 @@ class Topics:
             )
 
     def _note(self, transaction: Transaction, topic: Stream, named: Named) -> None:
-        """The producer's last publication is this one, once it is committed."""
+        """Record a publication as the producer's last one, once it is committed."""
         transaction.producers[topic.stream_id, named.producer] = named.sequence
         last = _Last(named.sequence, transaction.next_lsn)
 
@@ -394,18 +395,18 @@ class Topics:
         return Published(table.num_rows, None, self._with_node(table), repeated=True)
 
     def _with_node(self, table: pa.Table) -> pa.Table:
-        """Partition and LSN with whose the partition is."""
+        """Partition and LSN of events, with the node of the partition."""
         node = pa.array([self._placement().local.name] * table.num_rows, pa.string())
         local = pa.array([True] * table.num_rows, pa.bool_())
         return table.append_column("node", node).append_column("local", local)
 
     def dropped(self, topic: Stream) -> None:
-        """A topic is gone."""
+        """Remove the state of a dropped topic."""
         self._states.pop(topic.stream_id, None)
 
 
 def _check_keys(topic: Stream, keyless: int) -> None:
-    """Of a compacted topic each event has a key: without one it could never be superseded."""
+    """Refuse events without a key in a compacted topic, as they could never be superseded."""
     if topic.compaction == "key" and keyless:
         raise NotNullViolation(
             f'an event of compacted topic "{topic.name}" has no key',

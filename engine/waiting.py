@@ -1,4 +1,4 @@
-"""Waits as values: what a session needs to wait for, without saying how.
+"""Waits as values: the conditions that a session waits for, independent of the way of waiting.
 
 Work that may have to wait is a generator. It yields a `Wait` and is sent True when the wait's
 future is done, False when its time is up first. Who drives the generator owns the waiting:
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One thing to wait for.
+    """A condition to wait for.
 
     Args:
         future: done when what is waited for has come (its result and exception are the waiter's).
-        timeout_s: longest time to wait in seconds; None is without end.
+        timeout_s: longest time to wait in seconds; None for no limit.
     """
 
     future: Future[Any]
@@ -44,7 +44,7 @@ def drive(work: Waiting[T]) -> T:
         result: T = stop.value
         return result
     except BaseException:
-        # An interrupt of the thread while it waited: what the work holds, it lets go of now.
+        # An interrupt of the thread while it waited: the work now releases its locks.
         work.close()
         raise
 
@@ -59,7 +59,7 @@ def block_on(wait: Wait) -> bool:
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Do what takes a while on a thread of its own."""
+    """Run slow work on a thread of its own."""
     done: Future[T] = Future()
 
     def run_it() -> None:
@@ -79,7 +79,7 @@ def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:
     first: Future[Any] = Future()
 
     def come(_: Future[Any]) -> None:
-        with suppress(InvalidStateError):  # Another was before it.
+        with suppress(InvalidStateError):  # Another one was earlier.
             first.set_result(None)
 
     for future in futures:
@@ -90,15 +90,15 @@ def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:
 def all_of(
     works: Sequence[Waiting[T]], now_s: Callable[[], float], *, told: bool = False
 ) -> Waiting[list[T | Exception]]:
-    """Do several pieces of work at once: each goes on as soon as what it waits for has come.
+    """Run several pieces of work at once; each continues as soon as its wait has ended.
 
     Args:
-        now_s: a clock that never goes back, seconds.
-        told: an error that ends the wait, as a cancel does, is the outcome of all that have not ended: who
-            asked for them says what stands. Else it ends them, and is raised.
+        now_s: a monotonic clock, seconds.
+        told: True to make an error that ends the wait, such as a cancel, the outcome of all unfinished work,
+            for the caller to judge; False to end the work and raise it.
 
     Returns:
-        What each has come to, in their order: its result, or the exception that it ended with.
+        The outcomes in order: the result of each, or the exception that ended it.
     """
     outcomes: dict[int, T | Exception] = {}
 
@@ -111,7 +111,7 @@ def all_of(
 
 
 def _ended_by(work: Waiting[T], error: Exception) -> T | Exception:
-    """The result of work that is told of an error while it waits."""
+    """The outcome of waiting work after it has received an error."""
     try:
         work.throw(error)
     except StopIteration as stop:
@@ -124,13 +124,13 @@ def _ended_by(work: Waiting[T], error: Exception) -> T | Exception:
 
 
 def first_true(works: Sequence[Waiting[bool]], now_s: Callable[[], float]) -> Waiting[bool]:
-    """Do several pieces of work at once until one answers True; the others are given up then.
+    """Run several pieces of work at once until one returns True; the others are then abandoned.
 
     Args:
-        now_s: a clock that never goes back, seconds.
+        now_s: a monotonic clock, seconds.
 
     Returns:
-        Whether one did.
+        True if one did.
     """
 
     def is_true(_: int, outcome: bool | Exception) -> bool:
@@ -148,14 +148,14 @@ def _together(
     *,
     told: bool = False,
 ) -> Waiting[bool]:
-    """Do several pieces of work at once, until all of them have ended or one is enough.
+    """Run several pieces of work at once, until all have ended or one outcome is enough.
 
     Args:
-        ended: is given each one's place and outcome; whether the others are to be given up.
-        told: see `all_of`.
+        ended: called with each position and outcome; returns True to abandon the others.
+        told: as in `all_of`.
 
     Returns:
-        Whether they were.
+        True if the others were abandoned.
     """
     waits: dict[int, tuple[Wait, float | None]] = {}
 
