@@ -49,7 +49,7 @@ class Fence(Shared):
         return self.positions.lsns(name, seeks)
 
     def check(self, partition: int, claim: Claim) -> None:
-        """See Shared; a claim without a member has the epoch under which the home has had no members."""
+        """Check a claim as `Shared` does; one without a member has the epoch of the home without members."""
         if claim.member is not None:
             self.check_claim(partition, claim)
         elif self.epochs[partition] > claim.epoch:
