@@ -196,7 +196,7 @@ CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 def run_query(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run a query; one that hides a write is a write."""
+    """Run a query; a query that contains a write is treated as a write."""
     text = statement.text
     if statement.classified.may_write and bound(session, text).writes:
         return (yield from _run_writing(session, text, parameters))
@@ -233,7 +233,7 @@ def tables_named(session: Context, text: str) -> Iterator[Key]:
     try:
         names = session.meta.get_table_names(text, qualified=True)
     except duckdb.Error:
-        return  # It binds to stand-ins for tables, which cannot be written: the tokens tell the rest.
+        return  # Binds stand-ins for tables, which cannot be written: the tokens give the rest.
     for name in names:
         parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
         yield session.names.table_key(parts)
@@ -246,7 +246,7 @@ def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def cte_target_places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The same, each with where it begins in the text."""
+    """The written tables, each with the position in the text at which its name begins."""
     tokens = tokenize(text)
     for at in range(1, len(tokens)):
         if tokens[at].kind in CTE_VERBS and tokens[at - 1].kind == "(":
@@ -267,14 +267,14 @@ def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
 
 
 def refuse_captured(session: Context, text: str) -> list[Key]:
-    """Safety net of the rewriting: refuse other writing statements that name a captured table.
+    """Refuse any other writing statement that names a captured table, as a safety net of the rewriting.
 
     Raises:
-        NotSupported.
+        NotSupported: the text names a captured table.
     """
     keys = list(tables_named(session, text))
     keys += [session.names.table_key(name) for name in cte_targets(text)]
-    # A net under the net, as DuckDB does not tell what such an expression writes.
+    # A second net: DuckDB does not report the tables that such an expression writes.
     for key in (*keys, *_named_anywhere(session, text)):
         if key in session.block.tables:
             raise NotSupported(
@@ -285,7 +285,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
 
 
 def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """A data-modifying common table expression: only on tables without a stream."""
+    """Run a data-modifying common table expression, which may write only tables without a stream."""
     keys = refuse_captured(session, text)
     if session.block.begun:
         session.block.touched()
