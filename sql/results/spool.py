@@ -27,12 +27,12 @@ from .results import Result, ResultBatch, Source
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """A batch that a spool keeps.
+    """A batch in a spool.
 
     Args:
-        batch: the rows where they are in memory.
-        extent: their place in the file where they are there.
-        made_again: makes the batch of the rows that were stored.
+        batch: the rows, if they are in memory.
+        extent: their place in the file, if they are there.
+        made_again: restores the batch from the stored rows.
     """
 
     row_count: int
@@ -43,11 +43,11 @@ class Kept:
 
 
 class Spool:
-    """See the head of the file.
+    """The spool of one session.
 
     Args:
-        space: where the file lies.
-        memory_max: bytes that the session keeps in memory.
+        space: the space for its file.
+        memory_max: the maximum number of bytes in memory.
     """
 
     def __init__(self, space: SpillSpace, memory_max: int) -> None:
@@ -58,19 +58,20 @@ class Spool:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes that it holds in memory."""
+        """The number of bytes in memory."""
         return self._memory
 
     @property
     def file_bytes(self) -> int:
-        """The bytes that it holds in its file."""
+        """The number of bytes in the file."""
         return self._file.size
 
     def keep(self, batch: ResultBatch) -> Kept:
-        """Keep a batch.
+        """Store a batch.
 
         Raises:
-            OutOfMemory: all files together hold too much. IoError: it cannot be written.
+            OutOfMemory: all files together exceed their limit.
+            IoError: the batch cannot be written.
         """
         size = batch.size
         if self._memory + size <= self._memory_max:
@@ -84,7 +85,7 @@ class Spool:
         return Kept(batch.row_count, 0, None, extent, made_again)
 
     def batch(self, kept: Kept) -> ResultBatch:
-        """A batch that is kept.
+        """Return a stored batch.
 
         Raises:
             IoError: the file cannot be read.
@@ -99,7 +100,7 @@ class Spool:
         return self._last[1]
 
     def free(self, kept: Kept) -> None:
-        """A batch is not wanted any more; once only."""
+        """Free a batch, once only."""
         if self._last is not None and self._last[0] is kept:
             self._last = None
         if kept.extent is not None:
@@ -107,7 +108,7 @@ class Spool:
         self._memory -= kept.size
 
     def close(self) -> None:
-        """Free all."""
+        """Free all batches."""
         self._last = None
         self._file.close()
 
@@ -120,21 +121,22 @@ class KeptSource:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._kept: deque[Kept] = deque()
-        self._taken = 0  # rows of the first batch
+        self._taken = 0  # rows taken of the first batch
 
     def add(self, batch: ResultBatch) -> None:
-        """Keep the next rows.
+        """Store the next rows.
 
         Raises:
-            OutOfMemory. IoError.
+            OutOfMemory: all files together exceed their limit.
+            IoError: the batch cannot be written.
         """
         self._kept.append(self._spool.keep(batch))
 
     def fill(self, first: ResultBatch | None, source: Source) -> None:
-        """Keep some rows, and all that a source has left.
+        """Store a batch and all remaining rows of a source.
 
         Raises:
-            DucktailError: there is no room for them, or the source fails under way.
+            DucktailError: there is no room for them, or the source fails in the middle.
         """
         if first is not None:
             self.add(first)
@@ -143,7 +145,7 @@ class KeptSource:
         source.close()
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next rows, at most `limit`: the rest of a batch stays where it is."""
+        """The next rows, at most `limit`: the rest of a batch remains stored."""
         if not self._kept:
             return None
         first, start = self._kept[0], self._taken
@@ -157,7 +159,7 @@ class KeptSource:
         return batch.cut(start, None) if start else batch
 
     def close(self) -> None:
-        """Free the rest."""
+        """Free the remaining rows."""
         while self._kept:
             self._spool.free(self._kept.popleft())
 
