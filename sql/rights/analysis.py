@@ -49,7 +49,7 @@ SELECT = frozenset({"select"})
 # Around DML, so that it is a query to the parser. An end of line: the text may end in a comment.
 _WRAPPED = "WITH __ducktail_written AS (", "\n) SELECT 1"
 _EXPRESSION = "SELECT ", "\n"
-# The tree in DuckDB's JSON; Python takes about 15 times as much for it.
+# The maximum size of the tree in DuckDB's JSON; Python's objects take about 15 times as much.
 TREE_BYTES_MAX = 32 << 20
 _TREE = (
     "SELECT CASE WHEN system.main.strlen(tree) <= $2 THEN tree END "
@@ -60,7 +60,7 @@ _KEPT = "analysis"
 
 
 class NotAnalysed(Exception):
-    """The parser gives no tree of this text; with its own words where it is no SQL."""
+    """The parser has no tree of this text; with the parser's message if the text is no SQL."""
 
     def __init__(self, message: str, *, syntax: bool) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class NotAnalysed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A relation that a text names, and what it does with it.
+    """A relation that a text names, and its use there.
 
     Args:
         place: in characters of the statement's text, from 0; None where the parser does not tell.
@@ -82,17 +82,16 @@ class Table:
 
 @dataclass(slots=True)
 class Named:
-    """All that a text names.
+    """All names in a text.
 
     Args:
-        tables: common table expressions are not among them.
-        functions: of all kinds but those in `table_functions`.
-        sequences: arguments of nextval and the like; None for one that is not written out.
-        types: of casts.
-        type_texts: of types that stand in strings (`make_type('INT')`); None for one that is not
-            written out.
-        special: SHOW TABLES and its like, by the name that DuckDB gives them.
-        files: whether a COPY stands in it.
+        tables: relations, without common table expressions.
+        functions: functions of all kinds except table functions, which are in `table_functions`.
+        sequences: arguments of nextval and related functions; None for an argument that is not a literal.
+        types: types of casts.
+        type_texts: types in strings (`make_type('INT')`); None for an argument that is not a literal.
+        special: SHOW TABLES and similar statements, by DuckDB's names for them.
+        files: the text contains a COPY.
     """
 
     tables: list[Table] = field(default_factory=list)
@@ -106,7 +105,7 @@ class Named:
 
 
 SEQUENCES = frozenset({"nextval", "currval", "setval"})
-# Functions that take names of types in a string -> which of their arguments it is.
+# Functions that take names of types in a string -> the index of that argument.
 TYPE_TEXTS = {
     "make_type": 0, "from_json": 1, "from_json_strict": 1, "json_transform": 1, "json_transform_strict": 1,
 }  # fmt: skip
@@ -245,8 +244,8 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
     """The names in a query.
 
     Raises:
-        NotAnalysed: the parser gives no tree.
-        ProgramLimitExceeded: it is too large to be looked through.
+        NotAnalysed: the parser returns no tree.
+        ProgramLimitExceeded: the tree is too large to analyse.
     """
     text = plain_spaces(without_lists(text))
     (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])
@@ -265,17 +264,17 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
 
 
 class _Walk:
-    """One walk down a tree."""
+    """A depth-first walk over a tree."""
 
     def __init__(self, found: Named, text: str) -> None:
         self._found = found
         self._bytes = text.encode()
 
     def node(self, node: Any, visible: frozenset[str]) -> None:
-        """Take what stands here and below.
+        """Collect the names of a node and of the nodes below it.
 
         Args:
-            visible: the common table expressions that can be named here, folded.
+            visible: the folded names of the common table expressions in scope.
         """
         if isinstance(node, list):
             for child in node:
@@ -309,7 +308,7 @@ class _Walk:
         return frozenset({"left", "right"})
 
     def table(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """A relation by its name."""
+        """Collect a relation by its name."""
         self._table(node, SELECT, visible)
         return frozenset()
 
@@ -320,7 +319,7 @@ class _Walk:
         self._found.tables.append(Table(path, privileges, self._place(node)))
 
     def insert(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """INSERT: what it gives back, and what ON CONFLICT changes, it reads as well."""
+        """Collect an INSERT; it also reads the table for RETURNING and for ON CONFLICT ... DO UPDATE."""
         privileges = {"insert"}
         conflict = node.get("on_conflict_info") or {}
         if node.get("returning_list"):
@@ -331,11 +330,11 @@ class _Walk:
         return frozenset({"table_ref"})
 
     def update(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """UPDATE: what it sets may hang on what is there."""
+        """Collect an UPDATE, which also reads the table: new values may depend on the old row."""
         return self._written(node, frozenset({"update", "select"}), visible)
 
     def delete(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """DELETE and TRUNCATE: with a condition it tells what is there."""
+        """Collect a DELETE or TRUNCATE, which also reads the table if it has a condition."""
         reads = any(node.get(key) for key in ("condition", "using_clauses", "returning_list"))
         return self._written(node, frozenset({"delete"}) | (SELECT if reads else frozenset()), visible)
 
@@ -350,12 +349,12 @@ class _Walk:
         return frozenset({"table"})
 
     def copy(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """COPY in a common table expression writes a file."""
+        """Collect a COPY in a common table expression, which writes a file."""
         self._found.files = True
         return frozenset()
 
     def table_function(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """A function in FROM."""
+        """Collect a function in FROM."""
         function = node["function"]
         self._found.table_functions.add(_path(function, "function_name"))
         for key, child in function.items():
@@ -364,7 +363,8 @@ class _Walk:
         return frozenset({"function"})
 
     def show(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """DESCRIBE and SUMMARIZE have their query below them; SHOW TABLES has a name of DuckDB's."""
+        """Collect DESCRIBE and SUMMARIZE, with a query below them, or SHOW TABLES, with a name of
+        DuckDB's."""
         if node.get("show_type") == "SHOW_SPECIAL" or node.get("query") is None:
             self._found.special.append(str(node.get("table_name", "")))
         return frozenset()
@@ -386,7 +386,7 @@ class _Walk:
 
 
 def _path(node: dict[str, Any], name: str) -> Path:
-    """The whole name, outermost part first."""
+    """The qualified name, outermost part first."""
     parts = (node.get("qualified_name") or {}).get("path")
     if parts:
         return tuple(parts)
@@ -394,10 +394,10 @@ def _path(node: dict[str, Any], name: str) -> Path:
 
 
 def _constant(call: dict[str, Any], number: int) -> str | None:
-    """An argument, where it is a string that is written out."""
+    """The value of an argument that is a string literal; None for another expression."""
     arguments = call.get("arguments") or call.get("children") or []
     if any(one.get("name") or (one.get("expression") or one).get("alias") for one in arguments):
-        return None  # DuckDB puts arguments with names into their own places.
+        return None  # DuckDB moves named arguments to their own places.
     found = arguments[number] if number < len(arguments) else {}
     literal = (found.get("expression") or found).get("literal") or {}
     text = literal.get("text")

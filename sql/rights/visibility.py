@@ -91,11 +91,11 @@ def _list(texts: Iterable[str]) -> str:
     return f"[{', '.join(map(literal, sorted(texts)))}]::VARCHAR[]"
 
 
-# Whoever made what nobody made: it owns everything, and nobody is let in by its name once there are users.
+# The owner of objects without a user; no session can use this name once there are users.
 OWNER = "ducktail"
-# Rights that are none of ours: what only superusers have, and what everybody has who is told of the thing.
+# Answers that need no right of ducktail: superusers only, or everybody who sees the object.
 _NOBODY, _EVERYBODY = "", "*"
-# What a client may ask of each kind of thing, and the right that answers it.
+# Kind of object -> privilege that a client asks for -> the right that answers it.
 ASKED: dict[str, dict[str, str]] = {
     "table": {
         "select": "select", "insert": "insert", "update": "update", "delete": "delete",
@@ -108,7 +108,7 @@ ASKED: dict[str, dict[str, str]] = {
     "function": {"execute": _EVERYBODY},
     "role": dict.fromkeys(("usage", "member", "set"), _EVERYBODY),
 }  # fmt: skip
-# Functions that the catalog for clients has in a form of its own, which tells each what is his.
+# Functions that the catalog for clients replaces by its own, which show each user only visible objects.
 _FOR_CLIENTS = frozenset(
     {"pg_get_viewdef", "pg_get_constraintdef", "pg_get_expr", "format_type", "current_setting"}
     | {"obj_description", "col_description", "shobj_description"}
@@ -124,14 +124,15 @@ def answer(access: Access, user: str | None, kind: str, place: Place, asked: str
     """Answer whether a user has one of several privileges on an object.
 
     Args:
-        access: of the session that asks.
-        user: about whom: the session's own (None), everything's owner, or anybody for a superuser.
-        kind: of ASKED.
-        place: schema and name of the thing, in small letters; its name alone where it has no schema.
-        asked: privileges in PostgreSQL's words, with commas between.
+        access: the rights of the asking session.
+        user: the user in question: the session's own (None), the owner of everything, or, for a superuser,
+            any user.
+        kind: a key of ASKED.
+        place: schema and name of the object, in small letters; only its name if it has no schema.
+        asked: comma-separated privileges in PostgreSQL's words.
 
     Returns:
-        The error, where there is no such user or privilege.
+        True or False; an error message if there is no such user or privilege.
     """
     words = [word.strip().lower() for word in asked.split(",")]
     plain = [next((w.removesuffix(o) for o in _OPTIONS if w.endswith(o)), w) for w in words]
