@@ -27,7 +27,7 @@ PIECE_BYTES_MAX = 1 << 20
 
 
 class ArrowCopyIn:
-    """One COPY FROM STDIN (FORMAT arrow) under way."""
+    """One running COPY FROM STDIN (FORMAT arrow)."""
 
     binary = True
 

@@ -4,9 +4,9 @@ A file is read or written by DuckDB's own COPY. For a captured table it is read 
 the same columns, so that the parser, its errors and the defaults are DuckDB's, and from there by one captured
 INSERT. Only files in a directory that the operator has allowed are accessible.
 
-COPY (...) TO STDOUT runs the statement in the brackets (a query, one over stream scans, a DML with RETURNING)
-as one of its own; a table is read with the query that lists its columns. The answer's rows are then written
-in another form, batch by batch. Source: docs/sql.md, "COPY".
+COPY (...) TO STDOUT runs the statement in the parentheses (a query, also over stream scans, or a DML with
+RETURNING) as a statement of its own; a table is read with a query of its columns. The rows of the answer are
+then encoded in the COPY's format, batch by batch. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations
@@ -219,10 +219,10 @@ ANSWERING = (Kind.READ, Kind.DML)
 
 
 def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
-    """Run the copied query; its result has the output format of the rows.
+    """Run the copied query; its result has the output format.
 
     Raises:
-        NotSupported: the session has no client that takes them, or there are no rows to take.
+        NotSupported: the session has no client that can receive rows, or the statement returns no rows.
     """
     facts = statement.classified.copy
     assert facts is not None
@@ -239,7 +239,7 @@ def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
         result = yield from _run(session, inner)
     except DucktailError as error:
         if error.position is not None:
-            # A table's query is ours: its places mean nothing to the user.
+            # The query over a table is internal: the user's text has no such positions.
             error.position = None if facts.query_offset is None else error.position + facts.query_offset
         raise
     assert result.columns is not None
@@ -253,14 +253,14 @@ def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
 
 
 def _as_arrow(inner: ParsedStatement) -> ParsedStatement:
-    """The query, to be answered in Arrow."""
+    """The same query, with an Arrow answer."""
     if inner.classified.kind is not Kind.READ or inner.classified.cte_writes:
         raise NotSupported("COPY of what writes cannot be in FORMAT arrow", hint="Take csv or binary.")
     return inner.as_arrow()
 
 
 def _source(session: Context, facts: CopyFacts) -> str:
-    """The text of the statement whose rows are copied."""
+    """The text of the statement that returns the copied rows."""
     if facts.query is not None:
         return facts.query
     listed = ",".join(map(ident, columns_of(session, facts)))

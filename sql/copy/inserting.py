@@ -47,11 +47,11 @@ class CopyTarget:
     """The table or topic that a COPY FROM STDIN fills.
 
     Args:
-        name: its name, for errors.
-        sql: the same as SQL.
-        columns: the columns that are filled.
-        types: DuckDB's, of these columns; None for a topic, which takes any.
-        own: the transaction is this statement's own, and ends with it.
+        name: the name, for errors.
+        sql: the name as SQL.
+        columns: the filled columns.
+        types: DuckDB's types of these columns; None for a topic, whose columns accept any value.
+        own: the transaction belongs to this statement, and ends with it.
     """
 
     session: Context
@@ -67,7 +67,7 @@ class Inserting:
     """The INSERTs of one COPY.
 
     Args:
-        loaders: how a column of the rows becomes one of the target's.
+        loaders: the conversions of the rows' columns into the target's.
     """
 
     def __init__(self, target: CopyTarget, loaders: Sequence[ColumnLoader]) -> None:

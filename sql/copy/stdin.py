@@ -146,7 +146,7 @@ class CopyFromStdin:
     """One running COPY FROM STDIN in the text, csv or binary format.
 
     Args:
-        loaders: of the columns, in order.
+        loaders: the conversions of the columns, in order.
     """
 
     def __init__(

@@ -95,8 +95,8 @@ class Cut:
     def dml(self, verb: Verb, *, virtual: str = "", by_alias: bool = True) -> Dml:
         """The common part of every statement, to which its own pieces are added.
 
-        virtual: the virtual column that RETURNING may name.
-        by_alias: RETURNING knows the table by its alias.
+        Args:
+            virtual: the virtual column that RETURNING may name.
             by_alias: RETURNING knows the table by its alias.
         """
         returning, names_hidden = self._returning(virtual)

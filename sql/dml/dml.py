@@ -1,4 +1,4 @@
-"""Splits the user's DML into the description that engine.capture takes; MERGE into source, join and clauses.
+"""The division of a user's DML into the description that engine.capture takes, with MERGE and its clauses.
 
 The pieces are slices of the user's own text: DML that is regenerated from a syntax tree changes its meaning
 (`SET v = default` becomes a column). DuckDB has bound the text before, so a form that is unknown here is one
@@ -21,8 +21,8 @@ from .cut import QUERY_WORDS, ColumnsOf, Cut
 
 MERGE_ACTION = "merge_action"
 
-# Words of a source whose rows may differ from one reading to the next: what chooses rows, numbers
-# them or folds many into one does so in no promised order.
+# Words of a source whose rows may differ between two reads: choosing, numbering and aggregating rows follow
+# no guaranteed order.
 _UNSTEADY_WORDS = frozenset(
     {"DISTINCT", "LIMIT", "OFFSET", "FETCH", "SAMPLE", "TABLESAMPLE", "ORDER", "GROUP", "HAVING", "OVER"}
     | {"WINDOW", "QUALIFY", "UNION", "INTERSECT", "EXCEPT", "PIVOT", "PIVOT_WIDER", "PIVOT_LONGER"}
@@ -32,14 +32,14 @@ _NEEDS_ALIAS = "Give the source one: USING (SELECT ...) AS s."
 
 
 def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
-    """Cut a MERGE.
+    """Divide a MERGE.
 
     Args:
-        columns_of: asked where a clause takes the source's columns as they are.
+        columns_of: returns the names of the source's columns, where a clause takes all of them.
 
     Raises:
-        NotSupported: those columns cannot be told.
-        SyntaxError_.
+        NotSupported: the names of those columns cannot be determined.
+        SyntaxError_: DuckDB's parser does not accept the text.
     """
     cut.head("INTO")
     reader = cut.reader
@@ -55,7 +55,7 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     if any(clause.star is not None for clause in clauses):
         columns = _source_columns(cut.with_text, source, name, columns_of)
     tokens = cut.tokens[first:on_at]
-    # `s` of `AS s(a, b)` is no function.
+    # `s` in `AS s(a, b)` is no function.
     source_calls = cut.calls(first, alias_at) | cut.calls(alias_at + 1, on_at)
     return replace(
         cut.dml(Verb.MERGE, virtual=MERGE_ACTION),
@@ -78,7 +78,7 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
 
 
 def _row_count(reader: TokenReader, first: int) -> int | None:
-    """The rows of a source that is written out: VALUES in brackets, or SELECT without FROM."""
+    """The number of rows of a literal source: VALUES in parentheses, or SELECT without FROM."""
     reader.index = first
     if reader.peek() != "(":
         return None
@@ -103,7 +103,7 @@ def _clause_starts(cut: Cut, first: int, end: int) -> list[int]:
 
 
 def _join_at(cut: Cut, first: int, end: int) -> int:
-    """Index of the ON or USING of the MERGE itself: the last one, for the source may be a join."""
+    """Index of the ON or USING of the MERGE itself: the last one, because the source may be a join."""
     tokens = cut.tokens
     for at in range(end - 1, first, -1):
         token = tokens[at]
@@ -141,13 +141,13 @@ def _source_name(cut: Cut, first: int, end: int) -> tuple[str | None, int]:
 def _source_columns(
     with_text: str, source: str, name: str | None, columns_of: ColumnsOf | None
 ) -> tuple[str, ...]:
-    """The names of the source's columns, each of them told apart by the source's name."""
+    """The names of the source's columns, each of them unique under the source's name."""
     names: tuple[str, ...] = ()
     if name is not None and columns_of is not None:
         try:
             names = columns_of(f"{with_text} SELECT {name}.* FROM {source}")
         except duckdb.Error:
-            names = ()  # the name is not what its columns are known by
+            names = ()  # the columns are not known under this name
     if not names or len({fold(column) for column in names}) < len(names):
         raise NotSupported(
             "MERGE takes all columns only of a source with a name, none of whose columns share theirs",
@@ -165,7 +165,7 @@ _MATCHES = (
 
 
 def _clause(cut: Cut, first: int, end: int) -> MergeClause:
-    """Cut `WHEN ... THEN ...`."""
+    """Divide `WHEN ... THEN ...`."""
     reader = cut.reader
     reader.index = first + 1
     match = next((match for words, match in _MATCHES if reader.accept(*words)), None)
@@ -195,7 +195,7 @@ def _updates(cut: Cut, end: int, clause: MergeClause) -> MergeClause:
 
 
 def _order(reader: TokenReader) -> str:
-    """Read BY NAME or BY POSITION and a star; the default is by position."""
+    """Read BY NAME or BY POSITION, and a star; the default is by position."""
     by_name = reader.accept("BY", "NAME")
     reader.accept("BY", "POSITION")
     reader.accept("*")

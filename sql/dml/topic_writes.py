@@ -1,8 +1,8 @@
 """INSERT into a topic, and PUBLISH, which is an INSERT: the query's rows become events.
 
-The text is split into the query with the published rows and RETURNING. The query is DuckDB's to run, in the
-session's own transaction; how a value of its type becomes a payload, a key or headers is in the INSERT that
-is made around it (engine/log/topic_rows.py). Source: docs/topics.md.
+The text is divided into the query of the published rows and RETURNING. DuckDB runs the query in the session's
+own transaction; the INSERT around it (engine/log/topic_rows.py) converts values of its types into payloads,
+keys and headers. Source: docs/topics.md.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class TopicInsert:
     """An INSERT into a topic.
 
     Args:
-        query: the text of what is inserted, with the WITH before the statement.
-        pieces: what makes it of the statement's text.
-        columns: which columns of the topic the query's are; None for all, or as many as it has.
-        by_name: the query's columns are found by their names.
+        query: the text of the query, with the WITH before the statement.
+        pieces: the replacements that make it from the statement's text.
+        columns: the topic's columns that the query fills; None for all, or the first ones.
+        by_name: the query's columns are matched by name.
         relation: the name by which RETURNING knows the topic.
-        returning: its select list, or None.
-        row: where the query is one row of parameters (their numbers, from 1) and strings, that row.
+        returning: the select list of RETURNING, or None.
+        row: the row, if the query is one row of parameters (their numbers, from 1) and strings; else None.
     """
 
     query: str
@@ -83,10 +83,11 @@ class TopicInsert:
     row: tuple[int | str, ...] | None = None
 
     def named(self, names: tuple[str, ...]) -> tuple[str | None, ...]:
-        """The role of each of the query's columns, given their names.
+        """The role of each of the query's columns, from their names.
 
         Raises:
-            InvalidParameterValue: they are too many or too few. UndefinedColumn.
+            InvalidParameterValue: there are too many or too few columns.
+            UndefinedColumn: the topic has no such column.
         """
         given: tuple[str, ...] = names if self.by_name else self.columns or COLUMNS[: len(names)]
         found = tuple(fold(name) for name in given)
@@ -107,10 +108,10 @@ _HINT = "A topic's columns are payload, key and headers."
 
 
 def cut_insert(statement: Classified, schema: str) -> TopicInsert:
-    """Cut an INSERT into a topic.
+    """Divide an INSERT into a topic.
 
     Raises:
-        NotSupported: a form that an append cannot have.
+        NotSupported: the form is not possible for an append.
     """
     facts = statement.dml
     assert facts is not None
@@ -144,7 +145,7 @@ def cut_insert(statement: Classified, schema: str) -> TopicInsert:
 
 
 def _row(tokens: Sequence[Token]) -> tuple[int | str, ...] | None:
-    """The parameters and strings of `VALUES (a, b)`, each perhaps in brackets of its own."""
+    """The parameters and strings of `VALUES (a, b)`, each optionally in parentheses."""
     if len(tokens) < 4 or tokens[0].kind != "VALUES" or tokens[1].kind != "(":
         return None
     last = closing(tokens, 1)
@@ -179,7 +180,7 @@ def _row(tokens: Sequence[Token]) -> tuple[int | str, ...] | None:
 Values = tuple[object, ...]
 T = TypeVar("T")
 
-# As of the option written out (`language/clauses.py`).
+# The bound of the option in the text (`language/clauses.py`).
 SEQUENCE_MAX = 10**18 - 1
 # The maximum length of a producer's name, which each of its events contains.
 PRODUCER_CHARS_MAX = 255
@@ -227,7 +228,7 @@ def query_of(session: Context, classified: Classified) -> TopicInsert:
     """The query of an INSERT into a topic.
 
     Raises:
-        NotSupported: a form that an append cannot have.
+        NotSupported: the form is not possible for an append.
     """
     return cut_insert(classified, session.names.schema)
 

@@ -130,7 +130,7 @@ def write_rows(
     refuse_ours(session, _verb(statement, classified), key, facts.target_position)
     topic = topic_writes.target(session, classified)
     if topic is not None:
-        if not session.access.may("insert", topic.key):  # The topic may have got this name after the check of the statement.
+        if not session.access.may("insert", topic.key):  # The name may be new.
             raise InsufficientPrivilege(f'permission denied for topic "{topic.name}"')
         if how.explain is not None:
             raise topic_writes.refuse_explained(topic)

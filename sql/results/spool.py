@@ -1,13 +1,13 @@
-"""The stored rows of a session's results: the rest of unfinished ones, and those of SCROLL cursors.
+"""The stored rows of a session's results: the rest of unfinished results, and all rows of SCROLL cursors.
 
-DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the
-rest of a result from it. The rest of all results of a session together uses `spool_memory_bytes_max` of
-memory; further batches are in the session's file (engine/storage/spill.py), each as an Arrow IPC stream,
-and are read back one by one: one batch of a session's file is in memory at a time.
+DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the rest
+of a result from it. The rests of all results of a session together use `spool_memory_bytes_max` of memory;
+further batches are in the session's file (engine/storage/spill.py), each as an Arrow IPC stream, and are read
+back one by one: one batch of a session's file is in memory at a time.
 
-DuckDB's results go forward only. Each batch of a SCROLL cursor's query is therefore stored here, and stays
-until the cursor is closed; the cursor's position moves over the stored rows, and the query is asked for more
-rows when it moves beyond them. Only new rows move a read position, which goes forward alone.
+DuckDB's results go forward only. Each batch of a SCROLL cursor's query is therefore stored here until the
+cursor is closed; the cursor's position moves over the stored rows, and the query returns more rows when it
+moves beyond them. Only new rows move a read position, which goes only forward.
 
 Source: docs/design/sql.md, "Cursors"; PostgreSQL documentation, "FETCH".
 """
@@ -168,7 +168,7 @@ class ScrollSource:
     """The rows of a query, stored as they are computed.
 
     Attributes:
-        given: rows that have been given at least once; the next new one is behind them.
+        given: the number of rows returned at least once; the next new row follows them.
     """
 
     def __init__(self, inner: Source, spool: Spool) -> None:
@@ -195,19 +195,19 @@ class ScrollSource:
         return batch
 
     def between(self, start: int, limit: int | None) -> ResultBatch:
-        """Rows from the one with number `start`, which is kept: at most `limit`, of one batch."""
+        """Stored rows from the row number `start` on: at most `limit`, of one batch."""
         place = bisect_right(self._starts, start) - 1
         return self._spool.batch(self._kept[place]).cut(start - self._starts[place], limit)
 
     def start_of(self, row: int) -> int:
-        """The number of the first row of the batch that has this one."""
+        """The number of the first row of the batch that contains a row."""
         return self._starts[bisect_right(self._starts, row) - 1]
 
     def fill(self, first: ResultBatch | None, source: Source) -> None:
-        """Take all rows that are left from the query, so that DuckDB's cursor is free.
+        """Take all remaining rows from the query, so that DuckDB's cursor is free.
 
         Raises:
-            DucktailError: there is no room for them, or the query fails under way.
+            DucktailError: there is no room for them, or the query fails in the middle.
         """
         assert source is self and first is None, "it gives no more rows than it is asked for"
         while self._pull():
@@ -225,7 +225,7 @@ class ScrollSource:
             self._spool.free(item)
 
     def _pull(self, limit: int | None = None) -> bool:
-        """Keep one more batch, of at most `limit` rows; whether there was one."""
+        """Store one more batch, of at most `limit` rows; False at the end."""
         batch = None if self._ran_out else self._inner.next(limit)
         if batch is None:
             self.close()
@@ -237,10 +237,10 @@ class ScrollSource:
 
 
 class Scroll:
-    """The position of a SCROLL cursor: a row (from 1), before the first (0), or behind the last.
+    """The position of a SCROLL cursor: a row (from 1), before the first (0), or after the last.
 
     Args:
-        result: the query's, over `source`.
+        result: the query's result, over `source`.
     """
 
     def __init__(self, result: Result, source: ScrollSource) -> None:
@@ -249,11 +249,11 @@ class Scroll:
         self.position = 0
 
     def rows(self, way: str, count: int | None) -> Iterator[ResultBatch]:
-        """The rows of one FETCH, in its order; the place moves as they are taken.
+        """The rows of one FETCH, in its order; the position moves as they are taken.
 
         Args:
             way: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
-            count: how far; None is to the end, there or here.
+            count: the number of rows or the row number; None means up to the end in that direction.
         """
         if way == "BACKWARD":
             way, count = "FORWARD", -(self.position if count is None else count)
@@ -267,7 +267,7 @@ class Scroll:
         return self._forward(count) if count > 0 else self._backward(-count)
 
     def _see(self, row: int | None) -> bool:
-        """Have the rows up to this one given; whether there is one of this number."""
+        """Make sure that the rows up to this number have been returned; False if there are fewer rows."""
         while row is None or self._source.given < row:
             if self._result.take(None if row is None else row - self._source.given) is None:
                 return False
@@ -278,7 +278,7 @@ class Scroll:
         return self._source.given
 
     def _at(self, row: int) -> Iterator[ResultBatch]:
-        """Go to one row."""
+        """Move to one row and return it."""
         if row and self._see(row):
             self.position = row
             yield self._source.between(row - 1, 1)

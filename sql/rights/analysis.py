@@ -8,7 +8,7 @@ ducktail's own tokens. Views and macros are not followed here (reach.py does).
 
 The expressions of a definition (DEFAULT, CHECK, USING, generated columns, indexes) run later, for any user
 who writes the table. They have no tree and are analysed by their words: every name before a parenthesis is
-checked as a function name, which may find too many names but never too few.
+checked as a function name; this may find too many names but never too few.
 Source: docs/security.md, "Enforcement".
 """
 
@@ -46,7 +46,7 @@ from .functions import SESSION_FUNCTIONS
 Path = tuple[str, ...]
 
 SELECT = frozenset({"select"})
-# Around DML, so that it is a query to the parser. An end of line: the text may end in a comment.
+# Wraps DML, so that the parser sees a query. The line end: the text may end in a comment.
 _WRAPPED = "WITH __ducktail_written AS (", "\n) SELECT 1"
 _EXPRESSION = "SELECT ", "\n"
 # The maximum size of the tree in DuckDB's JSON; Python's objects take about 15 times as much.
@@ -55,7 +55,7 @@ _TREE = (
     "SELECT CASE WHEN system.main.strlen(tree) <= $2 THEN tree END "
     "FROM (SELECT system.main.json_serialize_sql($1) AS tree)"
 )
-# Under which a statement keeps its analysis.
+# The key under which a statement keeps its analysis.
 _KEPT = "analysis"
 
 
@@ -72,7 +72,7 @@ class Table:
     """A relation that a text names, and its use there.
 
     Args:
-        place: in characters of the statement's text, from 0; None where the parser does not tell.
+        place: character position in the statement's text, from 0; None if the parser reports none.
     """
 
     path: Path
@@ -117,9 +117,10 @@ class Part:
 
     Args:
         text: the query.
-        edits: that made it of the statement's text, in the order in which they were made; None for a text
-            whose places are not the statement's.
-        target: of MERGE, with what its clauses do; targets of other DML are in the tree.
+        edits: the edits that made it from the statement's text, in order; None for a text whose positions are
+            not the statement's.
+        target: the target of a MERGE, with the privileges for its clauses; targets of other DML are in the
+            tree.
     """
 
     text: str
@@ -128,10 +129,11 @@ class Part:
     _named: Named | None = None
 
     def named(self, cursor: duckdb.DuckDBPyConnection) -> Named:
-        """All that it names.
+        """All names in the query.
 
         Raises:
-            NotAnalysed: the parser gives no tree. ProgramLimitExceeded: the tree is too large.
+            NotAnalysed: the parser returns no tree.
+            ProgramLimitExceeded: the tree is too large.
         """
         if self._named is None:
             named = named_in_query(cursor, self.text)
@@ -148,7 +150,7 @@ class Part:
 
 
 def expression(text: str) -> Part:
-    """An expression, or several separated by commas, that a statement holds."""
+    """An expression in a statement, or several separated by commas."""
     return Part(text.join(_EXPRESSION), None)
 
 
@@ -158,7 +160,7 @@ def parts_of(session: Context, statement: ParsedStatement) -> tuple[Part, ...]:
     Statements inside others (EXPLAIN, PREPARE, COPY of a query) are analysed separately.
 
     Raises:
-        DucktailError: it is a MERGE that cannot be cut.
+        DucktailError: a MERGE cannot be divided.
     """
     classified, scans = statement.classified, list[Replacement]()
     if isinstance(statement.node, Query):
@@ -183,7 +185,7 @@ def _parts(classified: Classified, scans: Sequence[Replacement], schema: str) ->
     text = classified.text
 
     def part(opening: str, start: int, first: int, end: int, closing: str = "") -> Part:
-        """The text up to `end`, with `opening` for what stands from `start` to `first`."""
+        """The text up to `end`, with `opening` in place of the text from `start` to `first`."""
         edit = (Replacement(start, first, opening),)
         return Part(cut(text[:end], edit) + closing, (scans, edit))
 
@@ -229,7 +231,7 @@ def _merge_places(classified: Classified) -> tuple[int, int]:
 
 
 def _merge_expressions(merge: Dml) -> str:
-    """All the expressions of a MERGE, with commas between."""
+    """All expressions of a MERGE, separated by commas."""
     assert merge.merge is not None
     on = merge.merge.on
     found = [on[2:]] if on[:2].upper() == "ON" else []
@@ -438,7 +440,7 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
     """The names that may be called in a definition.
 
     Args:
-        depth: brackets at fewer open ones are of names and columns: `t (a INT)`.
+        depth: brackets inside fewer open ones hold names and columns: `t (a INT)`.
     """
     found = Named()
     for at, path in chains(tokens):
@@ -457,12 +459,12 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
     return found
 
 
-# At DEFAULT's own depth, these end its expression.
+# At DEFAULT's own depth, these words end its expression.
 _AFTER_DEFAULT = frozenset({"CHECK", "GENERATED", "AS", "REFERENCES", "CONSTRAINT", "PRIMARY", "UNIQUE"})
 
 
 def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
-    """The functions in DEFAULT that are called by name alone: current_user; no column can stand there."""
+    """The functions in DEFAULT that are called by name alone (current_user); no column can be there."""
     within: int | None = None
     for token in tokens:
         if within is not None:
@@ -475,14 +477,14 @@ def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
             within = token.depth
 
 
-# Types of types, whose parts stand behind a bracket or a comma.
+# Types that contain types, which follow a bracket or a comma.
 _OF_TYPES = frozenset({"MAP", "STRUCT", "UNION", "ROW", "TUPLE", "LIST", "ARRAY"})
 
 
 def named_types(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
     """Each name with its qualifiers that may be a type's: the index of its first token, and its parts.
 
-    A type stands behind a column's name, `::`, AS, TYPE, or inside a type, or before a string.
+    A type follows a column's name, `::`, AS or TYPE, is inside a type, or precedes a string.
     """
     for at, path in chains(tokens):
         first = at - 2 * (len(path) - 1)

@@ -115,7 +115,7 @@ def _dml(session: Context, statement: ParsedStatement, parameters: Values, how: 
 
 
 def _judged(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """Judge the queries that DuckDB runs, once for each state of catalog, rights and search path."""
+    """Check the queries that DuckDB runs, once for each state of catalog, rights and search path."""
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
     access, names = session.access, session.names
@@ -170,7 +170,7 @@ def _ddl(session: Context, statement: ParsedStatement, parameters: Values, how: 
 
 
 def _copy(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """COPY of a table; a query that is copied to the client is looked at on its own (copy/copying.py)."""
+    """Check a COPY of a table; a query copied to the client is checked separately (copy/copying.py)."""
     facts = statement.classified.copy
     assert facts is not None
     if not facts.client:

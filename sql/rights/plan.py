@@ -57,13 +57,14 @@ def check(
         explains: the plan will be shown.
 
     Raises:
-        InsufficientPrivilege. DucktailError: it does not bind.
+        InsufficientPrivilege: the plan reads a relation that was not checked.
+        DucktailError: the text does not bind.
     """
     text = _planned(session, statement)
     if text is None:
         return
     try:
-        # Parameters of our own clauses are not in DuckDB's text.
+        # DuckDB's text lacks the parameters of ducktail's clauses.
         tables = _plan_tables(session, *numbered(text, parameters))
     except duckdb.Error as error:
         raise as_told(session.access, translated(error)) from error
@@ -82,7 +83,7 @@ def check(
 
 
 def _planned(session: Context, statement: ParsedStatement) -> str | None:
-    """The text that DuckDB plans when a statement runs: the statement or its query; None for nothing."""
+    """The text that DuckDB plans when a statement runs: the statement or its query; None if there is none."""
     classified = statement.classified
     if isinstance(statement.node, Query):
         classified = classify(scan_relation.bindable(session, statement.node))
@@ -137,17 +138,17 @@ def refuse_passwords(text: str) -> None:
     """Refuse a text that names the table of password verifiers.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: the text names the table.
     """
     if USERS in text.lower():
         raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
 
 
 def refuse_computed(session: Context, statement: ParsedStatement, parameters: Sequence[object]) -> None:
-    """Nor does a text that puts the name together, itself or in a view or a macro that it uses.
+    """Refuse a text that computes that table's name, itself or in a view or macro that it uses.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: the text reads the table.
     """
     text, words = _planned(session, statement), _names(statement.classified.tokens)
     if text is None or (words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session))):

@@ -57,10 +57,12 @@ class Reach:
     _seen: set[tuple[Key, Principal]] = field(default_factory=set)
 
     def read(self, part: Part) -> None:
-        """Judge what a query of the session's statement names.
+        """Check the names in a query of the session's statement.
 
         Raises:
-            InsufficientPrivilege. UndefinedTable. SyntaxError_.
+            InsufficientPrivilege: the session lacks a right.
+            UndefinedTable: a relation does not exist or is hidden.
+            SyntaxError_: the text is no SQL.
         """
         try:
             named = part.named(self.session.names.cursor())

@@ -1,13 +1,13 @@
 """The visible part of the catalog: variables that filter its relations, and the answers about privileges.
 
 The catalog for clients (pgwire_gateway/catalog) and the system views of schema `ducktail` are the same SQL
-for all users; DuckDB variables hold the user for whom it runs. No user can set them: SET VARIABLE refuses
-names that begin with two underscores and `ducktail`. A session without an account has none of them, and
+for all users; DuckDB variables identify the user for whom it runs. No user can set them: SET VARIABLE refuses
+names that begin with two underscores and `ducktail`. A session without an account has no such variables, and
 sees everything.
 
-`has_table_privilege` and related functions are answered with PostgreSQL's privileges. Objects that are
-hidden from the session never arrive here: the caller has looked them up in the catalog that the session
-sees. Source: docs/security.md.
+`has_table_privilege` and related functions are answered with PostgreSQL's privileges. The caller has looked
+the objects up in the catalog that the session sees, so hidden objects never arrive here. Source:
+docs/security.md.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from ..session_state.access import MAIN, OURS, TEMPORARY, Access
 from ..session_state.context import Context
 from .functions import is_refused
 
-# Parts a schema's name from a relation's: no name that a person types has it.
+# Separates a schema's name from a relation's: no typed name contains it.
 SEPARATOR = "\x1f"
-# Whether there are bounds at all; the schemas that are told of; those of which all relations are; relations
-# (and sequences) that are; and those that are the session's own.
+# The variables: true for a limited session; visible schemas; schemas whose relations are all visible; visible
+# relations and sequences; the session's own relations and sequences.
 LIMITED, SCHEMAS, WHOLE, SEEN, OWNED = (
     "__ducktail_limited", "__ducktail_schemas", "__ducktail_whole", "__ducktail_seen", "__ducktail_owned",
 )  # fmt: skip
 
 
 def attach(session: Context) -> None:
-    """Tell new cursors of a session whose they are."""
+    """Set the variables on a session's new cursors."""
     session.access.told = None
     tell(session)
 
 
 def tell(session: Context) -> None:
-    """Let the variables say what the session's rights are now."""
+    """Set the variables to the session's present rights."""
     access = session.access
     if access.account is None:
         return
@@ -68,7 +68,7 @@ def tell(session: Context) -> None:
 
 
 def _values(rights: Rights, user: str, catalog: Catalog) -> dict[str, str]:
-    """The variables of a user who is no superuser, as SQL."""
+    """The variables of a limited user, as SQL."""
     owned = {item for item, owner in rights.owners.items() if owner == user}
     given = {item: privileges for (key, item), privileges in rights.grants.items() if key == user}
     whole = {item.schema for item, some in given.items() if item.kind == SCHEMA and some & INHERITED}

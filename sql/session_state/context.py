@@ -80,14 +80,14 @@ class Context(ABC):
     listening: Listening
     # The links to the other nodes of a cluster; None without a cluster, or where no other node may be asked.
     links: Links | None
-    # Has the node learn what others have: whoever asks meanwhile is answered as well; may be called from any
-    # thread. None where it is of no cluster.
+    # Makes the node learn other nodes' definitions; callers that come meanwhile share the answer. Callable
+    # from any thread; None without a cluster.
     learn: Callable[[], Future[Learned]] | None
-    # How many rows the client of the present statement takes at first; None for all of them.
+    # The number of rows that the present statement's client takes at first; None for all rows.
     first_rows: int | None
     # The node that is the client; None for any other client.
     peer: Peer | None
-    # How the events of topics with several owners were shared among them.
+    # The distribution of events of topics with several owners.
     owner_cache: OwnerCache
     # The facts of the share that the present statement is; None where it is no share.
     part: Part | None

@@ -32,14 +32,14 @@ H = TypeVar("H", "MemberHold", "MemberRead")
 
 @dataclass(slots=True, eq=False)
 class MemberRead:
-    """A member's read of partitions of several nodes, under way; the topic's home has its read position.
+    """A running read of a member over partitions of several nodes; the topic's home keeps its read position.
 
     Args:
-        name: the member's.
-        number: of what it holds at the home.
-        epochs: partition -> the epoch under which it is the member's.
-        read: its number among the member's reads, which rise.
-        tell: reports something to the home.
+        name: the member's name.
+        number: the number of its hold at the home.
+        epochs: partition -> the epoch under which the member owns it.
+        read: the number of the read among the member's reads, rising.
+        tell: sends a report to the home.
     """
 
     name: str
@@ -50,19 +50,19 @@ class MemberRead:
     over: bool = False
 
     def set(self, lsns: Mapping[int, int]) -> None:
-        """It has given everything up to these: the member's read position."""
+        """Note that the read has returned everything up to these LSNs: the member's read position."""
         self._tell(lsns=lsns, position=True)
 
     def gave(self, lsns: Mapping[int, int]) -> None:
-        """It has given events up to these, or fewer, and leaves no position."""
+        """Note that the read has returned events up to at most these LSNs, and leaves no position."""
         self._tell(lsns=lsns)
 
     def void(self, reason: str) -> None:
-        """It leaves no position, because of `reason`."""
+        """Note that the read leaves no position, because of `reason`."""
         self._tell(void=reason)
 
     def end(self) -> None:
-        """It is over; a second time does nothing."""
+        """End the read; a second call does nothing."""
         if not self.over:
             self._tell(over=True)
             self.over = True
@@ -125,11 +125,11 @@ class Positions:
         # By group and member. All reads of a transaction count, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
         self._holds: set[MemberHold | MemberRead] = set()
-        # The latest reads whose read position is at another node.
+        # The latest reads whose read position another node keeps.
         self._latest: dict[tuple[Key, str], MemberRead] = {}
-        # Reads whose members hold at other nodes what the open transaction has read.
+        # Reads of the open transaction that members hold at other nodes.
         self._kept: list[MemberRead] = []
-        # What the open transaction moves by SEEK.
+        # The groups that the open transaction moves by SEEK.
         self._moved: set[Key] = set()
         # The reads of each answer, by the answer's number; and the answer that is being taken.
         self._pending_reads: dict[int, list[PendingRead]] = {}
@@ -257,7 +257,7 @@ class Positions:
             reader.hold.gave(lsns)
 
     def ended(self, hold: MemberHold | MemberRead | None) -> None:
-        """A member's read is over."""
+        """Note that a member's read has ended."""
         if isinstance(hold, MemberHold):
             self._holds.discard(hold)
             self._members.end(hold)
@@ -276,7 +276,7 @@ class Positions:
         return self._own.get(key, group_name, seeks)
 
     def latest(self, key: Key, member: str) -> MemberRead | None:
-        """The session's latest read as a member whose position is at another node, where that is known."""
+        """The session's latest read as a member whose position another node keeps, if known."""
         return self._latest.get((key, member))
 
     def lsns(self, key: Key) -> Mapping[int, int]:
@@ -368,5 +368,5 @@ class Positions:
 
 
 def name_of(hold: MemberHold | MemberRead | None) -> str | None:
-    """The member whose read it is; None where it is nobody's."""
+    """The name of the member that reads; None without a member."""
     return hold.member.name if isinstance(hold, MemberHold) else None if hold is None else hold.name

@@ -22,8 +22,8 @@ class RemoteTarget:
     """The other node on which a statement runs.
 
     Args:
-        streams: those that it names, as they are written.
-        catalog: the version of this node's catalog that does not have them.
+        streams: the names of its streams, as written.
+        catalog: the version of this node's catalog, which lacks these streams.
     """
 
     node: Node
@@ -31,7 +31,7 @@ class RemoteTarget:
     catalog: int
 
 
-# Under which a statement keeps the columns that it has answered as it was described.
+# The key under which a statement keeps the columns of its answer, where they equal the description.
 CHECKED = "checked"
 
 
@@ -121,9 +121,9 @@ class ParsedStatement:
         self.arrow = False
         # The insertions into the given text that qualify its names (resolve.py).
         self.pieces: tuple[Replacement, ...] = ()
-        # Where its streams are, if they are on another node (cluster/relay.py).
+        # The place of its streams, if they are on another node (cluster/relay.py).
         self.away: RemoteTarget | None = None
-        # Whether a name in it was on no node: one may have it by the time that it runs.
+        # True if a name in it existed on no node: it may exist by the time of execution.
         self.lacks = False
         # The epoch of the placement by which it was located on this node or another.
         self.epoch = 0
@@ -277,8 +277,8 @@ class PreparedStatement:
 def find_prepared(prepared: Mapping[str, PreparedStatement], facts: ExecuteFacts) -> PreparedStatement:
     """The prepared statement that an EXECUTE names.
 
-    InvalidStatementName: no prepared statement has this name.
-        InvalidStatementName: there is none.
+    Raises:
+        InvalidStatementName: no prepared statement has this name.
     """
     found = prepared.get(facts.name)
     if found is None:
