@@ -104,7 +104,7 @@ def from_engine(error: DucktailError) -> DatabaseError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the engine, and of DuckDB's, leave the block as exceptions of this module."""
+    """Context in which errors of the engine and of DuckDB are raised as exceptions of this module."""
     try:
         yield
     except Exception as error:
