@@ -150,7 +150,7 @@ def _in_state(
         and in_cluster(session)
         and topic_writes.target(session, statement.classified) is not None
     ):
-        return (yield from checked())  # Its events go to several nodes, which is not possible in a transaction.
+        return (yield from checked())  # Its events go to several nodes, outside a transaction.
     if kind is Kind.DML or verb in _WRITING:
         return (yield from _in_one_transaction(session, checked))
     return (yield from checked())
