@@ -4,8 +4,8 @@ A value of regclass and related types is an oid that is read and shown as a name
 becomes the name where PostgreSQL would show it: in a column that the client sees, and in a conversion to
 text.
 
-`'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB, where `\x`
-stands before each: drivers that write their values into the text (psycopg2, pgjdbc with
+`'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB, which requires
+`\x` before each pair: drivers that write their values into the text (psycopg2, pgjdbc with
 preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON, and
 `'{a,NULL}'::text[]` a list; pgjdbc writes a date with a zone (`2026-01-02 +00`). Only bytes under
 PostgreSQL's own name of the type are rewritten: `BLOB` is DuckDB's name. Spark truncates `ONLY` a table,

@@ -399,7 +399,7 @@ def _picked(branch: Branch, names: Sequence[str], types: dict[str, SystemColumn]
 
 @lru_cache(1)
 def _bases() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The base views as CTEs: SQL, and the names of those that it uses."""
+    """The base views as CTEs: SQL, and the names of the views that each uses."""
     return {name: _with_ctes(sql) for name, sql in base_views().items()}
 
 
@@ -409,7 +409,7 @@ def _with_ctes(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 def cte_name(name: str) -> str:
-    """The name of a relation or base view in a query that brings it along."""
+    """The name of a relation or base view in a query that contains it."""
     return f"{OUR_PREFIX}_{name}"
 
 
@@ -418,7 +418,7 @@ class Use:
     """A relation as a query uses it.
 
     Args:
-        branches: those of its branches that can have rows which the query wants; none: it is empty.
+        branches: the branches that can have rows for the query; empty for an empty relation.
     """
 
     shape: Shape
@@ -435,7 +435,7 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
     """The common table expressions of a query.
 
     Args:
-        wanted: the columns that it uses of each relation.
+        wanted: the columns of each relation that the query uses.
     """
     bases: dict[str, None] = {}
     relations: list[str] = []
@@ -452,7 +452,7 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
 
 
 def _collect(names: Iterable[str], into: dict[str, None]) -> None:
-    """The base views that these use, each after those that it uses itself."""
+    """The base views that these use, each after the views that it uses itself."""
     for name in names:
         if name not in into:
             _collect(_bases()[name][1], into)

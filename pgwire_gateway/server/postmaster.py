@@ -379,7 +379,7 @@ class Server:
             self._loop.call_soon_threadsafe(guest.connection.cancel)
 
     def ended(self, guest: Guest, error: DucktailError) -> None:
-        """The engine has ended a session; called on any thread.
+        """Handle the engine's end of a session; called on any thread.
 
         The conversation learns of it at once: a cancel that follows must not be answered as a user's.
         """

@@ -226,7 +226,7 @@ def convert_batch(batch: pa.RecordBatch, names: list[str], wanted: pa.Schema) ->
 
     Args:
         names: the columns that are sent; each `can_be_sent`.
-        wanted: the table's columns in that order, as COPY ... TO STDOUT (FORMAT arrow) gives them.
+        wanted: the table's columns in that order, in the schema of COPY ... TO STDOUT (FORMAT arrow).
     """
     columns = [
         _convert(batch.column(batch.schema.get_field_index(name)), field.type)
@@ -318,7 +318,7 @@ class ArrowFormat:
     """An Arrow IPC stream.
 
     Args:
-        wanted: the stage's columns, as COPY ... TO STDOUT (FORMAT arrow) gives them.
+        wanted: the stage's columns, in the schema of COPY ... TO STDOUT (FORMAT arrow).
     """
 
     name = "arrow"

@@ -707,7 +707,7 @@ def _refuse_unfit(captured: Captured) -> None:
 
 
 def _swap(session: Context, transaction: Transaction, present: Captured) -> Waiting[None]:
-    """Put a table of the query's columns in the place of the one before."""
+    """Replace a table by a new one with the query's columns."""
     database, annotation = session.database, session.variables.annotation
     timeout_ms = session.block.lock_timeout_ms
     yield from renames.drop(database, transaction, present.key, annotation, timeout_ms)
@@ -718,7 +718,8 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
     table, key = present.shape.qualified, present.shape.primary_key
     parts = [f"{ident(name)} {type_}" for name, type_ in columns]
     if key and {fold(name) for name in key} <= {fold(name) for name, _ in columns}:
-        # Made with the table it is held from the first row on; added, DuckDB would look at COMMIT only.
+        # A key of the new table is checked from the first row on; DuckDB would check an added one at COMMIT
+        # only.
         parts.append(f"PRIMARY KEY ({', '.join(map(ident, key))})")
         check_key(session.cursor, f"temp.main.{NEW}", present.shape)
     try:

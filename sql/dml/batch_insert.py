@@ -50,7 +50,7 @@ class Many:
     """One statement that runs many executions of another.
 
     Args:
-        statement: the combined statement; each parameter is a list with the values of one of theirs.
+        statement: the combined statement; each of its parameters is the list of values of one parameter.
         element_types: DuckDB's types of the lists' elements.
     """
 

@@ -6,10 +6,10 @@ a limit with options that DuckDB does not have; it does not see ducktail's own s
 values are in the `meta` of the nodes. The keywords carry positions that trees lack, such as the end of a
 select list, through the parser as comments.
 
-The nodes that stand for what the language adds are sqlglot's own classes: a statement of ducktail's is a
+The nodes that represent ducktail's additions are sqlglot's own classes: a statement of ducktail is a
 `Command`, a stream scan a `Table`, so that code which walks a tree for tables and scopes finds it as a
-source. Their `meta` holds ducktail's dataclass, which decides; their text is in ducktail's language, and
-DuckDB's generator writes it.
+source. The dataclass in their `meta` is authoritative; their text is in ducktail's language, and DuckDB's
+generator writes it.
 
 The dialect is registered through the entry point `sqlglot.dialects`, so that `sqlglot.parse_one(text,
 dialect="ducktail")` reads the language and `.sql("ducktail")` writes it. The session calls `parse_tree`:
@@ -37,13 +37,13 @@ from .scan import Scan, find_scans, render_scan
 from .statements.row import Statement
 from .statements.table import find_opening, render_statement
 
-# Where in the text the select list of a Select ends, from 0: edits of the user's text go there.
+# The end of a Select's select list in the text, from 0, for edits of the user's text.
 LIST_END = "ducktail_list_end"
 _STATEMENT, _SCAN, _TRANSACTIONS = "ducktail_statement", "ducktail_scan", " TRANSACTIONS"
 
 
 def statement_node(statement: Statement) -> exp.Command:
-    """The node of a statement of ours."""
+    """The node of a statement of ducktail."""
     verb, _, rest = render_statement(statement).partition(" ")
     node = exp.Command(this=verb, expression=f" {rest}" if rest else None)
     node.meta[_STATEMENT] = statement
@@ -51,25 +51,25 @@ def statement_node(statement: Statement) -> exp.Command:
 
 
 def statement_of(node: exp.Expr) -> Statement | None:
-    """The statement of ours that a node is."""
+    """The statement of ducktail that a node represents; None for another node."""
     statement: Statement | None = node.meta.get(_STATEMENT)
     return statement
 
 
 def become_scan(table: exp.Expr, scan: Scan) -> None:
-    """Make a table a stream scan; what stands behind it in the tree stays."""
+    """Turn a table into a stream scan; the later nodes of the tree are unchanged."""
     table.set("this", exp.Var(this=render_scan(scan)))
     table.meta[_SCAN] = scan
 
 
 def scan_of(node: exp.Expr) -> Scan | None:
-    """The stream scan that a node is: its clauses and its place in the text."""
+    """The stream scan that a node represents: its clauses and its span in the text."""
     scan: Scan | None = node.meta.get(_SCAN)
     return scan
 
 
 def become_transactions(limit: exp.Expr) -> None:
-    """Make a limit one of transactions."""
+    """Mark a limit as one of transactions."""
     limit.set("limit_options", exp.Var(this=_TRANSACTIONS))
 
 

@@ -669,7 +669,7 @@ class Cursor:
         with translated():
             while (batch := result.fetch(count)) is not None:
                 if found := rows(batch.record_batch(), result.columns, self.connection.reading):
-                    # They are the program's: an answer by themselves.
+                    # The program has these rows: they are an answer by themselves.
                     result.suspend()
                     return found
         return []
@@ -693,13 +693,13 @@ class Cursor:
 
 
 def rows_written(tag: str | None) -> int:
-    """The number in a command tag, such as 3 of "INSERT 0 3"; -1 where it has none."""
+    """The number in a command tag, such as 3 of "INSERT 0 3"; -1 without a number."""
     last = (tag or "").rpartition(" ")[2]
     return int(last) if last.isdigit() else -1
 
 
 def _wanted(module: str) -> ModuleType:
-    """An optional library, or an error that says how to get it."""
+    """An optional library, or an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError:

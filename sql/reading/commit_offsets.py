@@ -202,7 +202,7 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
         return position
     through = session.part.through
     standing = session.database.offsets.positions(group.group_id)
-    # Later commits of other readers stand.
+    # Later commits of other readers remain.
     found = {p: max(standing[p].lsn, lsn) for p, lsn in through.items()}
     # A smaller LSN is from another read: one from before the partition moved away, or one that came late.
     known = {p: max(standing[p].lsn, lsn) for p, lsn in position.lsns.items() if p in found}

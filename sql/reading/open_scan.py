@@ -191,7 +191,7 @@ def _gather(
             session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
             reader = None
     scan = gathering.GatheredScan(found)
-    # Events that are given again stand at or before the committed LSN, which does not go back.
+    # Events that are returned again are at or before the committed LSN, which does not go back.
     ends = {partition: max(lsn, committed[partition]) for partition, lsn in found.ends().items()}
     return OpenedScan(
         stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again

@@ -27,7 +27,7 @@ from ..text.spans import Replacement, user_position
 
 # Rows in one batch from DuckDB. They are encoded in two halves, each of the best size for the encoder.
 BATCH_ROWS = 16_384
-# More rows than the first need a worker thread; from the second on, each half is encoded by its own thread.
+# More rows than the first need a thread to encode them; halves of at least the second have one each.
 INLINE_ROWS_MAX, PART_ROWS_MIN = 1024, 4096
 # Complete results of up to this many rows stay in memory and are never spooled.
 READY_ROWS_MAX = 256

@@ -1,10 +1,10 @@
 """The analysis of a statement: the queries in it, and the tables, functions and types that each names.
 
 One analysis serves the resolution of names (pipeline/resolve.py), the check of rights (permission.py) and the
-check of the views of topics (pipeline/checks.py); a statement keeps it. `json_serialize_sql` gives the
-tree of a query without binding it, so nothing is looked up and no error can reveal what is hidden from the
-session. DML is put into a common table expression; MERGE, which the parser does not accept there, is cut by
-ducktail's own tokens. Views and macros are not followed here (reach.py does).
+check of the views of topics (pipeline/checks.py); a statement keeps it. `json_serialize_sql` returns the tree
+of a query without binding it, so nothing is looked up and no error reveals a hidden object. DML is put into a
+common table expression; MERGE, which the parser does not accept there, is divided by ducktail's own
+tokenizer. Views and macros are not followed here (reach.py follows them).
 
 The expressions of a definition (DEFAULT, CHECK, USING, generated columns, indexes) run later, for any user
 who writes the table. They have no tree and are analysed by their words: every name before a parenthesis is

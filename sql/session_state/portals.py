@@ -34,7 +34,7 @@ class Portal:
         scroll: the cursor moves in any direction; `scrolled` is its position once it has been started.
         text: the statement that created it, where it is not `statement` itself.
         made_us: time of creation, in microseconds since 1970.
-        free: frees what is kept for it.
+        free: frees the portal's resources.
     """
 
     statement: ParsedStatement

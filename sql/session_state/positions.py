@@ -231,7 +231,7 @@ class Positions:
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
 
     def has(self, reader: Reader) -> bool:
-        """True if the reader's group already has a position, as far as this node knows."""
+        """True if the reader's group already has a position, where this node knows it."""
         if reader.hold is None:
             return bool(self._own.lsns(reader.key, reader.seeks))
         return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.hold))

@@ -300,8 +300,7 @@ def _left(
     place: StartPosition,
     moved: Sequence[groups.Shift],
 ) -> set[int]:
-    """The partitions in which a SEEK leaves the group's whole copy: only the copy's own LSN stays inside
-    it."""
+    """The partitions in which a SEEK leaves the group's whole copy; only an LSN of the copy is within it."""
     copy = copy_of(session.database, transaction, group)
     if copy is None:
         return set()

@@ -185,7 +185,7 @@ def defining_query_span(classified: Classified) -> tuple[int, int] | None:
 
 
 def query_of_view(tokens: Sequence[Token]) -> int | None:
-    """The beginning of the query in CREATE VIEW name [(columns)] AS query."""
+    """The position of the query in CREATE VIEW name [(columns)] AS query."""
     found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
     at = next(found, None)
     return None if at is None else tokens[at + 1].start
