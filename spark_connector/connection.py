@@ -7,7 +7,7 @@ too many connections (53300) and conflicts (40001, 55P03). Every other error nee
 
 On a standalone server, and for partitions that the given gateway owns, the owner is the gateway that the
 options name. Rows of other partitions are read directly from the node that owns them; the given gateway
-answers where that is, waits for events and has the consumer group.
+locates that node, waits for events and has the consumer group.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class _Refusal:
     """A reason for which a connection is refused.
 
     Args:
-        pattern: in libpq's message, as libpq does not give the SQLSTATE of a failed connection.
+        pattern: the pattern in libpq's message, which lacks the SQLSTATE of a failed connection.
         advice: the options to check.
-        sqlstate: of the gateway, where the message leaves no doubt.
+        sqlstate: the gateway's SQLSTATE, if the message identifies it.
         retryable: a later try may succeed.
     """
 

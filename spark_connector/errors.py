@@ -12,7 +12,7 @@ class ConnectorError(Exception):
 
     Args:
         message: lower case, no full stop; names the option, if one is the cause.
-        sqlstate: the server's, if it gave one.
+        sqlstate: the server's SQLSTATE, if it gave one.
         retryable: the same call may succeed a little later.
     """
 

@@ -1,1 +1,1 @@
-"""The language: dialect, statements, planner and session."""
+"""The SQL front end: dialect, statements, planner and session."""

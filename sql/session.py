@@ -65,25 +65,26 @@ from .text.spans import Replacement, original_positions
 
 T = TypeVar("T")
 
-# How long a session that is told to let go of its cursors may take.
+# The maximum time in which a session must release its cursors.
 LET_GO_S = 30.0
 
 
 class Session(Context):
-    """See the head of the file.
+    """One client's session; the driver calls its methods one at a time.
 
     Args:
         database: the open database.
         user: the user's name, as the client gave it.
-        application_name: what the client calls itself.
+        application_name: the client's name for itself.
         settings: session settings by PostgreSQL's names, as texts.
-        wire: rows are for PostgreSQL's wire: types that Arrow does not carry whole come as text.
-        account: whose rights it has; None has all, as the owner of the database.
-        peer: the node that the client is; None: it is none.
+        wire: rows are for PostgreSQL's wire: types that Arrow cannot represent without loss are text.
+        account: the user whose rights it has; None has all rights, as the owner of the database.
+        peer: the node that the client is; None for other clients.
 
     Raises:
-        UndefinedObject: an unknown setting. InvalidParameterValue: a bad value.
-        IoError: DuckDB has given the database up, and its file is not open again yet.
+        UndefinedObject: a setting is unknown.
+        InvalidParameterValue: a value is invalid.
+        IoError: DuckDB has invalidated the database, and its file is not open again yet.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Session(Context):
         self.learn: Callable[[], Future[Learned]] | None = None
         self.first_rows: int | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
-        # Told when another session has cancelled this one: ends what its client is being answered as well.
+        # Called when another session has cancelled this one; also ends the answer to its client.
         self.on_cancelled: Callable[[], None] = lambda: None
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False
@@ -184,10 +185,10 @@ class Session(Context):
 
     @property
     def meta(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's cursor for binding and looking up."""
+        """DuckDB's cursor for binding and lookups."""
         return self.cursors.meta
 
-    # What the driver asks.
+    # Calls of the driver.
 
     @property
     def transaction_status(self) -> str:
@@ -199,11 +200,11 @@ class Session(Context):
 
         Args:
             text: the statement; empty is allowed.
-            oids: PostgreSQL type OIDs of its parameters, 0 where the client leaves one open.
-            told: whether somebody is told of its columns before it runs.
+            oids: PostgreSQL type OIDs of its parameters, 0 for an undeclared one.
+            told: a client asks for its columns before it runs.
 
         Raises:
-            SyntaxError_: with the position.
+            SyntaxError_: the text is invalid; the error has its position.
         """
         self.access.said = [(text, ())]
         return self._parsed.parse(text, oids, told=told)
@@ -212,7 +213,7 @@ class Session(Context):
         """Run a statement.
 
         Raises:
-            DucktailError: any; inside a block the block has failed then.
+            DucktailError: the statement fails; an open block has then failed too.
         """
         self.access.said = [(statement.classified.text, parameters)]
         return (yield from self.calls.run(lambda: self._execute(statement, parameters), text=statement.text))
@@ -224,14 +225,14 @@ class Session(Context):
     def execute_within(
         self, statement: ParsedStatement, parameters: tuple[object, ...], run: Runner | None = None
     ) -> Waiting[Result]:
-        """Run a statement that stands in the running one; its names and rights are its own."""
+        """Run a statement that is part of the running one; its names and rights are its own."""
         return execute.execute(self, statement, parameters, run)
 
     def describe(self, statement: ParsedStatement) -> Description:
         """The description of a statement for the client, before it runs.
 
         Raises:
-            DucktailError: what is wrong with it.
+            DucktailError: the statement is invalid.
         """
         return description.describe(self, statement)
 
@@ -248,10 +249,10 @@ class Session(Context):
         return description.is_stale(self, statement)
 
     def renew(self, statement: ParsedStatement) -> None:
-        """Describe a statement again, with the types of its parameters as they were told.
+        """Describe a statement again, with the parameter types of the first description.
 
         Raises:
-            DucktailError: what is wrong with it by now.
+            DucktailError: the statement has become invalid.
         """
         statement.renew()
 
@@ -281,7 +282,7 @@ class Session(Context):
         elif kind is Kind.FORWARD:
             self.cursors.settle(serving.spared(self, parameters))
         elif statement.classified.verb not in ENDINGS or not self.block.begun:
-            # The end of a transaction is the end of its results: nobody takes their rest.
+            # The end of a transaction ends its results, whose remaining rows nobody takes.
             self.cursors.settle()
         self._catch_up()
         pieces: Sequence[Replacement] = ()
@@ -293,9 +294,9 @@ class Session(Context):
             try:
                 result = yield from execute.execute(self, statement, tuple(parameters))
             except CachedPlanChanged:
-                statement.described_in = None  # It is worked out anew for who prepares it again.
+                statement.described_in = None  # Another preparation of it computes the description again.
                 raise
-        # The rows of another node are in no cursor here.
+        # The rows of another node use no cursor here.
         sent = isinstance(result.source, relay.RowSource) or (away and isinstance(result.source, ReadySource))
         if not result.ended and result.columns is not None and not sent:
             self.cursors.giving(result)
@@ -304,8 +305,8 @@ class Session(Context):
         return self._arriving(result)
 
     def _arriving(self, result: Result) -> Result:
-        """The result; where its rows come from another node, they are waited for as in any call, and so is
-        its end."""
+        """The result; if its rows come from another node, the waits for them and for its end are calls
+        too."""
         result.guard_settling(partial(self.calls.run, ends=True))
         source = result.source
         if not result.ended and isinstance(source, relay.RowSource):
@@ -314,19 +315,20 @@ class Session(Context):
         return result
 
     def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """See Context."""
+        """Do the work that a statement waits for before it runs, in the running call or in a call of its
+        own."""
         return self.calls.prepare(text, work)
 
     def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
-        """See Context.
+        """Check a statement's rights again, after it has had to wait.
 
         Raises:
-            DucktailError: it may not.
+            DucktailError: a right is missing.
         """
         permission.judge(self, asked)
 
     def kept(self, result: Result) -> None:
-        """See Context."""
+        """Note that a portal's result is taken in parts from now on."""
         self.cursors.keeping(result)
         result.bind_guard(self.calls.fetch)
 
@@ -334,7 +336,7 @@ class Session(Context):
         """Register or unregister objects of this process.
 
         Raises:
-            DucktailError: any; inside a block the block has failed then.
+            DucktailError: the work fails; an open block has then failed too.
         """
 
         def changed() -> Waiting[None]:
@@ -354,7 +356,7 @@ class Session(Context):
         """Pass a piece of the client's data to a COPY FROM STDIN.
 
         Raises:
-            DucktailError: a row that is wrong, with its line; nothing of the COPY is kept.
+            DucktailError: a row is malformed (the error has its line); nothing of the COPY is kept.
         """
         yield from self.calls.run(lambda: self._in_whole_block(lambda: copy.write(data)))
 
@@ -371,7 +373,7 @@ class Session(Context):
         """Begin one transaction for everything up to `commit_implicit` (unless BEGIN is among it).
 
         Args:
-            piped: it is the statements up to a Sync, which are in no transaction block to PostgreSQL.
+            piped: the block holds the statements up to a Sync, which PostgreSQL does not count as a block.
         """
         if not self.block.begun:
             self.block.begin(implicit=True, piped=piped)
@@ -395,7 +397,7 @@ class Session(Context):
         yield
 
     def fail(self) -> None:
-        """A protocol error came inside a block: the block has failed."""
+        """Fail the open block, because of a protocol error."""
         self.block.failed()
 
     def as_told(self, error: Exception) -> DucktailError:
@@ -411,7 +413,7 @@ class Session(Context):
         if not self._freed:
             self._freed = True
             self.guard.close(AdminShutdown("the session is closed"))
-            # The watchdog may be at it just now: two threads must not share a cursor.
+            # The watchdog may be using it now: two threads must not share a cursor.
             with self.guard.alone():
                 self.cursors.drop_result()
                 if self.block.begun:
@@ -437,12 +439,12 @@ class Session(Context):
         return self.listening.take()
 
     def _overrun(self) -> None:
-        """The session has left too many notifications: it is ended."""
+        """End the session, because it has left too many notifications unread."""
         if self.on_ended is not None:
             self.on_ended(ProgramLimitExceeded("too many notifications wait for this session"))
 
     def take_parameter_changes(self) -> dict[str, str]:
-        """Reported settings that have changed since the last time."""
+        """Take the reported settings that have changed since the last call."""
         return self.variables.take_changes()
 
     def parameter_status(self) -> dict[str, str]:
@@ -460,10 +462,10 @@ class Session(Context):
         return self.variables[TRACE]
 
     def reach(self, remote: Remote, trace: str) -> None:
-        """Let the session ask the other nodes of the cluster, with the rights of its account there.
+        """Give the session access to the other nodes of the cluster, with the rights of its account there.
 
         Args:
-            trace: by which its statements are found in all nodes' logs, where its client names no other.
+            trace: the id of its statements in all nodes' logs, unless its client sets another.
         """
 
         def follow() -> None:
@@ -472,18 +474,18 @@ class Session(Context):
         self.links = Links(remote, self.access.account, self.variables, self.notices, follow)
 
     def dress(self, work: Callable[[Session], None]) -> None:
-        """Do something to the session's cursors: now, and to others that take their place."""
+        """Do something to the session's cursors: now, and to later cursors that replace them."""
         with self.guard.alone(), self.cursors.mutex:
             work(self)
             self._dresses.append(work)
 
     def _end_idle(self, error: DucktailError) -> bool:
-        """The watchdog ends the session, unless it is at work or no longer in a transaction."""
+        """End the idle session for the watchdog, unless it is working or no longer in a transaction."""
         with self.guard.alone(0) as alone:
             if not alone or self.guard.closed:
                 return False
             if not self.block.begun:
-                # An unfinished result outside a transaction: its rest is kept, its snapshot let go.
+                # An unfinished result outside a transaction: keep its rest, and release its snapshot.
                 if not self.cursors.has_open_result:
                     return False
                 self.cursors.settle()
@@ -500,10 +502,10 @@ class Session(Context):
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Names are looked up and texts bound, outside or inside a statement that runs.
+        """Context in which names are looked up and texts bound, outside or inside a running statement.
 
         Raises:
-            DucktailError: what the work within says.
+            DucktailError: the work in it fails.
         """
         with self.cursors.mutex:
             try:
@@ -517,7 +519,8 @@ class Session(Context):
                 raise
 
     def _catch_up(self) -> None:
-        """Run the settings that a failed transaction did not take, and repair the effects of its rollback."""
+        """Run the settings that a failed transaction did not accept, and repair the effects of its
+        rollback."""
         if self.block.transaction is None:
             self.cursors.catch_up()
             if self.frames.stale:
@@ -537,7 +540,7 @@ class Session(Context):
             self.links.transaction_ended(committed=committed)
 
     def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
-        """A setting has a new value."""
+        """Note the new value of a setting."""
         self.variables.change(key, value, report=report, local=local)
         if key == "application_name":
             self.entry.application_name = value
@@ -546,10 +549,10 @@ class Session(Context):
         if key == "idle_in_transaction_session_timeout":
             self.entry.idle_timeout_ms = int(value)
 
-    # When DuckDB has given the database up.
+    # After DuckDB has invalidated the database.
 
     def _let_go(self, error: DucktailError) -> bool:
-        """Close the cursors, once no statement runs; False where one still does."""
+        """Close the cursors, once no statement runs; False if one still does."""
         with self.guard.alone(LET_GO_S) as alone:
             if not alone:
                 return False
@@ -559,7 +562,7 @@ class Session(Context):
         return True
 
     def _renew(self) -> None:
-        """New cursors, where the file has been opened again since the last ones were made."""
+        """Create new cursors, if the file has been reopened since the last ones were created."""
         fallen = self.database.fallen
         if fallen is not None:
             raise fallen

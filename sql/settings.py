@@ -1,9 +1,9 @@
-"""A session's settings: PostgreSQL's that clients use, ducktail's own, and DuckDB's that may be set.
+"""A session's settings: PostgreSQL's common ones, ducktail's own, and DuckDB's that may be set.
 
-Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether a change is
-reported to the client (PostgreSQL's GUC_REPORT). A setting without a function here accepts only the value
-that describes ducktail's behaviour: `standard_conforming_strings = off` is refused, not ignored. Source:
-docs/settings.md, "Of a session"; PostgreSQL's "Server Configuration".
+Each is a row of `VARIABLES`: its default, the parser of its values, and whether a change is reported to the
+client (PostgreSQL's GUC_REPORT). A setting without a parser here accepts only the value that describes
+ducktail's behaviour: `standard_conforming_strings = off` is refused, not ignored. Source: docs/settings.md,
+"Of a session"; PostgreSQL's "Server Configuration".
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .text.units import parse_interval_ms
 
 SERVER_VERSION = "15.0"
 APPLICATION_NAME_CHARS_MAX = 256
-# What stands in the headers of the session's events: each event has it.
+# The annotation in the headers of the session's events: each event contains it.
 ANNOTATION = "ducktail.annotation"
 INTEGER_DIVISION = "integer_division"
 ANNOTATION_BYTES_MAX = 4096
-# An id of the client's, in the logs of all nodes that work for it.
+# The client's trace id, for the logs of all nodes that work for it.
 TRACE = "ducktail.trace"
 TRACE_CHARS_MAX = 128
 UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
 
-# Whether the open transaction is read-only, and whether a new one is.
+# The access mode of the open transaction, and that of a new one.
 READ_ONLY = "transaction_read_only"
 DEFAULT_READ_ONLY = "default_transaction_read_only"
 
@@ -72,7 +72,7 @@ def _milliseconds(name: str, values: tuple[str, ...]) -> str:
 
 
 def _annotation(name: str, values: tuple[str, ...]) -> str:
-    """A JSON object, without blanks; empty is none."""
+    """Parse a JSON object, without blanks; an empty text is none."""
     text = _one(name, values)
     if not text:
         return ""
@@ -83,7 +83,7 @@ def _annotation(name: str, values: tuple[str, ...]) -> str:
                 f'setting "{name}" wants a JSON object, not "{text[:100]}"',
                 hint='Such as \'{"job": "import 7"}\'.',
             )
-        # What another reader of JSON might refuse (NaN, half a surrogate) must not get into events.
+        # Events must not contain text that other JSON parsers may refuse (NaN, half a surrogate).
         kept = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(kept.encode())
     except (ValueError, RecursionError) as error:
@@ -117,7 +117,7 @@ def _whole(low: int, high: int) -> Reader:
 
 
 def _only(*allowed: str) -> Reader:
-    """A setting that has just these values here."""
+    """The parser of a setting with only these values here."""
 
     def read(name: str, values: tuple[str, ...]) -> str:
         text = ", ".join(values)
@@ -150,7 +150,7 @@ def _datestyle(name: str, values: tuple[str, ...]) -> str:
 
 def _search_path(name: str, values: tuple[str, ...]) -> str:
     parts = [part.strip() for value in values for part in value.split(",")]
-    # PostgreSQL's own name of the user's schema, which tools put in by habit, is nobody's here.
+    # "$user", PostgreSQL's name of the user's schema, which tools add by habit, names no schema here.
     return ",".join(part for part in parts if part and part.strip('"') != "$user") or "main"
 
 
@@ -185,10 +185,10 @@ class Variable:
     """One setting.
 
     Args:
-        name: as it is shown.
-        default: its value in a new session; None is DuckDB's own present value.
-        read: turns the values of SET into the stored text, or raises.
-        report: the client is told when it changes.
+        name: its displayed name.
+        default: its value in a new session; None means DuckDB's own present value.
+        read: converts the values of SET into the stored text, or raises.
+        report: changes are reported to the client.
         duckdb: the DuckDB setting that follows it, or None.
     """
 
@@ -295,7 +295,7 @@ def variable(name: str) -> Variable:
     """The setting of this name.
 
     Raises:
-        UndefinedObject: there is none.
+        UndefinedObject: there is no such setting.
     """
     key = name.lower()
     key = ALIASES.get(key, key)
@@ -316,19 +316,19 @@ class Variables:
         self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
         self.defaults.update(given)
         self.values = dict(self.defaults)
-        self._at_start: set[str] = set()  # what the client began with
-        self._at_begin: dict[str, str] | None = None  # the open block's
-        self._local: dict[str, str] = {}  # what was there before SET LOCAL
+        self._at_start: set[str] = set()  # the client's initial settings
+        self._at_begin: dict[str, str] | None = None  # the values at the beginning of the open block
+        self._local: dict[str, str] = {}  # the values before SET LOCAL
         self._changes: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         return self.values[name.lower()]
 
     def change(self, key: str, value: str, *, report: bool, local: bool) -> None:
-        """A setting has a new value.
+        """Set the value of a setting.
 
         Args:
-            report: the client is told.
+            report: report it to the client.
             local: until the end of the open block.
         """
         if local and key not in self._local:
@@ -343,7 +343,9 @@ class Variables:
         """Check a value as SET does.
 
         Raises:
-            UndefinedObject. InvalidParameterValue. CantChangeRuntimeParam.
+            UndefinedObject: there is no such setting.
+            InvalidParameterValue: the value is invalid.
+            CantChangeRuntimeParam: the setting cannot be changed.
         """
         found = variable(name)
         if values is not None:
@@ -363,12 +365,12 @@ class Variables:
 
     @property
     def annotation(self) -> str | None:
-        """The annotation of the events that are written now."""
+        """The annotation of events written now."""
         return self.values[ANNOTATION] or None
 
     @property
     def integer_division(self) -> bool:
-        """The meaning of `/` for DuckDB's parser now; texts that were parsed before are not affected."""
+        """The present meaning of `/` for DuckDB's parser; texts parsed before keep their meaning."""
         return self.values[INTEGER_DIVISION] == "on"
 
     def block_begins(self) -> None:
@@ -376,24 +378,24 @@ class Variables:
         self._at_begin = dict(self.values)
 
     def block_ends(self, *, committed: bool) -> dict[str, str]:
-        """The block is over: the values that settings must have now."""
+        """End the block, and return the values that settings must have now."""
         before, self._at_begin = self._at_begin, None
         local, self._local = self._local, {}
         found = {**self.values, **local} if local else {}
         if not committed and before is not None:
             found = before
-        # Each transaction begins as the default says.
+        # Each transaction begins with the default.
         self.values[READ_ONLY] = found.get(DEFAULT_READ_ONLY, self.values[DEFAULT_READ_ONLY])
         found.pop(READ_ONLY, None)
         return found
 
     def take_changes(self) -> dict[str, str]:
-        """Reported settings that have changed since the last time."""
+        """Take the reported settings that have changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
 
     def shown(self, name: str) -> str:
-        """A value as SHOW has it: a time with the largest unit that it is a whole number of."""
+        """A value in the form of SHOW: a time in the largest unit that divides it."""
         value = self[name]
         if VARIABLES[name.lower()].read is not _milliseconds or value == "0":
             return value
@@ -408,9 +410,9 @@ class Variables:
         return "default" if key not in self._at_start else "client"
 
     def milliseconds(self, name: str) -> int:
-        """A setting that is a time."""
+        """The value of a time setting, in milliseconds."""
         return int(self.values[name])
 
     def reported(self) -> dict[str, str]:
-        """The values that a client receives at its start."""
+        """The values that a client receives at the start."""
         return {variable.name: self.values[key] for key, variable in VARIABLES.items() if variable.report}

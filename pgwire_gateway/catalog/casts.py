@@ -1,11 +1,11 @@
 r"""Casts and literals of PostgreSQL's types: other names in DuckDB, reg types, bytea and array texts.
 
-A value of regclass and the like is an oid that reads and shows itself as a name. Here it is the oid, and
-becomes the name where PostgreSQL would write it out: in a column that the client sees, and in a conversion
-to text.
+A value of regclass and related types is an oid that is read and shown as a name. Here it is the oid, and
+becomes the name where PostgreSQL would show it: in a column that the client sees, and in a conversion to
+text.
 
-`'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB, where `\x`
-stands before each: drivers that write their values into the text (psycopg2, pgjdbc with
+`'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB, which requires
+`\x` before each pair: drivers that write their values into the text (psycopg2, pgjdbc with
 preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON, and
 `'{a,NULL}'::text[]` a list; pgjdbc writes a date with a zone (`2026-01-02 +00`). Only bytes under
 PostgreSQL's own name of the type are rewritten: `BLOB` is DuckDB's name. Spark truncates `ONLY` a table,
@@ -37,7 +37,7 @@ _REG_TYPES = {
     "regclass": "regclass", "regtype": "regtype", "regproc": "regproc", "regprocedure": "regproc",
     "regnamespace": "regnamespace", "regrole": "regrole",
 }  # fmt: skip
-# PostgreSQL's type -> DuckDB's, where sqlglot does not know it.
+# PostgreSQL's type -> DuckDB's, for types that sqlglot does not know.
 _TYPES = {
     "name": "VARCHAR", "char": "VARCHAR", "bpchar": "VARCHAR", "text": "VARCHAR", "cstring": "VARCHAR",
     "varchar": "VARCHAR", "pg_node_tree": "VARCHAR", "aclitem": "VARCHAR", "pg_lsn": "VARCHAR",
@@ -49,7 +49,7 @@ _TYPES = {
     **dict.fromkeys(("regoper", "regoperator", "regcollation", "regconfig", "regdictionary"), "VARCHAR"),
 }  # fmt: skip
 TEXTS = frozenset(name for name, type_ in _TYPES.items() if type_ == "VARCHAR")
-# Names of the catalog's own things, which need no look into it.
+# Names of the catalog's own objects, which need no lookup.
 _KNOWN: dict[str, dict[str, int]] = {
     "regclass": {
         name: shape.oid
@@ -94,7 +94,7 @@ def parameter_oid(to: exp.Expr) -> int:
 
 
 def respell_cast(node: exp.Cast) -> exp.Expr:
-    """A cast as DuckDB knows it."""
+    """A cast in DuckDB's spelling."""
     name = type_name(node.to)
     if name in _REG_TYPES:
         return _reg(node, _REG_TYPES[name])
@@ -136,7 +136,7 @@ def _reg(node: exp.Cast, family: str) -> exp.Expr:
 
 
 def name_of(value: exp.Expr, family: str) -> exp.Expr:
-    """The name that an oid is shown as: a column where its row is at hand."""
+    """The name that represents an oid: a column if its row is in the query."""
     table = table_of(value)
     if table is not None:
         key = (fold(table.name), fold(bare(value).name))
@@ -167,7 +167,7 @@ def _is_text(value: exp.Expr) -> bool:
 
 
 def _is_shown(node: exp.Expr) -> bool:
-    """True if the name of a reg value is wanted, not its oid."""
+    """True if a reg value is shown by name, not by its oid."""
     parent = node.parent
     while isinstance(parent, exp.Paren):
         node, parent = parent, parent.parent
@@ -181,7 +181,7 @@ def _is_shown(node: exp.Expr) -> bool:
 
 
 def respell_column(node: exp.Column) -> exp.Expr:
-    """A column whose value PostgreSQL writes otherwise than DuckDB, and `tableoid`."""
+    """A column that PostgreSQL shows differently from DuckDB, and `tableoid`."""
     name = fold(node.name)
     if name == "tableoid":
         return _tableoid(node)
@@ -195,7 +195,7 @@ def respell_column(node: exp.Column) -> exp.Expr:
 
 
 def _shown_column(node: exp.Expr) -> exp.Expr | None:
-    """The text of a column that PostgreSQL shows otherwise than it holds it, else None."""
+    """The text of a column that PostgreSQL shows differently from its stored form; None for other columns."""
     column, table = column_of(node), table_of(node)
     if column is None or table is None:
         return None
@@ -209,7 +209,7 @@ def _shown_column(node: exp.Expr) -> exp.Expr | None:
 
 
 def _tableoid(node: exp.Column) -> exp.Expr:
-    """The oid of the relation that a row is from, which is the same for all of its rows."""
+    """The oid of the relation of a row, which is the same for all of its rows."""
     qualifier = fold(node.table)
     select = node.find_ancestor(exp.Select)
     while select is not None:
@@ -230,11 +230,11 @@ _HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'")
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
-# Texts whose parameters' types are kept, the longest of them, and the longest that is looked at.
+# Bounds of the texts whose parameter types are kept: their number, the longest one, and the longest examined.
 TEXTS_KEPT = 512
 KEPT_CHARS_MAX = 8 * 1024
 TEXT_MAX = 64 * 1024
-# As many as Bind can have.
+# The maximum number of parameters in Bind.
 PARAMETERS_MAX = 65_535
 _SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
@@ -242,7 +242,7 @@ _BEFORE_A_TYPE = frozenset({"::", "AS"})
 
 
 def respell_literals(text: str) -> str:
-    r"""The text with bytea and array literals as DuckDB writes them, JSON for jsonb, and without ONLY.
+    r"""The text with bytea and array literals in DuckDB's form, JSON for jsonb, and without ONLY.
 
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
@@ -252,7 +252,7 @@ def respell_literals(text: str) -> str:
     try:
         tokens = tokenize(text)
     except DucktailError:
-        return text  # The session will say what is wrong with it.
+        return text  # The session reports the error in it.
     return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens)])
 
 
@@ -266,7 +266,7 @@ def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:
 
 
 def _local(tokens: Sequence[Token]) -> Iterator[Replacement]:
-    """The LOCAL or GLOBAL of `CREATE LOCAL TEMPORARY TABLE`, which mean nothing to PostgreSQL either."""
+    """The LOCAL or GLOBAL of `CREATE LOCAL TEMPORARY TABLE`, which have no effect in PostgreSQL either."""
     kinds = [token.kind for token in tokens[:5]]
     place = 3 if kinds[1:3] == ["OR", "REPLACE"] else 1
     scope, word = kinds[place : place + 1], kinds[place + 1 : place + 2]
@@ -275,9 +275,9 @@ def _local(tokens: Sequence[Token]) -> Iterator[Replacement]:
 
 
 def cast_parameters(text: str) -> tuple[int, ...]:
-    """The OIDs of the types that a text casts `$1`, `$2`, ... to, 0 where to none that is known here.
+    """The OIDs of the types that a text casts `$1`, `$2`, ... to; 0 without a cast to a known type.
 
-    DuckDB tells no parameter's type where one of them stands bare (`SELECT $1, $2::date`).
+    DuckDB determines no parameter's type if one of them is without context (`SELECT $1, $2::date`).
 
     >>> cast_parameters("SELECT $1, $3::int[], $2::timestamp with time zone, $4::numeric(3, 1)")
     (0, 1184, 1007, 0)
@@ -308,11 +308,11 @@ _kept_cast_parameters = lru_cache(TEXTS_KEPT)(_cast_parameters)
 def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
     """The columns of a query that are only a parameter declared as numeric by the client.
 
-    DuckDB has no numeric without digits: such a parameter, where it stands nowhere else, goes through it as
-    text, digits and all.
+    DuckDB has no numeric without a fixed scale: such a parameter, if it occurs nowhere else, passes through
+    it as text with all its digits.
 
     Returns:
-        For each column the number of the parameter, 0 where it is something else.
+        For each column the number of the parameter, 0 for another expression.
 
     >>> numeric_columns("SELECT $1, $2 AS n, $3, $3 + 1 FROM t", [25, 1700, 1700])
     (0, 2, 0, 0)
@@ -349,7 +349,7 @@ def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
 
 
 def _type_oid(tokens: Sequence[Token], at: int) -> int:
-    """The OID of the type that begins at `at`, where a parameter can have it."""
+    """The OID of the type that begins at `at`, if a parameter can have it."""
     end = at
     while end < len(tokens) and end < at + 4 and tokens[end].is_word:
         end += 1
@@ -417,7 +417,7 @@ def _array(token: Token) -> Iterator[Replacement]:
 
 
 def _any(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
-    """`= ANY('{1,2}')`, whose type PostgreSQL finds at the other side: here numbers stay bare."""
+    """`= ANY('{1,2}')`: PostgreSQL takes the type from the other side, so numbers stay unquoted here."""
     inside = [token for token in tokens[at + 1 : at + 6] if token.kind not in ("(", ")")][:2]
     if not inside or inside[0].kind != STRING or not inside[0].value.lstrip().startswith("{"):
         return

@@ -1,6 +1,6 @@
-"""Tables of rows that never change while a server runs: the catalog's relations, types and functions.
+"""Constant tables of the catalog: its relations, types and functions, which never change while a server runs.
 
-They are made once, when the catalog is installed, beside its macros.
+They are created once, when the catalog is installed, beside its macros.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .system_catalogs import (
 )
 from .views import type_heads
 
-# What clients read of the server besides the session's settings, as PostgreSQL 15 has it.
+# Server settings that clients read besides the session's, with PostgreSQL 15's values.
 SERVER_SETTINGS: dict[str, tuple[str, str]] = {
     "block_size": ("8192", "size of a block in bytes"),
     "max_index_keys": ("32", "most columns of an index that clients are told of"),
@@ -38,9 +38,9 @@ SERVER_SETTINGS: dict[str, tuple[str, str]] = {
     "data_checksums": ("on", "DuckDB checks its blocks"),
     "listen_addresses": ("localhost", "where the server listens"),
 }
-# The oids of pseudo-types that stand for what DuckDB has no PostgreSQL type for.
+# The oids of pseudo-types for DuckDB types without a PostgreSQL type.
 ANY_OID, RECORD_OID = 2276, 2249
-# DuckDB's kinds of functions as pg_proc.prokind; pragmas and the like cannot be called in a query.
+# DuckDB's kinds of functions as pg_proc.prokind; pragmas and similar kinds cannot be called in a query.
 _KINDS = {"scalar": "f", "macro": "f", "aggregate": "a", "table": "f", "table_macro": "f", "window": "w"}
 
 _FUNCTION_COLUMNS = (
@@ -51,12 +51,12 @@ _FUNCTION_COLUMNS = (
 Rows = dict[str, Sequence[object]]
 
 
-# The same for all databases of a process, which may have many: DuckDB's own functions are among them.
+# Shared by all databases of a process, of which there may be many; includes DuckDB's own functions.
 _made: dict[str, pa.Table] = {}
 
 
 def make(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make all of them; one caller at a time."""
+    """Create all constant tables; one caller at a time."""
     if not _made:
         tables: dict[str, Rows] = {
             "fixed_relations": _relations(),
@@ -196,7 +196,7 @@ def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
     return columns | {"argument_oids": pa.array(columns["argument_oids"], pa.list_(pa.int64()))}
 
 
-# DuckDB's functions have some hundred types, each of them in many signatures.
+# DuckDB's functions have some hundred types, each in many signatures.
 @cache
 def _type_oid(text: str) -> int:
     """The oid of a DuckDB type in a function's signature; ANY, T and LIST stand for several types."""

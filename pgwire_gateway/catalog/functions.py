@@ -1,13 +1,12 @@
-"""PostgreSQL's functions that clients call: DuckDB macros, and lookups that are put into the query.
+"""PostgreSQL's functions that clients call: DuckDB macros, and lookups that are inserted into the query.
 
-A macro's parameters are put into its body as text, and a name in them is looked up among the body's
-own tables first: so every table and parameter in a body has a name that no client writes (`z_...`).
-Functions that must ask the session (current_setting, pg_backend_pid) read the session's variables, which
-`installation.attach` sets.
+A macro's parameters are inserted into its body as text, and a name in them is resolved among the body's own
+tables first: so every table and parameter in a body has a name that no client uses (`z_...`). Functions about
+the session (current_setting, pg_backend_pid) read the session's variables, which `installation.attach` sets.
 
-has_table_privilege and its like look up their object, and the session's rights answer. Each has a form by
-name and one by oid, each with and without a user before it: as in PostgreSQL an unknown name is an error and
-an unknown oid gives NULL. An object that the session may not see counts as unknown.
+has_table_privilege and related functions look their object up, and the session's rights decide. Each has a
+form by name and one by oid, each with and without a preceding user: as in PostgreSQL an unknown name is an
+error and an unknown oid returns NULL. An object that the session may not see counts as unknown.
 Source: PostgreSQL documentation, "System Information Functions", "Access Privilege Inquiry Functions".
 """
 
@@ -30,7 +29,7 @@ from .oids import (
 )
 from .system_catalogs import ALIASES, TYPES_BY_NAME
 
-# Function -> how many arguments it has from the thing on: a user may stand before.
+# Function -> number of arguments from the object on; a user may precede them.
 PRIVILEGE_FUNCTIONS = {
     **{f"has_{kind}_privilege": 2 for kind in ("table", "any_column", "sequence", "schema", "function")},
     "has_database_privilege": 2,
@@ -38,8 +37,8 @@ PRIVILEGE_FUNCTIONS = {
     "pg_has_role": 2,
 }
 _OF_OID = "_of_oid"
-# Function -> what is asked about, as sql/rights/visibility.py calls it; the lookup of a place by an oid, and
-# that of an oid by a name.
+# Function -> kind of object, as in sql/rights/visibility.py; the lookup of a place by oid, and of an oid by
+# name.
 _PRIVILEGE_LOOKUPS = {
     "has_table_privilege": ("table", "relation_place", "regclass_in"),
     "has_any_column_privilege": ("column", "relation_place", "regclass_in"),
@@ -50,7 +49,7 @@ _PRIVILEGE_LOOKUPS = {
     "pg_has_role": ("role", "role_place", "regrole_in"),
     "has_database_privilege": ("database", "database_place", ""),
 }
-# Called by these bodies alone.
+# Functions that only these bodies call.
 PRIVILEGE_MACROS = frozenset(
     {"relation_place", "schema_place", "function_place", "role_place", "database_place", "relation_column",
      "function_in", "role_name"}
@@ -58,7 +57,7 @@ PRIVILEGE_MACROS = frozenset(
 
 
 def privilege_by_oid(name: str) -> str:
-    """The form of a function that is given an oid."""
+    """The form of a function with an oid as argument."""
     return name + _OF_OID
 
 
@@ -115,25 +114,26 @@ def _answered(query: str, argument: str) -> str:
     return f"(SELECT any_value(z_t.z_answer) FROM ({query}) AS z_t WHERE z_t.z_key = {argument})"
 
 
-# Session variables of DuckDB that a session's cursors carry.
+# DuckDB's session variables on a session's cursors.
 USER_VARIABLE, PID_VARIABLE = "__ducktail_user", "__ducktail_pid"
-# A function of ours in Python: (pid, name) -> the session's setting, or NULL.
+# Python function: (pid, name) -> the session's setting, or NULL.
 SETTING_FUNCTION = "__ducktail_setting"
-# Another: (pid, pid of another session, 'cancel' or 'terminate') -> whether it is there and was told.
+# Python function: (pid, pid of another session, 'cancel' or 'terminate') -> true if that session exists and
+# was notified.
 SIGNAL_FUNCTION = "__ducktail_signal"
-# Another: pid -> the session's cursors and named portals, as a JSON array of CURSOR_COLUMNS.
+# Python function: pid -> the session's cursors and named portals, as a JSON array of CURSOR_COLUMNS.
 CURSORS_FUNCTION = "__ducktail_cursors"
 CURSOR_COLUMNS = {
     "name": "VARCHAR", "statement": "VARCHAR", "is_holdable": "BOOLEAN", "is_binary": "BOOLEAN",
     "is_scrollable": "BOOLEAN", "made_us": "BIGINT",
 }  # fmt: skip
-# Two more, pid -> JSON: the names of what the session listens to; the server's settings, as it may see them.
+# Two Python functions, pid -> JSON: the session's channels; the server's settings that the session may see.
 CHANNELS_FUNCTION, SERVER_FUNCTION = "__ducktail_channels", "__ducktail_server"
 SERVER_COLUMNS = dict.fromkeys(("name", "setting", "source", "about", "vartype"), "VARCHAR")
-# Another: (pid, user, kind, place, privileges) -> 'true', 'false', an error, or NULL without a place.
+# Python function: (pid, user, kind, place, privileges) -> 'true', 'false', an error, or NULL without a place.
 MAY_FUNCTION = "__ducktail_may"
 
-# Words that PostgreSQL 15 reserves: quote_ident quotes them, as it does what is not all small letters.
+# Words reserved by PostgreSQL 15: quote_ident quotes them, and all names that are not in small letters.
 RESERVED = """
     all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
     collation column concurrently constraint create cross current_catalog current_date current_role
@@ -153,7 +153,7 @@ ENCODINGS = {0: "SQL_ASCII", 6: "UTF8", 8: "LATIN1"}
 
 
 def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
-    """SQL of a look into a constant table."""
+    """SQL of a lookup in a constant table."""
     entries = ", ".join(f"{literal(k) if isinstance(k, str) else k}: {v}" for k, v in pairs.items())
     return f"coalesce(MAP {{{entries}}}[{key}], {default})"
 
@@ -161,15 +161,15 @@ def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
 def _lookup(relation: str, key: str, answer: str, argument: str) -> str:
     """SQL that looks one column of a relation up by another.
 
-    The relation's columns get names of our own around it: an argument such as `oid`, which the client
-    has not qualified, means a column of his query.
+    The relation's columns are renamed around it: an unqualified argument such as `oid` means a column of the
+    client's query.
     """
     renamed = f"SELECT z_i.{key} AS z_key, z_i.{answer} AS z_answer FROM {relation} AS z_i"
     return f"(SELECT any_value(z_t.z_answer) FROM ({renamed}) AS z_t WHERE z_t.z_key = {argument})"
 
 
 # Functions of a row: name -> (relation, key column, column of the relation's wide form). The rewriter
-# turns a call on a row that the query has at hand into the column; else the row is looked up.
+# replaces a call on a row of the query by the column; otherwise the row is looked up.
 ROW_FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "pg_table_is_visible": ("pg_class", "oid", "__visible"),
     "pg_type_is_visible": ("pg_type", "oid", "__visible"),
@@ -186,7 +186,7 @@ ROW_FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "regproc_out": ("pg_proc", "oid", "__name"),
 }  # fmt: skip
 
-# Functions whose answer never depends on what they are asked: name -> (numbers of arguments, SQL).
+# Functions whose answer does not depend on their arguments: name -> (numbers of arguments, SQL).
 CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
     **{
         f"has_{what}_privilege": ((2, 3), "true")
@@ -211,7 +211,7 @@ CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
     "inet_server_port": ((0,), "NULL::INTEGER"),
     "inet_client_port": ((0,), "NULL::INTEGER"),
     "pg_tablespace_location": ((1,), "''"),
-    # DuckDB keeps no size of a table that could be asked for without reading it.
+    # DuckDB records no size of a table that is available without reading it.
     "pg_table_size": ((1,), "NULL::BIGINT"),
     "pg_relation_size": ((1, 2), "NULL::BIGINT"),
     "pg_total_relation_size": ((1,), "NULL::BIGINT"),
@@ -229,7 +229,7 @@ CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
     "pg_sequence_last_value": ((1,), "NULL::BIGINT"),
 }  # fmt: skip
 
-# How PostgreSQL calls the type of a DuckDB value, where the names differ.
+# PostgreSQL's names for the types of DuckDB values, where they differ.
 _TYPE_NAMES = {
     "TINYINT": "smallint", "HUGEINT": "numeric", "UTINYINT": "smallint", "USMALLINT": "integer",
     "UINTEGER": "bigint", "UBIGINT": "numeric", "FLOAT": "real", "DOUBLE": "double precision",
@@ -243,9 +243,9 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
 
     Args:
         database: DuckDB's name of the database.
-        shown_database: the name that clients know it by.
-        version: what version() answers.
-        started_us: when the server started, microseconds since 1970 in UTC.
+        shown_database: the database's name for clients.
+        version: the answer of version().
+        started_us: the server's start, in microseconds since 1970 in UTC.
     """
     return {
         "duck_database()": literal(database),
@@ -260,7 +260,7 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
 
 
 def lookups() -> dict[str, str]:
-    """The functions that look into the catalog: head -> body, with its tables as the catalog's own names."""
+    """The functions with catalog lookups: head -> body, with its tables as the catalog's own names."""
     return {**_type_lookups(), **_lookup_macros(), **privilege_lookups()}
 
 
@@ -287,7 +287,7 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "pg_cancel_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'cancel')",
         "pg_terminate_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
         "pg_terminate_backend(z_p, z_t)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
-        # A list, so that it is asked once.
+        # A list, so that it is evaluated once.
         "may(z_u, z_k, z_l, z_p)": f"list_transform([{MAY_FUNCTION}({pid}, z_u::VARCHAR, z_k, z_l, z_p)], "
         "LAMBDA z_r: CASE WHEN z_r IN ('true', 'false') THEN z_r = 'true' "
         "WHEN z_r IS NOT NULL THEN error(z_r)::VARCHAR::BOOLEAN END)[1]",
@@ -361,7 +361,7 @@ def _type_macros() -> dict[str, str]:
 def _type_lookups() -> dict[str, str]:
     names: dict[str, str] = {name: str(oid) for name, oid in ALIASES.items()}
     name = _lookup("pg_type", "oid", "__name", "z_o")
-    # Once in the subquery: a macro's argument is put into its body as often as it stands there.
+    # Evaluate it once, in the subquery: a macro's argument replaces each of its occurrences in the body.
     shown = name.replace("any_value(z_t.z_answer)", f"any_value({HOME}.shown_type(z_t.z_answer, z_o, z_m))")
     bare = f"{HOME}.folded(replace(z_w, 'pg_catalog.', ''))"
     return {
@@ -377,7 +377,7 @@ def _type_lookups() -> dict[str, str]:
 def _named(relation: str, column: str, argument: str) -> str:
     """SQL of the oid of the object that a text names, as regclass reads it: qualified and quoted or not.
 
-    A text that is no such name in parts may be one as a whole, as `__name` shows it.
+    A text that is no qualified name may be a name as a whole, in the form of `__name`.
     """
     namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
     named = (
@@ -466,12 +466,12 @@ def _text_macros() -> dict[str, str]:
     }  # fmt: skip
 
 
-# Functions of many rows, which the rewriter turns into queries.
+# Functions that return many rows, which the rewriter turns into queries.
 ROWS = frozenset({"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray", "pg_listening_channels"})
 
 
 def names() -> frozenset[str]:
-    """The functions that clients may call, by name; the macros that only the views use are not among them."""
+    """The names of the functions that clients may call; macros for views only are excluded."""
     heads = {**macros("", "", "", 0), **lookups()}
     return frozenset(head.partition("(")[0] for head in heads) - _FOR_VIEWS | ROWS
 

@@ -1,15 +1,15 @@
-"""Installation of the catalog beside an open database, and the session that its functions ask.
+"""Installation of the catalog beside an open database, and the session functions of its queries.
 
-The catalog's tables and macros are made once a database, in a DuckDB database of their own (oids.py).
+The catalog's tables and macros are created once for each database, in a separate DuckDB database (oids.py).
 
 DuckDB's lists of objects are restricted to those that the session may see. The restriction is in macros, so
-that no user can have written a query that reads them: a user can name nothing of the catalog's database, and
-DuckDB's own lists are refused to a user who may not see everything (sql/rights). The visible objects stand in
+that no user's query can read the unrestricted lists: a user can name nothing in the catalog's database, and
+DuckDB's own lists are refused to a user who may not see everything (sql/rights). The visible objects are in
 variables of the session's cursors (sql/rights/visibility.py); a session without them is the database owner's,
 or a superuser's.
 
-current_setting and pg_settings answer from the session itself, through a Python function, so they follow
-every SET. The registry of sessions holds none of them alive.
+current_setting and pg_settings read the session itself, through a Python function, so they follow every SET.
+The registry of sessions keeps none of them alive.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SCHEMA = f"{HOME}.folded(z_schema)"
 _NAME = f"{_SCHEMA} || {SEPARATOR} || {HOME}.folded(z_name)"
 _EVERYBODYS = f"z_database <> {HOME}.duck_database() OR z_schema = '{OUR_SCHEMA}'"
 
-# Macro -> body. Scalar ones first: the lists use them.
+# Macro -> body. Scalar macros come first, because the lists use them.
 SCALARS = {
     "told_all()": f"NOT {_LIMITED}",
     "told_schema(z_database, z_schema)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(SCHEMAS, _SCHEMA)}",
@@ -80,7 +80,7 @@ def _list(source: str, name: str | None = None) -> str:
 
 LISTS = {
     "tables": _list("tables", "table_name"),
-    # What a view is made of names what is under it.
+    # A view's definition names the relations under it.
     "views": "SELECT * REPLACE (if("
     f"{HOME}.told_text(database_name, schema_name, view_name), sql, 'CREATE VIEW v AS SELECT NULL;') AS sql) "
     f"FROM system.main.duckdb_views() WHERE {HOME}.told(database_name, schema_name, view_name)",
@@ -90,7 +90,7 @@ LISTS = {
     "sequences": _list("sequences", "sequence_name"),
     "schemas": _list("schemas"),
     "types": _list("types"),
-    # A macro's text names what it reads.
+    # A macro's definition names the relations that it reads.
     "functions": f"SELECT * FROM system.main.duckdb_functions() WHERE internal OR NOT {_LIMITED}",
 }
 
@@ -105,7 +105,7 @@ _sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
 
 
 def attach(session: Session) -> None:
-    """Tell the catalog of a session that begins: its number, its user and its settings."""
+    """Register a new session with the catalog: its number, its user and its settings."""
     _sessions[session.id] = session
     for cursor in (session.cursor, session.meta):
         cursor.execute(f"SET VARIABLE {PID_VARIABLE} = {session.id}")
@@ -200,7 +200,7 @@ def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None
         return False
     if what == "terminate":
         told.on_ended(AdminShutdown("terminating connection due to administrator command"))
-    # At once: a session that cancels itself does not get to the end of that statement.
+    # Send it at once: a session that cancels itself does not reach the end of that statement.
     told.cancel()
     told.on_cancelled()
     return True
@@ -208,12 +208,12 @@ def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None
 
 _lock = threading.Lock()
 
-# Read once at the start, so that the first client does not wait while our own tables are made ready.
+# Read once at the start, so that the first client does not wait for the preparation of these tables.
 WARMING = "SELECT c.oid::pg_catalog.regclass FROM pg_catalog.pg_class c"
 
 
 def install(database: Database) -> None:
-    """Make the catalog of this database, if it is not there yet (it has two servers, or had one)."""
+    """Create the catalog of a database, unless another server of it has done so."""
     cursor = database.cursor()
     try:
         with _lock:

@@ -1,30 +1,30 @@
-"""Names and oids of the catalog's own objects, and the rule that gives a user's object its oid.
+"""Names and oids of the catalog's own objects, and the rule for the oids of a user's objects.
 
-Constant tables and macros live in a DuckDB database of their own, in memory, attached beside the user's
-file when a server starts: the file is not touched, and every session sees them. There are no views:
-DuckDB's duckdb_views() and duckdb_columns() would list them too, and write out the SQL of each, every
-time that we read them for the user's. A query brings its relations along (views.py).
+Constant tables and macros are in a separate DuckDB database, in memory, attached beside the user's file when
+a server starts: the file is not touched, and every session sees them. There are no views: DuckDB's
+duckdb_views() and duckdb_columns() would also list them, and format the SQL of each, at every read for the
+user's views. A query contains its relations itself (views.py).
 
-An oid must be the same after a reconnect and after a restart. DuckDB's own are not, so it is made
-from the object's name: 16384 + 4 * (md5 of its path % SPAN) + its kind. The kind, in the last two
-bits, keeps tables and views, indexes and sequences apart, which share pg_class; other catalogs
-have one kind of object each. Where two of a kind fall on one number, the later in the order of
-their paths is numbered by its path with its rank appended. So an oid changes with the object's name,
-and where a colliding name comes that stands before it in that order. Source: docs/design/catalog.md.
+An oid must be the same after a reconnect and after a restart. DuckDB's own are not, so it is computed from
+the object's name: 16384 + 4 * (md5 of its path % SPAN) + its kind. The kind, in the last two bits,
+distinguishes tables and views, indexes and sequences, which share pg_class; other catalogs have one kind of
+object each. If two objects of a kind have the same number, the later one in the order of their paths gets the
+number of its path with its rank appended. So an oid changes with the object's name, and when an object with a
+colliding name is created that precedes it in that order. Source: docs/design/catalog.md.
 """
 
 from __future__ import annotations
 
-# Our own tables are no user's business; our views in the same schema are.
+# ducktail's own tables are hidden from users; its views in the same schema are not.
 OUR_SCHEMA = "ducktail"
 OUR_PREFIX = "__ducktail"
 
 CATALOG = f"{OUR_PREFIX}_pg"
 HOME = f"{CATALOG}.pg"
 
-# Stands before the name of a function of ours until a query has been respelt.
+# The prefix of the name of a function of ducktail in a query before its rewriting.
 MARK = f"{OUR_PREFIX}_f_"
-# The same before the name of a type that sqlglot does not read everywhere.
+# The same prefix for names of types that sqlglot does not read everywhere.
 TYPE_MARK = f"{OUR_PREFIX}_t_"
 
 # PostgreSQL's first oid for a user's object; oids stay below 2^31 for clients that read an int4.
@@ -32,15 +32,15 @@ OID_FIRST = 16384
 KINDS = 4
 SPAN = (2**31 - OID_FIRST) // KINDS
 RELATION, INDEX, SEQUENCE, OTHER = range(KINDS)
-# The kind of oids that PostgreSQL has given.
+# The kind of oids that PostgreSQL has assigned.
 FIXED = -1
 
-# Parts a path's names: no name that a person types has it.
+# Separates the names in a path: no typed name contains it.
 SEPARATOR = "chr(31)"
 
-# The oid of namespaces, roles and the like that PostgreSQL fixes.
+# Oids of namespaces, roles and similar objects that PostgreSQL fixes.
 PG_CATALOG_OID, INFORMATION_SCHEMA_OID, MAIN_OID = 11, 13207, 2200
-# PostgreSQL makes pg_temp_1 and so on as they are needed; ours is one, a session's own.
+# PostgreSQL creates pg_temp_1 and so on as they are needed; here a session has exactly one.
 TEMPORARY_SCHEMA, TEMPORARY_OID = "pg_temp", 14000
 OWNER, OWNER_OID = "ducktail", 10
 DATABASE_OID, TABLESPACE_OID = 5, 1663
@@ -69,11 +69,11 @@ def place_sql(kind: int | str, path: str) -> str:
 
 
 def numbered(source: str, kind: str = str(OTHER), order: str = "path") -> str:
-    """A SELECT of everything in `source`, which has a column `path`, and the column `oid`.
+    """A SELECT of all rows of `source`, which has a column `path`, with an added column `oid`.
 
     Args:
         kind: SQL of the kind of each row.
-        order: what decides who keeps the number where two paths fall on one.
+        order: decides which of two paths with the same number keeps it.
     """
     rank = f"(row_number() OVER (PARTITION BY place ORDER BY {order}))"
     return (

@@ -1,9 +1,9 @@
 r"""Rewrites a client's catalog query, written for PostgreSQL, into one that DuckDB answers.
 
-Three steps, each for fewer texts: a regular expression lets ordinary SQL pass untouched; a pass over
-the tokens removes the name of PostgreSQL's own schema and renames the functions that are ours;
-a query that reads the catalog is parsed by sqlglot and rewritten as a tree. Only
-queries are rewritten: in DML our names would reach the capture's analysis of a statement, in DDL they
+Three steps apply to fewer and fewer texts: a regular expression passes ordinary SQL unchanged; a pass over
+the tokens removes the name of PostgreSQL's own schema and renames ducktail's functions; a query that reads
+the catalog is parsed by sqlglot and rewritten as a tree. Only queries are rewritten: in DML the internal
+names would reach the capture's analysis of a statement, in DDL they would be stored in the user's file.
 would be kept in the user's file.
 
 Each rule for the tree is a function from a node to its replacement; RULES has the rule of each kind of
@@ -64,7 +64,7 @@ from .views import ctes
 
 
 def inline(call: exp.Anonymous) -> exp.Expr:
-    """The body of the function that is called, with the arguments in it; other calls as they are."""
+    """The body of the called function with its arguments; other calls unchanged."""
     found = _bodies().get((called(call), len(call.expressions)))
     if found is None:
         return call
@@ -94,18 +94,18 @@ def _bodies() -> dict[tuple[str, int], tuple[tuple[str, ...], exp.Expr]]:
 
 Rule = Callable[[Any], exp.Expr]
 
-# The common table expression that keeps parameters which the respelt query has no use for.
+# The common table expression for parameters that the rewritten query does not use.
 PARAMETERS = f"{OUR_PREFIX}_parameters"
-# Functions that DuckDB has under another name.
+# Functions with another name in DuckDB.
 _RENAMED = {"json_build_object": "json_object"}
-# Functions in FROM that are queries here.
+# Functions in FROM that are replaced by queries.
 _SOURCES = {
     "pg_partition_ancestors": "(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)",
     "pg_get_keywords": "(SELECT keyword_name AS word, upper(keyword_category[:1]) AS catcode, "
     "keyword_category AS catdesc FROM system.main.duckdb_keywords())",
     "pg_listening_channels": f"(SELECT unnest({HOME}.channels()) AS pg_listening_channels)",
 }
-# Functions in a select list that have many rows.
+# Functions in a select list that return many rows.
 _EXPANDED = {
     "pg_partition_ancestors": "unnest([]::BIGINT[])",
     "pg_listening_channels": f"unnest({HOME}.channels())",
@@ -126,9 +126,9 @@ class Respelt:
     """A query in DuckDB's spelling.
 
     Args:
-        types: the PostgreSQL types of its columns, None where they are those of DuckDB's answer.
+        types: the PostgreSQL types of its columns; None for the types of DuckDB's answer.
         parameters: the OIDs of the types that the query casts `$1`, `$2`, ... to, else 0.
-        reads_catalog: whether it asks for a relation of the catalog, or what must look into one.
+        reads_catalog: it reads a relation of the catalog, or calls a function that needs one.
     """
 
     text: str
@@ -144,7 +144,7 @@ def respell(text: str) -> Respelt:
         text: one query, its functions marked and without `pg_catalog.`.
 
     Raises:
-        SqlglotError: it is not a query that sqlglot can read.
+        SqlglotError: sqlglot cannot read the text as a query.
     """
     tree = parse_one(text, read="postgres")
     if not isinstance(tree, exp.Query):
@@ -173,13 +173,13 @@ def respell(text: str) -> Respelt:
     wanted = columns_used(tree)
     for table in tree.find_all(exp.Table):
         if use := use_of(table):
-            # A database may be named before it, as dbt does: there is one, whatever it is called there.
+            # A database may qualify it, as in dbt's queries: there is only one, by any name.
             table.set("catalog", None)
             table.set("db", None)
             table.set("this", exp.to_identifier(use.cte))
     common = ctes(wanted)
     if lost := sorted(parameters.keys() - _parameters(tree).keys()):
-        # An argument that says nothing here is still a parameter that the client sends.
+        # An unused argument is still a parameter that the client sends.
         kept = ", ".join(f"${n}::{value_types.duckdb_type(parameters[n]) or 'VARCHAR'}" for n in lost)
         common.append(f"{PARAMETERS} AS (SELECT {kept})")
     return Respelt(
@@ -209,7 +209,7 @@ def _parameters(tree: exp.Expr) -> dict[int, int]:
 
 
 def _with(ctes: str, query: str) -> str:
-    """The query with our common table expressions before its own."""
+    """The query with ducktail's common table expressions before its own."""
     if not ctes:
         return query
     for opening in ("WITH RECURSIVE ", "WITH "):
@@ -235,7 +235,7 @@ def _walked(node: exp.Expr) -> exp.Expr:
 
 
 def _table(node: exp.Table) -> exp.Expr:
-    """A function in FROM: `unnest(x) a` calls its column `a` too."""
+    """A function in FROM: the column of `unnest(x) a` is also called `a`."""
     if isinstance(node.this, exp.Identifier):
         return node
     alias = node.args.get("alias")
@@ -249,14 +249,14 @@ def _table(node: exp.Table) -> exp.Expr:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """LIKE has a backslash as its escape in PostgreSQL, and none in DuckDB."""
+    """LIKE, whose escape is a backslash in PostgreSQL and nothing in DuckDB."""
     if isinstance(node.parent, exp.Escape):
         return node
     return exp.Escape(this=node, expression=exp.Literal.string("\\"))
 
 
 def _equal(node: exp.Binary) -> exp.Expr:
-    """An array column beside the text of an array."""
+    """A comparison of an array column with the text of an array."""
     for key, other in (("this", "expression"), ("expression", "this")):
         text = string(node.args[key])
         column = column_of(node.args[other])
@@ -286,7 +286,7 @@ def _coalesce(node: exp.Coalesce) -> exp.Expr:
 
 
 def _joined(node: exp.DPipe) -> exp.Expr:
-    """`||` of arrays: with NULL the other one, where DuckDB answers NULL."""
+    """`||` of arrays: with NULL the result is the other array, while DuckDB returns NULL."""
     for side in (node.this, node.expression):
         column = column_of(side)
         if isinstance(bare(side), exp.Array) or (column and column.duckdb_type.endswith("[]")):
@@ -295,7 +295,7 @@ def _joined(node: exp.DPipe) -> exp.Expr:
 
 
 def _bracket(node: exp.Bracket) -> exp.Expr:
-    """Elements of a vector are counted from 0; sqlglot keeps a literal index less one."""
+    """An element of a vector, counted from 0; sqlglot stores a literal index less one."""
     column = column_of(node.this)
     if column is None or column.pg_type not in _VECTORS or len(node.expressions) != 1:
         return node
@@ -329,7 +329,7 @@ def _function(node: exp.Anonymous) -> exp.Expr:
 
 
 def _privilege(node: exp.Anonymous, name: str) -> exp.Expr:
-    """A question about an object whose oid is in a column: the object is looked up by it."""
+    """A privilege function of an object whose oid is in a column: the object is looked up by oid."""
     at = len(node.expressions) - PRIVILEGE_FUNCTIONS[name]
     column = column_of(node.expressions[at]) if 0 <= at <= 1 else None
     if column is not None and column.pg_type == "oid":
@@ -360,12 +360,12 @@ def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> 
     if table is None or shape is None or shape.name != relation or fold(bare(first).name) != key:
         return node
     if relation == "pg_index" and rest and bare(rest[0]).sql() != "0":
-        return node  # pg_get_indexdef of one column of the index.
+        return node  # It is pg_get_indexdef of one column of the index.
     return wide_column(table, answer)
 
 
 def _format(node: exp.Format) -> exp.Expr:
-    """format('%s.%I', a, b) as the parts that it is made of."""
+    """format('%s.%I', a, b) as the concatenation of its parts."""
     text = string(node.this)
     if text is None:
         return node
@@ -412,10 +412,10 @@ RULES: dict[type[exp.Expr], Rule] = {
 }
 
 
-# A client's catalog query is a few thousand characters; what is longer carries a user's data.
+# A client's catalog query is a few thousand characters; a longer text contains a user's data.
 TEXT_MAX = 64 * 1024
-# Texts kept rewritten, and the longest of them. A client sends the same ones again; a text is a few
-# kilobytes.
+# Bounds of the rewritten texts that are kept: their number, and the longest one. A client repeats its texts;
+# a text is a few kilobytes.
 TEXTS_KEPT = 512
 KEPT_CHARS_MAX = 8 * 1024
 
@@ -435,15 +435,15 @@ _TYPES = frozenset(
     | {"name", "xid", "cid"}
 )
 _OID_TYPES = frozenset(name.upper() for name in _TYPES - {"name"}) | {"OID"}
-# DuckDB's own functions of the same names; PostgreSQL's are meant only where the catalog is read.
+# DuckDB's functions with the same names; PostgreSQL's are meant only in queries of the catalog.
 _NATIVE = frozenset({"array_to_string", "array_length", "string_to_array"})
-# Functions that PostgreSQL calls without brackets, and ours for them.
+# Functions that PostgreSQL calls without parentheses, and ducktail's equivalents.
 _BARE = {
     "CURRENT_USER": "current_user", "SESSION_USER": "session_user", "CURRENT_ROLE": "current_user",
     "CURRENT_CATALOG": "current_catalog",
 }  # fmt: skip
 _CLAUSES = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "VALUES", "WITH"})
-# Keywords that PostgreSQL takes for a column's name after AS, and what may follow there.
+# Keywords that PostgreSQL accepts as a column's name after AS, and the tokens that may follow.
 _LABELS = _WRITING | {"SELECT", "TABLE", "WITH", "USER", "ORDER", "GROUP"}
 _AFTER_A_LABEL = frozenset({"", ",", ")", ";", "FROM", "WHERE", "UNION", "ORDER", "LIMIT", "GROUP"})
 _AFTER_A_COLUMN = frozenset({"", ",", ";", "FROM", "WHERE", "UNION", "ORDER", "LIMIT"})
@@ -459,20 +459,20 @@ class Piece(NamedTuple):
 
 
 def rewrite(text: str) -> str:
-    """The text as DuckDB understands it; one that has nothing of PostgreSQL's catalog as it is.
+    """The text in DuckDB's form; a text without references to PostgreSQL's catalog is unchanged.
 
     Raises:
-        InsufficientPrivilege: as `respelt`.
+        InsufficientPrivilege: see `respelt`.
     """
     return respelt(text).text
 
 
 def respelt(text: str) -> Respelt:
-    """The text as DuckDB understands it, and the types of its columns where the catalog knows them.
+    """The text in DuckDB's form, and the types of its columns where the catalog knows them.
 
     Raises:
-        InsufficientPrivilege: the text itself names our database: what is made, dropped or
-            replaced there would be so for every session.
+        InsufficientPrivilege: the text itself names the catalog's database, whose changes would affect every
+            session.
     """
     text = respell_literals(text)
     if occurs(_OUR_NAME, text):
@@ -480,7 +480,7 @@ def respelt(text: str) -> Respelt:
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
         return Respelt(text, parameters=cast_parameters(text))
     if session_calls.read(text):
-        return Respelt(text)  # The session does what they say.
+        return Respelt(text)  # The session runs these statements.
     found = (_kept_rewritten if len(text) <= KEPT_CHARS_MAX else _rewritten)(text)
     return found if found.parameters else replace(found, parameters=cast_parameters(text))
 
@@ -489,7 +489,7 @@ def _refuse_our_name(text: str) -> None:
     try:
         tokens = tokenize(text)
     except DucktailError:
-        return  # The session will say what is wrong with it.
+        return  # The session reports the error in it.
     for token in tokens:
         if token.is_name and fold(token.name) == CATALOG:
             raise InsufficientPrivilege(
@@ -503,12 +503,12 @@ def _rewritten(text: str) -> Respelt:
     try:
         tokens = tokenize(text)
     except DucktailError:
-        return Respelt(text)  # The session will say what is wrong with it.
+        return Respelt(text)  # The session reports the error in it.
     first = next((at for at, token in enumerate(tokens) if token.kind not in _BEFORE_A_QUERY), None)
     if first is None or tokens[first].kind not in _QUERIES or _writes(tokens):
         return Respelt(text)
     if any(token.kind == ";" for token in tokens[:-1]):
-        return Respelt(text)  # Several statements: the session refuses them, or splits them and comes again.
+        return Respelt(text)  # Several statements: the session refuses them, or divides them and calls again.
     pieces = _plain(tokens)
     reads = _reads_catalog(tokens)
     if reads or _asks_the_session(tokens, pieces):
@@ -516,7 +516,7 @@ def _rewritten(text: str) -> Respelt:
             begin = tokens[first].start
             query = respell(" ".join(piece.text for piece in pieces if piece.token.start >= begin))
         except SqlglotError:
-            pass  # Not PostgreSQL's grammar; its names alone can still be put right.
+            pass  # It is not PostgreSQL's grammar; only its names are replaced.
         else:
             types = query.types if first == 0 else ()
             return Respelt(text[: tokens[first].start] + query.text, types, query.parameters, reads)
@@ -533,13 +533,13 @@ def _writes(tokens: Sequence[Token]) -> bool:
 def _is_label(tokens: Sequence[Token], at: int) -> bool:
     """True if a keyword is a column's name: after AS, or after a table's name."""
     before = tokens[at - 1].kind if at else ""
-    # What AS gives ends its item; a query after AS (of CREATE TABLE) does not.
+    # A name after AS ends its item; a query after AS (of CREATE TABLE) does not.
     following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
     return before == "." or (before == "AS" and following in _AFTER_A_LABEL)
 
 
 def _reads_catalog(tokens: Sequence[Token]) -> bool:
-    """True if it names a relation of the catalog, or a function or type that must look into it."""
+    """True if it names a relation of the catalog, or a function or type that needs a lookup there."""
     for at, token in enumerate(tokens):
         following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
         if not token.is_name:
@@ -567,8 +567,8 @@ def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
 def _plain(tokens: Sequence[Token]) -> list[Piece]:
     """The tokens without those that only qualify PostgreSQL's own objects.
 
-    `pg_catalog.f(...)`, `OPERATOR(pg_catalog.~)`, `COLLATE pg_catalog.default`; and calls of functions
-    that are ours with their marked names.
+    These are `pg_catalog.f(...)`, `OPERATOR(pg_catalog.~)` and `COLLATE pg_catalog.default`; calls of
+    ducktail's functions get their marked names.
     """
     pieces: list[Piece] = []
     at = 0
@@ -593,7 +593,7 @@ def _plain(tokens: Sequence[Token]) -> list[Piece]:
 
 
 def _is_prefix(token: Token, kinds: tuple[str, ...]) -> bool:
-    """True if the token names PostgreSQL's own schema before a thing that is not a relation of it."""
+    """True if the token is PostgreSQL's own schema before an object that is no relation of it."""
     if not token.is_name or kinds[1:2] != (".",):
         return False
     name = fold(token.name)
@@ -618,7 +618,7 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
         return [Piece(token.text, place)]
     name = fold(token.name)
     if following == "[" and token.kind in _OID_TYPES and before in ("::", "AS"):
-        return [Piece(TYPE_MARK + name, place)]  # sqlglot reads no array of these.
+        return [Piece(TYPE_MARK + name, place)]  # sqlglot reads no array of these types.
     if following == "(" and name in _OURS:
         return [Piece(MARK + name, place)]
     if following not in ("(", ".") and before != "AS" and token.kind in _BARE:
@@ -627,7 +627,7 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
 
 
 def _spliced(text: str, pieces: Sequence[Piece]) -> str:
-    """The text with our functions named in full, and everything else as it was."""
+    """The text with ducktail's functions qualified, and otherwise unchanged."""
     parts: list[str] = []
     last = 0
     for piece, name in zip(pieces, _names(pieces), strict=True):
@@ -664,7 +664,7 @@ def _names(pieces: Sequence[Piece]) -> list[str]:
 
 
 def _closing(pieces: Sequence[Piece], opening: int) -> int:
-    """The place of the bracket that closes the one at `opening`."""
+    """The index of the parenthesis that closes the one at `opening`."""
     depth = pieces[opening].token.depth
     found = (at for at in range(opening + 1, len(pieces)) if pieces[at].token.depth == depth)
     return next((at for at in found if pieces[at].text == ")"), len(pieces) - 1)

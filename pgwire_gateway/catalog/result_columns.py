@@ -1,17 +1,17 @@
 """Names and PostgreSQL types of a query's columns.
 
 Names: a driver reads `row["version"]` of `SELECT version()` and `row["count"]` of `SELECT count(*)`, and a
-query around a derived table says `s.max`; DuckDB would name such a column by its whole text. Names that are
-not quoted are folded to small letters. A catalog query gets the names in its text (`name_columns`). For an
-ordinary query only the names sent to the client change (`shown_names`): inside it, and in a table made from
-it, DuckDB's names stay. Its select list is analysed where DuckDB's names show that it matters, and where
-each item is one column.
+query around a derived table uses `s.max`; DuckDB would name such a column by its whole text. Unquoted names
+are folded to small letters. A catalog query gets the names in its text (`name_columns`). For an ordinary
+query only the names sent to the client change (`shown_names`): inside it, and in a table made from it,
+DuckDB's names remain. Its select list is analysed if DuckDB's names show that it matters, and if each item is
+one column.
 
-Types: DuckDB has no oid, name or "char", and counts where PostgreSQL has an int4; clients decode a column
-by the type that they are sent. DuckDB's answer does not show the PostgreSQL type of a column of a catalog
-query, so it is followed through the query as PostgreSQL wrote it: a column of the catalog has its
-relation's type, a function of ours its own (FUNCTION_TYPES), CASE and UNION that of their branches. A
-column whose type cannot be worked out has None, and then the type is that of DuckDB's answer.
+Types: DuckDB has no oid, name or "char", and returns other integer types for some int4; clients decode a
+column by the type that they receive. DuckDB's answer does not show the PostgreSQL type of a column of a
+catalog query, so the type is followed through PostgreSQL's form of the query: a column of the catalog has its
+relation's type, a function of ducktail its own (FUNCTION_TYPES), CASE and UNION that of their branches. A
+column whose type cannot be determined has None, and then the type is that of DuckDB's answer.
 Source: PostgreSQL's FigureColname (parse_target.c); PostgreSQL documentation, "UNION, CASE, and Related
 Constructs".
 """
@@ -49,14 +49,14 @@ _BY_KIND: dict[type[exp.Expr], str] = {
     exp.Explode: "unnest",
 }
 _TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
-# Operators and constants, which have no name although some are functions to sqlglot.
+# Operators and constants, which have no name although sqlglot treats some as functions.
 _NAMELESS = (exp.Connector, exp.Binary, exp.Not, exp.Neg, exp.Literal, exp.Null, exp.Parameter)
-# PostgreSQL's own names of types that have others in SQL.
+# PostgreSQL's own names of types that have other names in SQL.
 _TYPE_NAMES = {
     "int": "int4", "integer": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool",
     "double precision": "float8", "real": "float4", "decimal": "numeric", "character varying": "varchar",
 }  # fmt: skip
-# How sure a name is: none, the type of a cast or the kind of an expression, the expression's own.
+# The strength of a name: none, the type of a cast or the kind of an expression, the expression's own.
 NONE, WEAK, STRONG = range(3)
 
 
@@ -69,7 +69,7 @@ def name_columns(tree: exp.Expr) -> None:
 
 
 def _is_named(select: exp.Select) -> bool:
-    """True if anything sees the names of this query's columns."""
+    """True if the names of this query's columns are visible to another query or the client."""
     node: exp.Expr = select
     while isinstance(node.parent, (exp.SetOperation, exp.Paren)):
         node = node.parent
@@ -96,7 +96,7 @@ def column_name(node: exp.Expr) -> str:
 
 
 def _figured(node: exp.Expr) -> tuple[int, str]:
-    """A name and how sure it is."""
+    """A name and its strength."""
     if isinstance(node, (exp.Paren, exp.Collate, exp.Bracket, exp.Filter, exp.Window)):
         return _figured(node.this)
     if isinstance(node, exp.Cast):
@@ -139,11 +139,11 @@ def _type_name(node: exp.Cast) -> str:
     return _TYPE_NAMES.get(text, text)
 
 
-# What no one calls a column: DuckDB's text of an expression.
+# A name that no user chooses: DuckDB's text of an expression.
 _MADE = re.compile(r"[^\w \-#$.:/@%]|^\d|^$|^NULL$")
 TEXT_MAX = 64 * 1024
 TEXTS_KEPT = 512
-# The longest of them.
+# The maximum length of such a name.
 KEPT_CHARS_MAX = 8 * 1024
 _OPENINGS = frozenset({"SELECT", "WITH", "("})
 _ENDS = frozenset(
@@ -153,11 +153,11 @@ _ENDS = frozenset(
 
 
 def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
-    """The names of a query's columns as PostgreSQL has them.
+    """The names of a query's columns as in PostgreSQL.
 
     Args:
         text: the query.
-        names: of its columns, as DuckDB has them.
+        names: DuckDB's names of its columns.
 
     >>> shown_names("SELECT count(*), a AS x, b || 'c', 1 FROM t", ["count_star()", "x", "(b || 'c')", "1"])
     ['count', 'x', '?column?', '?column?']
@@ -171,7 +171,8 @@ def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _given(text: str) -> tuple[str | None, ...]:
-    """For each item of the select list, PostgreSQL's name of it where it has none; none: it has a star."""
+    """For each item of the select list, PostgreSQL's name if it has none of its own; empty for a list with a
+    star."""
     try:
         tokens = tokenize(text)
     except DucktailError:
@@ -212,9 +213,9 @@ def _select_list(text: str, tokens: Sequence[Token]) -> str:
 # The PostgreSQL types of functions of the catalog, and of ordinary ones that clients use beside them; other
 # functions have the type of DuckDB's answer. Source: PostgreSQL's pg_proc.dat.
 FUNCTION_TYPES: dict[str, str] = {row[0]: row[1] for row in read_rows("function_types.tsv")}
-# The type of a literal that nothing around it has given one; it goes out as text.
+# The type of a literal without a context that types it; it is sent as text.
 UNKNOWN = "unknown"
-# The pairs of a number and a value that _pg_expandarray gives.
+# The pairs of a number and a value that _pg_expandarray returns.
 EXPANDED = "expanded"
 Type = str | None
 Columns = list[tuple[str, Type]]
@@ -231,7 +232,7 @@ def column_types(tree: exp.Expr) -> list[Type]:
 
 
 def divide_whole(tree: exp.Expr) -> None:
-    """Let whole numbers be divided as whole ones, which DuckDB's `/` does not."""
+    """Make `/` divide whole numbers as whole numbers, which DuckDB's does not."""
     reading = _Reading()
     for node in list(tree.find_all(exp.Div)):
         if {reading.type_of(node.this), reading.type_of(node.expression)} <= {"int2", "int4", "int8"}:
@@ -251,7 +252,7 @@ def unified(types: Iterable[Type]) -> Type:
         return found[0] if len(found) == 1 else None
     kinds = {str(type_) for type_ in found}
     if kinds <= _TEXTS:
-        # Each is turned to each without being asked, but for "char".
+        # Each is converted to the others implicitly, except "char".
         return next((type_ for type_ in found if type_ != "char"), "char")
     if "oid" in kinds and kinds <= {"oid", "int2", "int4", "int8"}:
         return "oid"
@@ -261,10 +262,10 @@ def unified(types: Iterable[Type]) -> Type:
 
 
 class _Reading:
-    """One look through one query."""
+    """One walk through a query."""
 
     def __init__(self) -> None:
-        # Queries that are being looked at: a recursive one refers to itself.
+        # Queries under examination: a recursive one refers to itself.
         self._open: set[int] = set()
 
     def query(self, query: exp.Expr) -> Columns:
@@ -399,12 +400,12 @@ def _literal(reading: _Reading, node: exp.Literal) -> Type:
 def _case(reading: _Reading, node: exp.Case) -> Type:
     branches = [branch.args["true"] for branch in node.args["ifs"]]
     default = node.args.get("default")
-    # PostgreSQL looks at ELSE first.
+    # PostgreSQL examines ELSE first.
     return unified(map(reading.type_of, [*([default] if default is not None else []), *branches]))
 
 
 def _list(reading: _Reading, node: exp.Expr) -> Type:
-    """coalesce, greatest and the like."""
+    """coalesce, greatest and related functions."""
     return unified(map(reading.type_of, [node.this, *node.expressions]))
 
 
@@ -441,7 +442,7 @@ def _element(reading: _Reading, node: exp.Expr) -> Type:
 
 
 def _field(reading: _Reading, node: exp.Dot) -> Type:
-    """`(information_schema._pg_expandarray(i.indkey)).n`; other composite values there are not."""
+    """`(information_schema._pg_expandarray(i.indkey)).n`; there are no other composite values."""
     if reading.type_of(node.this) != EXPANDED:
         return None
     return {"n": "int4", "x": "int2"}.get(fold(node.expression.name))
@@ -493,7 +494,7 @@ _RULES: dict[type[exp.Expr], Callable[[_Reading, Any], Type]] = {
 }
 
 
-# What DuckDB's answer is turned to where it may be of another type: an expression's, not a column's.
+# The DuckDB types to which expressions, not columns, are cast if DuckDB's answer may have another type.
 _HELD = {
     "bool": "BOOLEAN", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "text": "VARCHAR",
     "name": "VARCHAR", "char": "VARCHAR", "varchar": "VARCHAR", "oid": "BIGINT", "float8": "DOUBLE",
@@ -503,7 +504,7 @@ _AS_THEY_ARE = (exp.Cast, exp.Subquery)
 
 
 def spread_stars(tree: exp.Expr) -> None:
-    """Name the columns of `*` where the client sees them: some are shown otherwise than they are kept."""
+    """Replace each visible `*` by its columns, because some are shown differently from their stored form."""
     for select in _outermost(tree):
         items: list[exp.Expr] = []
         for item in select.expressions:
@@ -529,7 +530,7 @@ def _spread(select: exp.Select, star: exp.Expr) -> list[exp.Expr] | None:
 
 
 def hold_types(tree: exp.Expr, types: list[Type]) -> None:
-    """Let DuckDB answer expressions as the types that PostgreSQL gives them."""
+    """Cast expressions to the types that PostgreSQL gives them."""
     for select in _outermost(tree):
         if len(select.expressions) != len(types):
             continue

@@ -1,4 +1,4 @@
-"""Name resolution in catalog queries: a column's relation, and where its value goes."""
+"""Name resolution in catalog queries: a column's relation, and the destination of its value."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .system_catalogs import (
 )
 from .views import Use, branches_of, extra_of
 
-# Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
+# The key under which a table in the tree has its Shape's key (a text: copies of a tree copy it deeply).
 SHAPE = "ducktail_shape"
-# Under it a table has True where its query has no rows whatever the table has.
+# The key under which a table has True if its query returns no rows for any contents.
 EMPTY = "ducktail_empty"
-# Under it a table has the values that its query wants of a column, by the column's name.
+# The key under which a table has the values that its query requires of a column, by the column's name.
 WANTED = "ducktail_wanted"
 
 
@@ -38,7 +38,7 @@ def called(node: exp.Expr) -> str:
 
 
 def bare(node: exp.Expr) -> exp.Expr:
-    """The expression without brackets around it."""
+    """The expression without parentheses around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
@@ -53,7 +53,7 @@ def string(node: exp.Expr) -> str | None:
 
 
 def mark_tables(tree: exp.Expr) -> None:
-    """Let each table of the catalog know its shape, and have an alias."""
+    """Give each table of the catalog its shape, and an alias."""
     ctes = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
@@ -72,7 +72,7 @@ def mark_tables(tree: exp.Expr) -> None:
 
 
 def shape_of(table: exp.Expr) -> Shape | None:
-    """The catalog's relation that a table is."""
+    """The catalog's relation that a table refers to."""
     return SHAPES_BY_KEY.get(table.meta.get(SHAPE, ""))
 
 
@@ -107,7 +107,7 @@ def table_of(column: exp.Expr) -> exp.Table | None:
 
 
 def column_of(node: exp.Expr) -> SystemColumn | None:
-    """The column of the catalog that an expression is, or None."""
+    """The catalog's column that an expression refers to, or None."""
     table = table_of(node)
     shape = shape_of(table) if table is not None else None
     if shape is None:
@@ -123,7 +123,7 @@ def wide_column(table: exp.Table, name: str) -> exp.Column:
 
 
 def columns_used(tree: exp.Expr) -> dict[Use, list[str]]:
-    """The columns that a query wants of each relation: too many rather than too few."""
+    """The columns of each relation that a query uses: too many rather than too few."""
     tables: list[tuple[Use, str]] = []
     by_qualifier: dict[str, set[str]] = {"": set()}
     everything = False
@@ -151,7 +151,7 @@ def columns_used(tree: exp.Expr) -> dict[Use, list[str]]:
 
 
 def use_of(table: exp.Expr) -> Use | None:
-    """The catalog's relation that a table is, and which of its branches are of use."""
+    """The catalog's relation that a table refers to, and its relevant branches."""
     shape = shape_of(table)
     if shape is None:
         return None
@@ -174,7 +174,7 @@ def mark_wanted(tree: exp.Expr) -> None:
         for condition in _conjuncts(where.this) if where is not None else []:
             _note(condition, tables)
         for join in select.args.get("joins") or []:
-            # The condition of an outer join says what is wanted of the side that may be missing.
+            # The condition of an outer join restricts only the side that may be missing.
             own = [table for table in tables if table is join.this]
             for condition in _conjuncts(join.args["on"]) if join.args.get("on") else []:
                 _note(condition, own if join.side in ("", "LEFT") else [])
@@ -213,14 +213,14 @@ def _note(condition: exp.Expr, tables: list[exp.Table]) -> None:
 def mark_empty(tree: exp.Expr) -> None:
     """Mark the tables of queries that have no rows because one of their tables never has any.
 
-    psql asks for policies, triggers, publications and more of each table: with nothing there to be
-    found, the tables that these are joined with need not be made.
+    psql queries policies, triggers, publications and more for each table: as there are none, the tables that
+    they are joined with need not be built.
     """
     for select in tree.find_all(exp.Select):
         if not _has_no_rows(select):
             continue
         aggregates = any(found.find_ancestor(exp.Select) is select for found in select.find_all(exp.AggFunc))
-        # An aggregate has a row over no rows, so what it asks for beside its FROM may be asked.
+        # An aggregate returns a row for no rows, so expressions beside its FROM may be evaluated.
         for table in list(tables_of(select)) if aggregates else select.find_all(exp.Table):
             table.meta[EMPTY] = True
 
@@ -235,7 +235,7 @@ def _has_no_rows(select: exp.Select) -> bool:
     return any(use is not None and not use.branches for use in found)
 
 
-# What passes the value of one of its parts on as its own.
+# Expressions that pass the value of one part on as their own.
 _PASSES_ON = (exp.Paren, exp.Alias, exp.Case, exp.If, exp.Coalesce)
 
 

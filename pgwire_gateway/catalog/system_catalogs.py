@@ -1,8 +1,8 @@
 """The types and relations of PostgreSQL 15's pg_catalog and information_schema, read from data files.
 
-data/pg_type.tsv lists the types, a type a line. Its last column has the type's functions with their oids:
-input, output, receive, send, and those of its modifier. Types that DuckDB has no values of are left out,
-except those that the catalog itself is made of. Source: PostgreSQL's pg_type.dat.
+data/pg_type.tsv lists the types, one in each line. Its last column has the type's functions with their oids:
+input, output, receive, send, and those of its modifier. Types without values in DuckDB are omitted, except
+those of the catalog itself. Source: PostgreSQL's pg_type.dat.
 
 data/relations.tsv and data/columns.tsv list the relations, as PostgreSQL's documentation does ("System
 Catalogs", "System Views", "The Information Schema"); the domains of information_schema are given as their
@@ -32,7 +32,7 @@ def read_text(name: str) -> str:
 ARRAY_FUNCTIONS = {"in": 750, "out": 751, "recv": 2400, "send": 2401}
 ARRAY_SUBSCRIPT_HANDLER = 6179
 ROLES_OF_FUNCTIONS = ("in", "out", "recv", "send", "modin", "modout")
-# The columns of pg_type that hold them.
+# The columns of pg_type with these oids.
 FUNCTION_COLUMNS = ("typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout")
 
 
@@ -44,8 +44,8 @@ class SystemType:
         oid, name, length, by_value, kind, category, preferred, align, storage, collation, element,
             array: the columns oid, typname, typlen, typbyval, typtype, typcategory, typispreferred,
             typalign, typstorage, typcollation, typelem, typarray.
-        shown: what format_type says without a modifier.
-        functions: oid by role (ROLES_OF_FUNCTIONS), where there is one.
+        shown: the answer of format_type without a modifier.
+        functions: oid by role (ROLES_OF_FUNCTIONS), for existing functions.
     """
 
     oid: int
@@ -96,17 +96,17 @@ SCALARS: tuple[SystemType, ...] = tuple(found for found, _ in _read_types())
 ARRAYS: tuple[SystemType, ...] = tuple(_array_of(found) for found in SCALARS if found.array)
 TYPES: tuple[SystemType, ...] = SCALARS + ARRAYS
 TYPES_BY_NAME: dict[str, SystemType] = {found.name: found for found in TYPES}
-# Other names that SQL has for types.
+# Other SQL names of types.
 ALIASES: dict[str, int] = {
     "int": 23, "decimal": 1700, "dec": 1700, "float": 701, "char": 1042, "timestamp": 1114, "time": 1083,
     "string": 25,
 }  # fmt: skip
-# Names by which SQL calls a type: typname, the name that format_type shows, and the others.
+# SQL names of a type: typname, the name that format_type shows, and others.
 OID_OF_NAME: dict[str, int] = {
     name: found.oid for found in TYPES for name in (found.name, found.shown, found.shown.strip('"'))
 } | ALIASES
 
-# Input and output functions by name: what `'array_in'::regproc` is.
+# Input and output functions by name, for `'array_in'::regproc`.
 FUNCTION_OIDS: dict[str, int] = {f"array_{role}": oid for role, oid in ARRAY_FUNCTIONS.items()} | {
     name: oid for _, functions in _read_types() for name, oid in functions.items()
 }
@@ -114,8 +114,8 @@ FUNCTION_OIDS: dict[str, int] = {f"array_{role}": oid for role, oid in ARRAY_FUN
 
 PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"
 
-# PostgreSQL type -> the DuckDB type that holds its values; what is not here is VARCHAR. An oid is
-# 64 bits wide so that no arithmetic of a client overflows.
+# PostgreSQL type -> the DuckDB type that holds its values; VARCHAR for types without an entry. An oid is 64
+# bits wide so that no arithmetic of a client overflows.
 _DUCKDB_TYPES = {
     "bool": "BOOLEAN",
     "bytea": "BLOB",
@@ -135,7 +135,7 @@ _DUCKDB_TYPES = {
     "oidvector": "BIGINT[]",
 }
 
-# The value of a column that is NOT NULL and that DuckDB has no value for.
+# The value of a NOT NULL column for which DuckDB has no value.
 _EMPTY = {"BOOLEAN": "false", "VARCHAR": "''", "TIMESTAMP WITH TIME ZONE": "NULL", "INTERVAL": "NULL"}
 
 
@@ -156,7 +156,7 @@ class SystemColumn:
 
     @property
     def type_oid(self) -> int:
-        """pg_type.oid of its type; text for the few types that are not in our pg_type."""
+        """pg_type.oid of its type; text for the few types that the catalog's pg_type lacks."""
         found = TYPES_BY_NAME.get(self.pg_type)
         return found.oid if found else TYPES_BY_NAME["text"].oid
 
@@ -182,7 +182,7 @@ class Shape:
 
     @property
     def key(self) -> str:
-        """A name that no other relation has."""
+        """A unique name of the relation."""
         return self.name if self.schema == PG_CATALOG else f"{self.schema}_{self.name}"
 
     @property

@@ -1,7 +1,7 @@
 """Catalog queries that failed because the catalog lacks something: counted, and the first ones logged.
 
-A tool that asks for something missing often goes on without it, and shows less than there is: the log
-tells the operator. A client's spelling error in a question about its own tables does not count.
+A tool that queries something missing often continues without it, and shows less than there is: the log
+informs the operator. A client's spelling error in a query of its own tables does not count.
 Source: docs/design/catalog.md, "What is not answered".
 """
 
@@ -21,12 +21,12 @@ from ...engine.quoting import fold
 from .query_rewrite import respelt
 from .system_catalogs import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 
-# Texts that are logged, in all; a tool that asks again and again does not fill the log.
+# The maximum number of logged texts, so that a tool's repeated queries do not fill the log.
 LOGGED_MAX = 100
 TEXT_CHARS_MAX = 500
-# Classes of SQLSTATE that say that something is not known or not supported; others are the client's.
+# Classes of SQLSTATE for unknown or unsupported objects; other errors are the client's.
 _NOT_KNOWN = ("42", "0A")
-# A right that he has not, or a name of a type, a setting or a user that is not there, is the client's too.
+# A missing right, or an unknown name of a type, a setting or a user, is the client's error too.
 _HIS = (InsufficientPrivilege, UndefinedObject)
 _MISSING = re.compile(r'(?:name|relation|function) "?([^\s"]+)"? does not exist')
 _OURS = ("pg_", "has_")
@@ -40,7 +40,7 @@ class Unanswered:
     """Counts of unanswered catalog queries since the server's start.
 
     Attributes:
-        count: of them all.
+        count: their total number.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Unanswered:
         self._logged: set[str] = set()
 
     def note(self, text: str, error: DucktailError) -> bool:
-        """A statement has failed; whether it was a catalog query that had no answer."""
+        """Note a failed statement; return True if it was a catalog query without an answer."""
         if not is_probe(text, error):
             return False
         self.count += 1
@@ -64,8 +64,8 @@ class Unanswered:
 def is_probe(text: str, error: DucktailError) -> bool:
     """True if an error says that the catalog has no answer to a text.
 
-    A missing table or function is the catalog's where its name says so; any other fault is where the
-    text asks the catalog and nothing else.
+    A missing table or function is the catalog's if its name shows it; any other error counts if the text
+    queries only the catalog.
 
     >>> is_probe("SELECT * FROM pg_nothing", UndefinedTable("table with name pg_nothing does not exist"))
     True

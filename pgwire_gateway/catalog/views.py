@@ -1,15 +1,15 @@
-"""The relations of the catalog that have rows: base views of DuckDB's objects, and what is made of them.
+"""The relations of the catalog that have rows: base views of DuckDB's objects, and the views made from them.
 
 A base view has one kind of the user's objects as DuckDB lists them, each with its oid, restricted to the
-database that is served and the session's temporary objects, without ducktail's own. It uses DuckDB's words.
+served database and the session's temporary objects, without ducktail's own. It uses DuckDB's terms.
 
 data/pg_catalog.sql and data/information_schema.sql list the source of each column of PostgreSQL's relations;
 all other columns get the value for "nothing of that kind" (system_catalogs.py), and relations that are not
 listed are empty.
 
-Both become common table expressions of the query that names a relation. DuckDB would bind a view over
-views again wherever it stands: a query of psql that names pg_class twice, pg_index and pg_constraint would
-bind the list of tables seven times. So a query has each relation once, with only the columns that it uses.
+Both become common table expressions of the query that names a relation. DuckDB would bind a view over views
+again at each occurrence: a query of psql that names pg_class twice, pg_index and pg_constraint would bind the
+list of tables seven times. So a query has each relation once, with only the columns that it uses.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .oids import (
 from .system_catalogs import PG_CATALOG, Shape, SystemColumn, read_text
 
 TEMPORARY = "(database_name = 'temp')"
-# DuckDB's name of the database that is served.
+# DuckDB's name of the served database.
 SERVED = f"{HOME}.duck_database()"
-# Parts a session's temporary objects from others of their names in a path.
+# Separates a session's temporary objects from others with the same names in a path.
 SPACE = f"if({TEMPORARY}, 'temp', '')"
 
 
-# Which of the objects that share pg_class a row is, by relkind: the last bits of its oid.
+# The kind of an object in pg_class by relkind: the last bits of its oid.
 KIND = f"CASE kind WHEN 'i' THEN {INDEX} WHEN 'S' THEN {SEQUENCE} ELSE {RELATION} END"
 
 
@@ -104,7 +104,7 @@ def base_views() -> dict[str, str]:
     }
 
 
-# What a branch of `_objects` says of an object, and what it is where the branch does not say.
+# The columns of a branch of `_objects`, with their values for branches without them.
 _OBJECT = {
     "kind": "", "database_name": "database_name", "schema_name": "schema_name", "table_name": "''",
     "name": "", "table_oid": "table_oid", "comment": "comment", "row_count": "0", "column_count": "0",
@@ -142,7 +142,7 @@ def _views(here: str) -> str:
 
 
 def _indexes(shown: str) -> str:
-    """Indexes that were made; `keys` are texts of columns (as SQL quotes them) or of expressions."""
+    """Created indexes; `keys` are texts of columns (as SQL quotes them) or of expressions."""
     return _object_branch(
         f"{HOME}.indexes() WHERE {shown.format('table_name')}",
         kind="'i'", table_name="table_name", name="index_name", is_unique="is_unique",
@@ -183,7 +183,7 @@ def _checks(shown: str) -> str:
 
 
 def _types() -> str:
-    """Types that CREATE TYPE has made."""
+    """Types created by CREATE TYPE."""
     return f"""
         SELECT schema_name, type_name, logical_type, labels, comment,
                {path_sql("schema_name", "type_name")} AS path,
@@ -192,7 +192,7 @@ def _types() -> str:
 
 
 def _macros() -> str:
-    """Macros that the user has made."""
+    """Macros created by the user."""
     return f"""
         SELECT schema_name, function_name, function_type, parameters, macro_definition, comment,
                {path_sql("schema_name", "function_name", "len(parameters)")} AS path,
@@ -203,8 +203,8 @@ def _macros() -> str:
 def _head(text: str) -> str:
     """SQL of the part that determines a DuckDB type's PostgreSQL type: one of `type_heads`.
 
-    That is the name before any arguments, with `[]` for a list or array; what is not known is text,
-    and a list of lists or of structs is json, as engine/values/value_types.py has it.
+    That is the name before any arguments, with `[]` for a list or array; an unknown type is text, and a list
+    of lists or of structs is json, as in engine/values/value_types.py.
     """
     element = rf"regexp_replace({text}, '\[\d*\]$', '')"
     name = f"split_part({element}, '(', 1)"
@@ -219,7 +219,7 @@ HEAD = _head("data_type")
 
 
 def type_heads() -> dict[str, int]:
-    """The oid of each head that `_head` can answer."""
+    """The oid of each head that `_head` can return."""
     lists = {
         f"{name}[]": value_types.pg_type(f"{name}[]").oid for name in value_types.OIDS if name not in NESTED
     }
@@ -247,8 +247,8 @@ class Branch:
         source: the FROM, with its WHERE.
         values: SQL by column.
         extra: SQL of the columns that only the wide form has.
-        only: the values that a column can have here, where they are few; a query that wants others
-            need not make this branch.
+        only: the values of a column here, if they are few; a query that requires others does not need this
+            branch.
         never: values that a column cannot have here.
         kinds: the kinds of the oids (oids.py) in a column here; FIXED is PostgreSQL's own.
     """
@@ -267,7 +267,7 @@ class Branch:
         return any(kinds is None or kind_of(value) in kinds for value in here)
 
 
-# Columns of a wide form that are made once, around the branches, from others of them.
+# Columns of a wide form that are computed once, around the branches, from others of them.
 AROUND: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "pg_class": {
         "__visible": (f"{HOME}.in_search_path(__schema, __temporary)", ("__schema", "__temporary")),
@@ -285,7 +285,7 @@ _ITEM_INDENT, _SELECT, _UNION, _FROM = " " * 8, "    SELECT", "    UNION ALL", "
 
 
 def read_views(text: str) -> dict[str, list[Branch]]:
-    """The branches of each view in a file of views; its header says how it is written."""
+    """The branches of each view in a file of views; the file's header describes its format."""
     text = text.replace("$home", HOME).replace("$type_head", HEAD)
     found: dict[str, list[Branch]] = {}
     lines: list[str] = []
@@ -360,9 +360,9 @@ def empty_sql(shape: Shape, wanted: Iterable[str]) -> str:
 
 
 def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]) -> str:
-    """The SELECT of a relation's columns, those of the wide form included.
+    """The SELECT of a relation's columns, including those of the wide form.
 
-    What is the same in all branches stands once, around their UNION ALL.
+    Expressions that are equal in all branches are written once, around their UNION ALL.
     """
     wanted = list(wanted)
     types = {column.name: column for column in shape.columns}
@@ -399,7 +399,7 @@ def _picked(branch: Branch, names: Sequence[str], types: dict[str, SystemColumn]
 
 @lru_cache(1)
 def _bases() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The base views as CTEs: SQL, and the names of those that it uses."""
+    """The base views as CTEs: SQL, and the names of the views that each uses."""
     return {name: _with_ctes(sql) for name, sql in base_views().items()}
 
 
@@ -409,7 +409,7 @@ def _with_ctes(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 def cte_name(name: str) -> str:
-    """The name of a relation or base view in a query that brings it along."""
+    """The name of a relation or base view in a query that contains it."""
     return f"{OUR_PREFIX}_{name}"
 
 
@@ -418,7 +418,7 @@ class Use:
     """A relation as a query uses it.
 
     Args:
-        branches: those of its branches that can have rows which the query wants; none: it is empty.
+        branches: the branches that can have rows for the query; empty for an empty relation.
     """
 
     shape: Shape
@@ -435,7 +435,7 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
     """The common table expressions of a query.
 
     Args:
-        wanted: the columns that it uses of each relation.
+        wanted: the columns of each relation that the query uses.
     """
     bases: dict[str, None] = {}
     relations: list[str] = []
@@ -452,7 +452,7 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
 
 
 def _collect(names: Iterable[str], into: dict[str, None]) -> None:
-    """The base views that these use, each after those that it uses itself."""
+    """The base views that these use, each after the views that it uses itself."""
     for name in names:
         if name not in into:
             _collect(_bases()[name][1], into)

@@ -1,6 +1,6 @@
-"""Messages of the server: one frozen class a message, and the table from class to encoder.
+"""The server's messages: one frozen class for each, and the table from class to encoder.
 
-Rows are not here: they come as ready DataRow bytes from engine/values/datarow.py and the partition
+Rows are not included: they arrive as ready DataRow bytes from engine/values/datarow.py and the partition
 buffers. Source: PostgreSQL documentation, "Message Formats", "Error and Notice Message Fields".
 """
 
@@ -23,7 +23,7 @@ REFUSED = b"N"
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationOk:
-    """The client is let in."""
+    """The client is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +35,21 @@ class AuthenticationSasl:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSaslContinue:
-    """The server's word in the exchange."""
+    """The server's message in the middle of the exchange."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSaslFinal:
-    """The server's last word: its own proof."""
+    """The server's final message, with its own proof."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class NegotiateProtocolVersion:
-    """The newest minor version of protocol 3 that we speak, and the `_pq_.` options unknown to us."""
+    """The newest supported minor version of protocol 3, and the unknown `_pq_.` options."""
 
     minor: int
     options: tuple[str, ...]
@@ -65,7 +65,7 @@ class ParameterStatus:
 
 @dataclass(frozen=True, slots=True)
 class BackendKeyData:
-    """The key that a CancelRequest for this session must have."""
+    """The key that a CancelRequest for this session must contain."""
 
     pid: int
     secret: bytes
@@ -83,8 +83,8 @@ class Field:
     """One column of a RowDescription.
 
     Args:
-        length: bytes of a value of fixed size, negative for variable size.
-        modifier: of the type, -1 for none.
+        length: the number of bytes of a value of fixed size; negative for variable size.
+        modifier: the type's modifier, -1 for none.
         format: 0 text, 1 binary.
     """
 
@@ -97,7 +97,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class RowDescription:
-    """The columns of the rows that follow (or would)."""
+    """The columns of the rows that follow, or would follow."""
 
     fields: tuple[Field, ...]
 
@@ -111,7 +111,7 @@ class ParameterDescription:
 
 @dataclass(frozen=True, slots=True)
 class NoData:
-    """The statement gives no rows."""
+    """The statement returns no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,12 @@ class ParseComplete:
 
 @dataclass(frozen=True, slots=True)
 class BindComplete:
-    """The portal is made."""
+    """The portal has been created."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseComplete:
-    """The statement or portal is closed."""
+    """The statement or portal has been closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class PortalSuspended:
 
 @dataclass(frozen=True, slots=True)
 class EmptyQueryResponse:
-    """There was no statement in the text."""
+    """The text contained no statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class CopyOutDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandComplete:
-    """A statement has ended; `tag` says which, and how many rows."""
+    """A statement has ended; `tag` names it, with its number of rows."""
 
     tag: str
 
@@ -173,9 +173,9 @@ class Report:
 
     Args:
         severity: ERROR, FATAL, WARNING, NOTICE, ...
-        position: in characters of the client's text, from 1.
-        context: where in what is loaded: CONTEXT to psql.
-        file, routine: of PostgreSQL's source.
+        position: the position in the client's text, in characters from 1.
+        context: the position in loaded data: CONTEXT in psql.
+        file, routine: the file and routine in PostgreSQL's source.
     """
 
     severity: str
@@ -198,14 +198,14 @@ class ErrorResponse:
 
 @dataclass(frozen=True, slots=True)
 class NoticeResponse:
-    """Something the user should know."""
+    """Information for the user."""
 
     report: Report
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationResponse:
-    """Something that the session listens to."""
+    """A notification on a channel to which the session listens."""
 
     pid: int
     channel: str
@@ -232,7 +232,7 @@ def _row_description(message: RowDescription) -> bytes:
     parts = [_INT16.pack(len(message.fields))]
     for field in message.fields:
         parts.append(_text(field.name))
-        # No table and no column number: our columns are not PostgreSQL's attributes.
+        # The table and column numbers are 0: these columns are not PostgreSQL's attributes.
         parts.append(_FIELD.pack(0, 0, field.oid, field.length, field.modifier, field.format))
     return _message(b"T", *parts)
 

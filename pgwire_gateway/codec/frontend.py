@@ -1,12 +1,13 @@
-"""The client's messages: one frozen class each, their decoders, and the receiver that cuts them from bytes.
+"""The client's messages: one frozen class each, their decoders, and the receiver that divides bytes into
+them.
 
-`Body` takes the fields of a message one after the other, each once, and checks that none is left over.
-Startup packets have no type byte: the code after their length tells them apart.
+`Body` reads the fields of a message one after the other, each once, and checks that none is left over.
+Startup packets have no type byte: the code after their length distinguishes them.
 
-`Receiver` cuts the byte stream of a client into messages, within the bounds of one connection (`Limits`).
+`Receiver` divides the byte stream of a client into messages, within the bounds of one connection (`Limits`).
 It is a machine of three states. It starts at `startup`, where packets have no type byte; a Startup packet
-takes it to `typed`; bytes that are no message take it to `dead`, from which it reads nothing more (what
-follows cannot be told from data: CVE-2015-0244). It raises nothing: an error in the bytes is itself a
+leads to `typed`; bytes that are no message lead to `dead`, in which it reads nothing more (the following
+bytes cannot be distinguished from data: CVE-2015-0244). It raises nothing: an error in the bytes is itself a
 message, `Malformed` or `Undecodable`, at its place in the order. Source: PostgreSQL documentation, "Message
 Data Types", "Message Formats".
 """
@@ -26,14 +27,14 @@ _UINT32 = struct.Struct("!I")
 
 
 class Body:
-    """The fields of a message, taken from the front.
+    """The fields of a message, read in order.
 
     Args:
         data: the bytes after the length word.
 
     Raises:
-        ProtocolViolation: from every method, when the bytes end before the field does.
-        CharacterNotInRepertoire: from `text`.
+        ProtocolViolation: from every method, if the bytes end before the field does.
+        CharacterNotInRepertoire: from `text`, if the bytes are no UTF-8.
 
     Source: PostgreSQL documentation, "Message Data Types".
     """
@@ -58,7 +59,7 @@ class Body:
         return self.take(1)
 
     def count(self) -> int:
-        """An Int16 that counts something: 0 to 65535, as PostgreSQL reads it."""
+        """An Int16 count: 0 to 65535, as PostgreSQL reads it."""
         value: int = _INT16.unpack(self.take(2))[0]
         return value
 
@@ -90,7 +91,7 @@ class Body:
 
     def values(self) -> tuple[bytes | None, ...]:
         """An Int16 n and n values."""
-        # As `value` does it, without a call for each: a batch has tens of thousands of them.
+        # The same as `value`, without a call for each: a batch has tens of thousands of them.
         found: list[bytes | None] = []
         data, size = self._data, len(self._data)
         for _ in range(self.count()):
@@ -126,11 +127,11 @@ class Body:
             raise CharacterNotInRepertoire(f'invalid byte sequence for encoding "UTF8": {wrong}') from None
 
     def rest(self) -> bytes:
-        """All bytes that are left."""
+        """All remaining bytes."""
         return self.take(len(self._data) - self._at)
 
     def end(self) -> None:
-        """Assert that nothing is left."""
+        """Check that no bytes are left."""
         if self._at != len(self._data):
             raise ProtocolViolation("invalid message format")
 
@@ -139,21 +140,21 @@ CANCEL_REQUEST_CODE = 1234 << 16 | 5678
 SSL_REQUEST_CODE = 1234 << 16 | 5679
 GSSENC_REQUEST_CODE = 1234 << 16 | 5680
 
-# PostgreSQL's PQ_SMALL_MESSAGE_LIMIT: messages that only name something need no more.
+# PostgreSQL's PQ_SMALL_MESSAGE_LIMIT: messages with names only need no more.
 SMALL_BYTES_MAX = 10_000
-# What a query, a parameter list or a piece of COPY data may be; one such message is held in memory
-# once, so a session costs at most this before its statement runs.
+# The maximum size of a query, a parameter list or a piece of COPY data; one such message is held in memory
+# once, so a session uses at most this before its statement runs.
 LARGE_BYTES_MAX = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SslRequest:
-    """May this connection change to TLS?"""
+    """Request for TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class GssEncRequest:
-    """May this connection change to GSSAPI encryption?"""
+    """Request for GSSAPI encryption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """Make a prepared statement; an oid of 0 leaves that parameter's type open."""
+    """Create a prepared statement; an oid of 0 leaves that parameter's type open."""
 
     name: str
     text: str
@@ -191,12 +192,12 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Make a portal from a prepared statement and its parameters.
+    """Create a portal from a prepared statement and its parameters.
 
     Args:
-        parameter_formats: none (all text), one (for all) or one a parameter; 0 text, 1 binary.
+        parameter_formats: none (all text), one (for all) or one for each parameter; 0 text, 1 binary.
         parameters: raw bytes, None for NULL.
-        result_formats: none (all text), one (for all) or one a column.
+        result_formats: none (all text), one (for all) or one for each column.
     """
 
     portal: str
@@ -232,7 +233,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """End of a request of the extended protocol."""
+    """End of a request in the extended protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +243,12 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Goodbye."""
+    """End of the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyData:
-    """A piece of the rows of a COPY; outside of one it is passed over, as are the next two."""
+    """A piece of the rows of a COPY; outside a COPY it is ignored, as are the next two messages."""
 
     data: bytes
 
@@ -259,14 +260,14 @@ class CopyDone:
 
 @dataclass(frozen=True, slots=True)
 class CopyFail:
-    """The client gives a COPY up, and says why."""
+    """The client cancels a COPY, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """The old fast path to a function, which we do not have."""
+    """The old fast-path function call, which is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +279,11 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A well-formed message of kind `kind` whose text is not UTF-8: it fails alone.
+    """A well-formed message of kind `kind` whose text is not UTF-8; only this message fails.
 
     Args:
         kind: class of the message that it would have been.
-        error: what to answer.
+        error: the error to answer.
     """
 
     kind: type[Message]
@@ -291,7 +292,7 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """The bytes are no message: nothing after this can be trusted."""
+    """Bytes that are no message: the following bytes cannot be trusted."""
 
     error: DucktailError
 
@@ -326,8 +327,8 @@ class Format:
 
     Args:
         kind: class of the message.
-        large: it holds what the user writes, and not only names.
-        decode: from the body to the message; must take all of it.
+        large: it contains text or values of the user, and not only names.
+        decode: converts the body into the message; it must read all of it.
     """
 
     kind: type[Message]
@@ -352,10 +353,10 @@ def _function_call(body: Body) -> FunctionCall:
 
 
 def sasl_first(data: bytes) -> tuple[str, bytes]:
-    """SASLInitialResponse: the mechanism that the client has chosen, and its first words.
+    """The mechanism that the client has chosen in SASLInitialResponse, and its first message.
 
     Raises:
-        ProtocolViolation: it is none.
+        ProtocolViolation: the bytes are no SASLInitialResponse.
     """
     body = Body(data)
     mechanism, words = body.text(), body.value()
@@ -385,7 +386,7 @@ def decode_startup(body: Body) -> Message:
     """The message of a packet without a type byte.
 
     Raises:
-        ProtocolViolation: parameters that are not pairs of strings closed by a zero byte.
+        ProtocolViolation: the parameters are no pairs of strings closed by a zero byte.
     """
     code = body.int32()
     special = STARTUP_CODES.get(code)
@@ -393,7 +394,7 @@ def decode_startup(body: Body) -> Message:
         return special(body)
     version = code & 0xFFFFFFFF
     major, minor = version >> 16, version & 0xFFFF
-    # Only a packet of a major version that we know has the layout that we know.
+    # Only packets of a known major version have the known layout.
     parameters = _parameters(body) if major == 3 else ()
     if major != 3:
         body.rest()
@@ -419,10 +420,10 @@ class Limits:
     """Bounds of one connection.
 
     Args:
-        unauthenticated_bytes_max: longest message of a client that is not let in yet, the startup packet
-            included. PostgreSQL's bound: whoever has not said who he is gets little memory.
+        unauthenticated_bytes_max: longest message of a client before authentication, including the startup
+            packet. PostgreSQL's bound: unauthenticated clients get little memory.
         message_bytes_max: longest query, parameter list or piece of COPY data after that.
-        statements_max: prepared statements that a session keeps.
+        statements_max: the maximum number of prepared statements in a session.
     """
 
     unauthenticated_bytes_max: int = 10_000
@@ -437,7 +438,7 @@ _HEAD = struct.Struct("!Bi")
 LIMITS = Limits()
 
 
-# What drivers send again and again with the same few bytes: names, and no values of a user's.
+# Messages that drivers repeat with the same few bytes: names, and no values of a user.
 REPEATED = frozenset({Describe, Execute, Close, Sync, Flush})
 REPEATED_BYTES_MAX = 64
 
@@ -453,9 +454,9 @@ _repeated = lru_cache(1024)(_decoded)
 
 
 class Receiver:
-    """Cuts a byte stream into messages.
+    """Divides a byte stream into messages.
 
-    `authenticated` lifts the limit on message length: set it once the client is let in.
+    `authenticated` lifts the limit on message length: set it once the client is authenticated.
     """
 
     def __init__(self, limits: Limits = LIMITS) -> None:
@@ -498,8 +499,8 @@ class Receiver:
         if isinstance(message, Startup):
             self._next = self._typed
         elif have > length:
-            # After SSLRequest and its like the client waits for an answer. What comes at once was
-            # put there by someone else, to be taken for part of the secured stream (CVE-2021-23214).
+            # After SSLRequest and similar packets the client waits for an answer. Bytes that arrive at once
+            # were inserted by a third party, to be taken for a part of the secured stream (CVE-2021-23214).
             return self._die(ProtocolViolation("received unencrypted data after SSL request"))
         return message, at + length
 

@@ -1,4 +1,4 @@
-"""The command `ducktail`: serve a database, look after its file, plan a cluster."""
+"""The command `ducktail`: serve a database, maintain its file, plan a cluster."""
 
 from .command_line import Subcommand, parser, run_command_line
 

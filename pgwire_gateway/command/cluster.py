@@ -33,11 +33,11 @@ from ...engine.toml_file import read_text
 
 T = TypeVar("T")
 
-# A node that answers no sooner is told to be away.
+# A node that does not answer within this time is reported as away.
 CONNECT_TIMEOUT_S = 5
-# How many tables or streams of a node are told by their names.
+# The maximum number of a node's tables or streams that are named.
 SHOWN_MAX = 5
-# How long apply waits for partitions to have come, and how often it looks.
+# The maximum wait of apply for arriving partitions, and the interval of its checks.
 ARRIVE_S, LOOK_S = 60.0, 0.2
 
 
@@ -95,10 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(chosen: argparse.Namespace) -> int:
-    """Run it; the exit status.
+    """Run `ducktail cluster` and return the exit status.
 
     Raises:
-        DucktailError: the file, or what was asked, is wrong.
+        DucktailError: the file or the request is invalid.
     """
     return COMMANDS[chosen.what](chosen)
 
@@ -116,7 +116,7 @@ def _plan(chosen: argparse.Namespace) -> int:
     add = [] if chosen.add is None else [_new_node(file, chosen)]
     made = plan(file, add, chosen.remove, lost=chosen.lost, idempotent=chosen.idempotent)
     text = render(made.file)
-    # What can be written can be read: a name that is none, or a port, is told here.
+    # Reading the result detects invalid names and ports.
     read_cluster_text(text, "the planned file")
     told = [*(f"add {name}" for name in made.added), *(f"remove {name}" for name in made.removed)]
     told += [f"move {_shown(move)}" for move in made.moves]
@@ -145,7 +145,7 @@ def _plan(chosen: argparse.Namespace) -> int:
 
 
 def _keeps(node: Node) -> list[str]:
-    """Lines on the tables and streams of a node that do not move, or on why they are unknown."""
+    """Lines about the tables and streams of a node that do not move, or why they are unknown."""
 
     def look(connection: Any) -> tuple[list[str], list[str]]:
         tables = connection.execute(
@@ -198,7 +198,7 @@ def _count(count: int, of: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The placement in force on a node that answers."""
+    """The placement in force on a reachable node."""
 
     epoch: int
     rules: tuple[Rule, ...]
@@ -215,7 +215,7 @@ def _apply(chosen: argparse.Namespace) -> int:
     nodes = _placed(file, file.nodes, chosen.file.parent)
     present: dict[str, Present] = {}
     away = _ask(nodes, present)
-    # Those that leave are in the older placements alone.
+    # Leaving nodes are only in the older placements.
     known = {name: place for one in present.values() for name, place in one.nodes.items()}
     leaving = [
         Node(name, host, port, **file.defaults)
@@ -228,7 +228,7 @@ def _apply(chosen: argparse.Namespace) -> int:
     older = [one for one in present.values() if one.epoch < file.epoch]
     moved = {move for one in older for move in partition_moves(one.rules, file.rules)}
     losers = sorted({move.source for move in moved} & nodes.keys())
-    # A node whose file is said to be lost may be alive: then it is told before others have what was its.
+    # A node with a supposedly lost file may be alive: it is told before others get its partitions.
     gone = [
         Node(name, host, port, **file.defaults) for name, (host, port) in known.items() if name in file.lost
     ]
@@ -243,13 +243,13 @@ def _apply(chosen: argparse.Namespace) -> int:
             f"{chosen.file} is in force on {', '.join(taken)}, each of which has written it as its "
             "cluster.toml: the next plan begins with it"
         )
-    # A run that was broken off may have left some on their way.
+    # An interrupted run may have left some partitions on their way.
     left_behind = not failed - set(chosen.without) and not _have_come(
         {name: node for name, node in nodes.items() if name not in failed}
     )
     if failed:
         print(f"not on {', '.join(sorted(failed))}: run it again when they are back", file=sys.stderr)
-    # A node that has left, and that is said to be down, is not waited for.
+    # A node that has left, and is reported to be down, is not waited for.
     return 1 if left_behind or failed - (left.keys() & set(chosen.without)) else 0
 
 
@@ -260,7 +260,7 @@ def _install_all(
     text: str,
     without: frozenset[str],
 ) -> set[str]:
-    """Give all nodes the file, those that lose partitions first; the names of those that did not take it."""
+    """Install the file on all nodes, losers of partitions first; return the names of nodes without it."""
     failed = set(away)
     for name in [*losers, *sorted(nodes.keys() - set(losers))]:
         blocked = sorted((failed & set(losers)) - without)
@@ -280,7 +280,7 @@ def _install_all(
 
 
 def _have_come(nodes: Mapping[str, Node]) -> bool:
-    """Wait until every node has its partitions; report those that are missing after ARRIVE_S."""
+    """Wait until every node has its partitions; report those that are missing after ARRIVE_S seconds."""
     ends_s = time.monotonic() + ARRIVE_S
     while left := [line for name, node in sorted(nodes.items()) for line in _on_its_way(name, node)]:
         if time.monotonic() > ends_s:
@@ -292,7 +292,7 @@ def _have_come(nodes: Mapping[str, Node]) -> bool:
 
 
 def _on_its_way(name: str, node: Node) -> list[str]:
-    """Partitions that are still on their way to or from a node, a line a topic."""
+    """Partitions that are still on their way to or from a node, one line for each topic."""
 
     def look(connection: Any) -> list[tuple[str, str, str, str]]:
         rows: list[tuple[str, str, str, str]] = connection.execute(
@@ -310,7 +310,7 @@ def _on_its_way(name: str, node: Node) -> list[str]:
 
 
 def _placed(file: ClusterFile, nodes: Sequence[Node], folder: Path) -> dict[str, Node]:
-    """Nodes with their files where they are, by name."""
+    """Nodes with the present paths of their files, by name."""
     placed = FilePlacement(replace(file, nodes=tuple(nodes)), file.nodes[0], folder)
     return {node.name: node for node in placed.nodes}
 
@@ -327,12 +327,12 @@ def _ask(nodes: Mapping[str, Node], present: dict[str, Present]) -> dict[str, st
 
 
 def _install(node: Node, text: str) -> str | None:
-    """Give a node the file; why it did not take it, None where it did."""
+    """Install the file on a node; return the reason of a failure, or None."""
 
     def install(connection: Any) -> tuple[str, int, int, bool]:
         from psycopg import sql
 
-        # A literal: psycopg's own parameters may come as other types than a string.
+        # A literal, because psycopg's own parameters may have another type than a string.
         asked = sql.SQL("INSTALL PLACEMENT {}").format(sql.Literal(text))
         row: tuple[str, int, int, bool] = connection.execute(asked).fetchone()
         return row
@@ -365,8 +365,8 @@ def _rule(topics: str, owners: Mapping[int, str]) -> Rule:
 
 
 def _on(node: Node, work: Callable[[Any], T]) -> T:
-    """Do something on a node."""
-    import psycopg  # Here, as only this command is a client of a server.
+    """Run a function with a connection to a node."""
+    import psycopg  # Imported here: only this command is a client of a server.
 
     try:
         connection = psycopg.connect(
@@ -405,7 +405,7 @@ def _user(chosen: argparse.Namespace) -> int:
 
 
 def _password(name: str) -> str:
-    """Raises: InvalidParameterValue: 22023, it is empty."""
+    """Read a new password twice; an empty one raises InvalidParameterValue."""
     if sys.stdin.isatty():
         password = getpass.getpass(f"password of {name}: ")
     else:

@@ -20,7 +20,7 @@ from . import cluster, maintenance
 from .configuration import LOG_LEVEL, add_flag, add_flags, setting_of
 from .serve import run_server
 
-# A command that prints its findings logs only what is wrong.
+# A command that prints its findings logs only errors.
 MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
 
 SERVE_ABOUT = """\
@@ -44,7 +44,7 @@ class Subcommand:
 
     Args:
         add_arguments: adds its flags to a parser.
-        run: does the work; the exit status.
+        run: does the work and returns the exit status.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Subcommand:
 
 
 def run_command_line(arguments: Sequence[str] | None = None, extensions: Sequence[Subcommand] = ()) -> int:
-    """Run one command; the exit status: 0 fine, 1 it could not be done, 2 a wrong flag.
+    """Run one command and return the exit status: 0 success, 1 failure, 2 invalid flags.
 
     Args:
-        arguments: of the command line, without the program's name; None: those of the process.
+        arguments: the arguments without the program's name; None for those of the process.
         extensions: commands of other packages.
     """
     chosen = parser(extensions).parse_args(arguments)
@@ -69,12 +69,12 @@ def run_command_line(arguments: Sequence[str] | None = None, extensions: Sequenc
         print(f"ducktail: {_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        # Before the server was ready to end in its own way.
+        # A signal before the server could handle it.
         return 130
 
 
 def _maintain(work: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """A command that looks after a file, with its logs set up."""
+    """A command on a database file, with its logs set up."""
 
     def run(chosen: argparse.Namespace) -> int:
         set_up(sys.stderr, setting_of(MAINTENANCE_LEVEL, vars(chosen), os.environ), TEXT)
@@ -94,7 +94,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def parser(extensions: Sequence[Subcommand] = ()) -> argparse.ArgumentParser:
-    """The parser of all flags, with the environment as their defaults.
+    """The parser of all flags, whose defaults come from the environment.
 
     Args:
         extensions: commands of other packages.
@@ -128,7 +128,7 @@ def parser(extensions: Sequence[Subcommand] = ()) -> argparse.ArgumentParser:
 
 
 class _Target(argparse.Action):
-    """Takes a path, with or without the word TO before it."""
+    """Accept a path, with or without the word TO before it."""
 
     def __call__(
         self,

@@ -1,8 +1,8 @@
 """Settings of `ducktail serve`: read from flag, environment, file and default, in this order.
 
-One table, `OPTIONS`, says what there is; a name is the same everywhere: `lock_timeout_ms` in the file,
+The table `OPTIONS` lists them; a name is the same everywhere: `lock_timeout_ms` in the file,
 `--lock-timeout-ms` as a flag, `DUCKTAIL_LOCK_TIMEOUT_MS` in the environment. --config, --insecure and
---accept-loss are no settings: the first says where the file is, the others are to be said aloud.
+--accept-loss are flags only: the first names the file, the others must be explicit.
 Source: docs/settings.md.
 """
 
@@ -35,7 +35,7 @@ from ...engine.toml_file import line_of, parse, read_text
 PREFIX = "DUCKTAIL_"
 CONFIG = "config"
 PORT_MAX = 65_535
-# Only flags.
+# Names that exist only as flags.
 ALOUD = {
     "insecure": "treat every connection as local: no TLS, and no password while there is no user",
     "accept_loss": "serve a database that lacks acknowledged commits",
@@ -47,9 +47,9 @@ class Option:
     """A setting of the command.
 
     Args:
-        kind: of its value in the file; `list` is one of strings.
-        check: raises ValueError with what is wrong about a value of that kind.
-        shown: its name in ducktail.settings, where that is another one.
+        kind: the type of its value in the file; `list` is a list of strings.
+        check: raises ValueError with the fault of an invalid value of that type.
+        shown: its name in ducktail.settings, if different.
     """
 
     name: str
@@ -71,21 +71,21 @@ class Option:
         return PREFIX + self.name.upper()
 
     def read(self, text: str) -> object:
-        """The value that a flag or a variable of the environment means.
+        """The value of a flag's or environment variable's text.
 
         Raises:
-            ValueError: it means none.
+            ValueError: the text is no value of this setting.
         """
         if self.kind is list:
-            # Several are parted as in PATH.
+            # Several values are separated as in PATH.
             return [part for part in text.split(os.pathsep) if part]
         return self.take(_whole(text) if self.kind is int else text)
 
     def take(self, value: object) -> object:
-        """A value of the file, checked.
+        """A value in the file, checked.
 
         Raises:
-            ValueError: it is none for this setting.
+            ValueError: the value is invalid for this setting.
         """
         wrong = isinstance(value, bool) or not isinstance(value, self.kind)
         if wrong or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
@@ -108,7 +108,7 @@ def _port(value: int) -> None:
 
 
 def one_of(words: tuple[str, ...]) -> Callable[[str], None]:
-    """A check for one of some words."""
+    """A check for one of several words."""
 
     def check(value: str) -> None:
         if value not in words:
@@ -154,7 +154,7 @@ class Found:
     """A value and its origin.
 
     Args:
-        source: one of engine.settings' words for it.
+        source: the origin in the words of engine.settings.
         place: the flag, the variable, or file and line; None for a default.
     """
 
@@ -173,10 +173,10 @@ class Configuration:
         return self.found[name].value
 
     def settings(self) -> Settings:
-        """The engine's part.
+        """The engine's settings.
 
         Raises:
-            InvalidParameterValue: an allowed directory is none.
+            InvalidParameterValue: an allowed directory is no directory.
         """
         values = {name: self[name] for name in NUMBERS}
         return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
@@ -196,7 +196,8 @@ class Configuration:
         """The configuration with the host and port of the cluster's file, if no others are given.
 
         Raises:
-            InvalidParameterValue: the file is wrong. IoError: it cannot be read.
+            InvalidParameterValue: the file is invalid.
+            IoError: it cannot be read.
         """
         local = source.load().local
         said = {"host": local.host, "port": local.port}
@@ -213,7 +214,7 @@ class Configuration:
         rows = []
         for option in OPTIONS:
             found = self.found[option.name]
-            # As it is in force: a directory's links have been followed.
+            # Show the value in force: the links of directories are resolved.
             value = getattr(settings, option.shown) if option.shown else found.value
             name = option.shown or option.name
             rows.append(ShownSetting(name, shown_text(value), found.source, found.place, option.about))
@@ -224,14 +225,14 @@ class Configuration:
 
 
 def configure(given: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
-    """Put flags, environment and file together.
+    """Combine flags, environment and file.
 
     Args:
-        given: what the flags say, by setting; None where there is no flag.
+        given: the flags' values, by setting; None for an absent flag.
 
     Raises:
-        InvalidParameterValue: an unknown key or a bad value, with its place. IoError: the
-            file cannot be read.
+        InvalidParameterValue: a key is unknown or a value invalid; the error names its place.
+        IoError: the file cannot be read.
     """
     place = given.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
     file = read_file(Path(place)) if place else {}
@@ -247,7 +248,7 @@ def _find(
 ) -> Found:
     """The value of one setting: the first of flag, environment, file and default that has one."""
     found = file.get(option.name, Found(option.default))
-    # What is empty is not set: that is how containers pass on what they do not have.
+    # An empty value is unset: containers pass on missing values in this form.
     if text := environment.get(option.variable):
         try:
             found = Found(option.read(text), ENVIRONMENT, option.variable)
@@ -268,7 +269,7 @@ def setting_of(option: Option, given: Mapping[str, Any], environment: Mapping[st
     """The value of one setting for a command that takes no file.
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the value is invalid.
     """
     return _find(option, given, environment, {}).value
 
@@ -277,7 +278,7 @@ def read_file(path: Path) -> dict[str, Found]:
     """The settings of a configuration file.
 
     Raises:
-        InvalidParameterValue: it is no TOML, or has an unknown key or a bad value; with the line.
+        InvalidParameterValue: the file is no TOML, or a key is unknown or a value invalid; with the line.
         IoError: it cannot be read.
     """
     text = read_text(path, "configuration file")
@@ -307,7 +308,7 @@ def _unknown(place: str, name: str, value: object) -> DucktailError:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of `ducktail serve`; a flag that is not given is None."""
+    """Add the flags of `ducktail serve`; an absent flag is None."""
     parser.add_argument(
         "--config", metavar="FILE", help="a configuration file, TOML; flags and environment override it"
     )
@@ -318,7 +319,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_flag(parser: argparse.ArgumentParser, option: Option) -> None:
-    """The flag of one setting."""
+    """Add the flag of one setting."""
     default = "" if option.default in (None, ()) else f" (default: {option.default})"
     about = f"{option.about}{default}"
     if option.name == "path":

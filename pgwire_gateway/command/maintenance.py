@@ -1,9 +1,9 @@
 """Commands on a database file: check, backup, restore, reset-commit-times.
 
-A database that a server has open is copied by this process, not by the server: whoever may back it up is who
-may read its directory, and no SQL user can make the server write a file. The server is only asked to hold
-its checkpoints back, by an open transaction on a connection of its own; where it listens is in the side
-file. Source: docs/operations.md, "Checks, backup and restore".
+The backup of a database that a server has open is made by this process, not by the server: it requires access
+to the directory, and no SQL user can make the server write a file. The server only delays its checkpoints,
+because of an open transaction on a separate connection; the side file has its address. Source:
+docs/operations.md, "Checks, backup and restore".
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from ...engine.storage.wal_chain import wal_paths
 from ...engine.transactions.commit_times import reset_sql
 
 CONNECT_TIMEOUT_S = 10
-# Nothing goes by retention while a command has the database open.
+# No retention runs while a command has the database open.
 NEVER_MS = 3_600_000
 
 
 def check(path: Path) -> int:
-    """Print the state of a closed database file and its damage; 1 if there is any.
+    """Print the state and the damage of a closed database file; return 1 if it is damaged.
 
     Raises:
-        UndefinedObject: no such file. ObjectInUse: it is open.
+        UndefinedObject: the file does not exist.
+        ObjectInUse: it is open.
     """
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:
@@ -52,8 +53,10 @@ def make_backup(path: Path, target: Path) -> int:
     """Copy a database, open or not, into one new file, and verify the copy.
 
     Raises:
-        DuplicateObject: the target is there. UndefinedObject: no such file.
-        ObjectInUse: a process has it open that serves nobody. DataCorrupted.
+        DuplicateObject: the target exists.
+        UndefinedObject: the file does not exist.
+        ObjectInUse: a process that is no server has it open.
+        DataCorrupted: the file or the copy is damaged.
     """
     for there in (target, *wal_paths(str(target))):
         if there.exists():
@@ -70,7 +73,7 @@ def make_backup(path: Path, target: Path) -> int:
 
 
 def restore(source: Path, target: Path) -> int:
-    """Make a database of a backup.
+    """Create a database from a backup.
 
     Raises:
         DucktailError: see `backup.restore`.
@@ -83,7 +86,9 @@ def reset_commit_times(path: Path) -> int:
     """Set the commit times of a closed database that are later than the machine's clock to the clock's time.
 
     Raises:
-        UndefinedObject: no such file. ObjectInUse: it is open. DataCorrupted.
+        UndefinedObject: the file does not exist.
+        ObjectInUse: it is open.
+        DataCorrupted: it is damaged.
     """
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:
@@ -102,12 +107,13 @@ def reset_commit_times(path: Path) -> int:
 
 @contextmanager
 def checkpoints_held(path: Path) -> Iterator[None]:
-    """Within, the server that has the database open does not checkpoint.
+    """Context in which the server that has the database open makes no checkpoint.
 
     Raises:
-        ObjectInUse: no server answers for it. IoError: the connection was lost.
+        ObjectInUse: no server answers for the file.
+        IoError: the connection was lost.
     """
-    import psycopg  # Here, as only a backup of what is served is a client of a server.
+    import psycopg  # Imported here: only the backup of an open database is a client of a server.
 
     address, identity = _announced(path)
     nobody = ObjectInUse(
@@ -137,7 +143,7 @@ def checkpoints_held(path: Path) -> Iterator[None]:
                 raise nobody
             connection.execute("SET idle_in_transaction_session_timeout = 0")
             connection.commit()
-            # What is written does not matter; it is rolled back.
+            # The written row does not matter; it is rolled back.
             connection.execute(f'CREATE TABLE "ducktail_backup_{os.getpid()}" (i INTEGER)')
             yield
             connection.rollback()

@@ -1,8 +1,8 @@
 """The command `ducktail serve`: starts the server, runs it until a signal, and tunes the process's memory.
 
-Encoding rows takes and frees arrays of some megabytes all the time. The C library gives each of them back
-to the system at once and gets its next one page by page, cleared: a tenth of what a result costs. So the
-process keeps some freed memory, gives the rest back at intervals, and collects garbage less often.
+Encoding rows allocates and frees arrays of some megabytes all the time. The C library returns each of them to
+the system at once and gets the next one page by page, cleared: a tenth of the cost of a result. So the
+process keeps some freed memory, returns the rest at intervals, and collects garbage less often.
 configuration.py reads the settings. Source: docs/design/pgwire_gateway.md, "Trade-offs".
 """
 
@@ -27,23 +27,23 @@ from ...engine.server_log import set_up
 from ..server import Server, TimedLoop, TlsFiles, listen
 from .configuration import Configuration, configure
 
-# How often freed memory is given back to the system, where there is much of it.
+# The interval at which freed memory is returned to the system, if there is much of it.
 GIVE_BACK_S = 10.0
-# Of <malloc.h>: free memory that is kept at an arena's end, and sizes from which memory is got by itself.
+# Parameters of <malloc.h>: memory kept free at an arena's end, and the size of separately mapped blocks.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 8 << 20
 ALONE_BYTES = 4 << 20
-# Freed memory within the arenas, of all threads, that is not worth a look.
+# The amount of freed memory in all arenas that is too small for a check.
 FREED_BYTES_MAX = 64 << 20
-# Python looks for unreachable cycles whenever so many more objects were made than freed. Its own 700 are the
-# requests of some twenty clients that are under way at once, none of them garbage: looking at them again and
-# again was a quarter of the event loop's time. So many are a few megabytes.
+# Python searches for unreachable cycles after this many more objects were created than freed. Its default of
+# 700 are the requests of some twenty clients, none of them garbage: repeated searches took a quarter of the
+# event loop's time. This number of objects takes a few megabytes.
 YOUNG_OBJECTS_MAX = 10_000
 
 
 def run_server(chosen: argparse.Namespace) -> int:
-    """Serve a database until SIGTERM or SIGINT; the exit status."""
-    # As in __main__: a SIGHUP waits until the server takes it.
+    """Serve a database until SIGTERM or SIGINT, and return the exit status."""
+    # As in __main__, a SIGHUP waits until the server handles it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     leave_pandas_out()
     configuration = configure(vars(chosen), os.environ)
@@ -57,10 +57,10 @@ def run_server(chosen: argparse.Namespace) -> int:
     watched = None
     try:
         if configuration["metrics_port"] is not None:
-            # Who names another host than the default says that others may look.
+            # A host other than the default means that others may see the port.
             watched = listen(configuration["metrics_host"], configuration["metrics_port"], elsewhere=True)
         if tls is not None:
-            tls.load()  # What cannot be used is told before a file is made.
+            tls.load()  # Report an unusable certificate before a file is created.
         path = str(Path(configuration["path"]))
         database = Database.open(path, settings, accept_loss=configuration["accept_loss"])
     except BaseException:
@@ -83,7 +83,7 @@ def run_server(chosen: argparse.Namespace) -> int:
 
 
 def _tls(configuration: Configuration) -> TlsFiles | None:
-    """Certificate and key; None: no TLS."""
+    """Certificate and key; None for no TLS."""
     certificate, key = configuration["tls_cert"], configuration["tls_key"]
     if (certificate is None) != (key is None):
         raise InvalidParameterValue("--tls-cert and --tls-key go together")
@@ -94,7 +94,7 @@ async def _serve(server: Server, path: str) -> None:
     """Serve until a signal ends it.
 
     Args:
-        path: the database file, as it is named when the server is ready.
+        path: the database file, for the message that the server is ready.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -135,10 +135,10 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def give_back_freed_memory() -> None:
-    """Return freed memory to the system, if much of it lies between used blocks.
+    """Return freed memory to the system, if much of it is between used blocks.
 
-    Each worker thread has an arena of its own, of which the C library gives back the end alone: statements of
-    megabytes, parsed on one thread and then another, would leave some hundred megabytes.
+    Each worker thread has an arena, of which the C library returns only the end: large statements that are
+    parsed on several threads would leave some hundred megabytes.
     """
     library = ctypes.CDLL(None)
     mallinfo = getattr(library, "mallinfo2", None)
@@ -150,21 +150,21 @@ def give_back_freed_memory() -> None:
 
 
 class _Without:
-    """A finder of modules that says that pandas is not there."""
+    """A finder of modules that reports pandas as missing."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Nothing about any other module."""
+        """None for any other module."""
         if name == "pandas":
             raise ModuleNotFoundError("pandas is left out of the server", name=name)
         return None
 
 
 def leave_pandas_out() -> None:
-    """Keep pandas out of this process, which has no use of it.
+    """Keep pandas out of this process, which does not use it.
 
-    Where it is installed pyarrow imports it at the first array that it makes of Python values, to see whether
-    they are pandas' own: 33 MB and 0.2 s of each server's start.
+    If it is installed, pyarrow imports it when it first makes an array of Python values, to recognize pandas'
+    own: 33 MB and 0.2 s at each server's start.
     """
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _Without)
@@ -174,6 +174,6 @@ def collect_seldom() -> None:
     """Run the garbage collector less often, and never on imported modules, which stay to the end."""
     gc.collect()
     gc.freeze()
-    # Then it is garbage like all else; DuckDB's module would list what it finds left over on standard error.
+    # At the end it is garbage as well; DuckDB's module would report the rest on standard error.
     atexit.register(gc.unfreeze)
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])

@@ -1,12 +1,12 @@
 """The two queues of a conversation, messages in and bytes out, the steps it yields, and its end.
 
-A conversation is a generator. It yields a step and is resumed when the step has been done: a `Wait`
-of the session (resumed with True when its future is done, False when its time is up; a cancelled
-session makes the future done), or a `Need`. Between two steps it touches no socket and no clock. It
-may be resumed on another thread than before, never on two at once.
+A conversation is a generator. It yields a step and is resumed after it: a `Wait` of the session (resumed with
+True when its future is done, False when its time is up; a cancel of the session makes the future done), or a
+`Need`. Between two steps it touches no socket and no clock. It may be resumed on another thread than before,
+never on two at once.
 
-The server calls `receive`, `end`, `lose` and `take_output` on the event loop's thread; the conversation
-calls the rest, on any. Only a deque and single assignments cross between them.
+The server calls `receive`, `end`, `lose` and `take_output` on the event loop's thread; the conversation calls
+the other methods, on any thread. Only a deque and single assignments cross between them.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ Step = Wait | Need
 Steps = Generator[Step, bool, T]
 
 
-# Output that is collected before the client must take it: large enough that a system call costs
-# nothing against filling it, small enough that a hundred sessions do not count.
+# The output that is collected before the client must take it: large enough that a system call costs little
+# beside filling it, small enough that a hundred sessions take little memory.
 OUTPUT_BYTES_MAX = 256 * 1024
-# The beginning of an answer that is not held back for its end: what PostgreSQL's own buffer holds.
+# The beginning of an answer that is sent before its end: the size of PostgreSQL's own buffer.
 PRESSING_BYTES = 8 * 1024
-# Requests that may wait while one is answered: a pipeline's worth, so that a client that sends
-# without end is slowed down by TCP instead of filling our memory.
+# The maximum number of requests that wait while one is answered: a pipeline's worth. TCP slows down a client
+# that sends without end, before it fills the memory.
 INPUT_BYTES_MAX = 1024 * 1024
-# Waiting requests that are answered in one stretch where none of them asks DuckDB: a millisecond or a
-# few, after which the other connections of the event loop get their turn.
+# Waiting requests that are answered in one stretch if none of them needs DuckDB: a few milliseconds, after
+# which the other connections of the event loop have their turn.
 STRETCH_MAX = 100
 
 
@@ -75,29 +75,29 @@ class Channel:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._receiver = Receiver(limits)
-        # Each message with the bytes that are no longer held once it is taken.
+        # Each message with the number of bytes that are freed when it is taken.
         self._pending: deque[tuple[Message, int]] = deque()
         self._unclaimed = 0
         self._received = 0
         self._taken = 0
         self._output: list[bytes | memoryview] = []
         self._output_bytes = 0
-        # Requests since the last pause between two.
+        # The number of requests since the last pause.
         self._stretch = 0
-        # Whether what is to be written ends a request, or is a notice: its client may wait for it.
+        # True if the output ends a request or is a notice, for which its client may wait.
         self.due = False
         self._ending: DucktailError | None = None
         self._lost = False
-        # Whether the present request has been cancelled and does not know it yet.
+        # True if the present request has been cancelled and has not noticed.
         self.cancelled = False
-        # Whether the bytes come and go through TLS, and what a password may be bound to there.
+        # True if the connection uses TLS; and the data for channel binding.
         self.secured = False
         self.end_point: bytes | None = None
 
     # The server's side.
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Accept bytes from the client."""
         self._received += len(data)
         self._unclaimed += len(data)
         messages = self._receiver.receive(data)
@@ -111,15 +111,15 @@ class Channel:
         self._ending = self._ending or error
 
     def lose(self) -> None:
-        """The client has vanished."""
+        """Note that the client has vanished."""
         self._lost = True
 
     def cancel(self) -> None:
-        """The present request is to go no further."""
+        """Cancel the present request."""
         self.cancelled = True
 
     def secure(self, end_point: bytes | None) -> None:
-        """From now on the bytes go through TLS."""
+        """Note that the bytes go through TLS from now on."""
         self.secured, self.end_point = True, end_point
 
     @property
@@ -129,9 +129,9 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """True if the client should be read no further until messages have been taken.
+        """True if no more bytes of the client should be read until messages have been taken.
 
-        A message that is still coming does not count: it has a bound of its own.
+        An incomplete message does not count: it has a bound of its own.
         """
         return bool(self._pending) and self._received - self._taken > INPUT_BYTES_MAX
 
@@ -142,7 +142,7 @@ class Channel:
 
     @property
     def pressing(self) -> bool:
-        """True if the output must be written before more is collected: see PRESSING_BYTES."""
+        """True if the output must be written before more is collected (PRESSING_BYTES)."""
         return self.due or self._output_bytes > PRESSING_BYTES
 
     def take_output(self) -> list[bytes | memoryview]:
@@ -156,17 +156,17 @@ class Channel:
     # The conversation's side.
 
     def authenticated(self) -> None:
-        """The client is let in: long messages are accepted."""
+        """Note that the client has been authenticated: long messages are accepted from now on."""
         self._receiver.authenticated = True
 
     def check_silent(self) -> None:
         """Check that a client that asked for TLS sends nothing before the answer.
 
-        What comes before it was put there by someone else, to be taken for part of the secured stream
-        (CVE-2021-23214); what came in the same piece as the request, the receiver has seen.
+        Earlier bytes were inserted by a third party, to be taken for a part of the secured stream
+        (CVE-2021-23214); the receiver has checked the piece with the request.
 
         Raises:
-            Fatal: there is more.
+            Fatal: the client has sent more.
         """
         if self._pending or not self._receiver.empty:
             raise Fatal(ProtocolViolation("received unencrypted data after SSL request"))
@@ -175,8 +175,8 @@ class Channel:
         """The next message.
 
         Args:
-            need: INPUT for the next request; COPYING within one, which a cancel ends.
-            while_idle: called whenever there is none, before waiting for it.
+            need: INPUT for the next request; COPYING within a request, which a cancel ends.
+            while_idle: called before each wait for a message.
 
         Raises:
             QueryCanceled: the request has been cancelled.
@@ -198,10 +198,11 @@ class Channel:
         return message
 
     def coming(self) -> Steps[Message]:
-        """The message behind this one, left where it is; waited for where it is not here yet.
+        """Wait for the next message and return it without taking it.
 
         Raises:
-            Fatal: the server ends the session. Gone: the client has left.
+            Fatal: the server ends the session.
+            Gone: the client has left.
         """
         self.check()
         while not self._pending:
@@ -210,18 +211,19 @@ class Channel:
         return self._pending[0][0]
 
     def ahead(self, place: int = 0) -> Message | None:
-        """A message after this one, the next one for place 0, if it is here already."""
+        """A later message that has arrived, the next one for place 0; None if it has not."""
         # The server may append meanwhile; only the conversation takes.
         return self._pending[place][0] if place < len(self._pending) else None
 
     def skip(self, count: int) -> None:
-        """Take messages that have been looked at."""
+        """Take messages that have been examined."""
         for _ in range(count):
             _, freed = self._pending.popleft()
             self._taken += freed
 
     def rest(self) -> Steps[None]:
-        """Between two requests: a client that sends without end takes its answers, and is not alone."""
+        """Pause between two requests, so that a client that sends without end takes its answers and leaves
+        others time."""
         self._stretch += 1
         if self._stretch >= STRETCH_MAX or self._output_bytes > OUTPUT_BYTES_MAX:
             self._stretch = 0
@@ -232,7 +234,7 @@ class Channel:
         self.cancelled = False
 
     def check_cancelled(self) -> None:
-        """Raise QueryCanceled if the request has been cancelled, Fatal or Gone as `check`."""
+        """Raise QueryCanceled if the request has been cancelled, or as `check`."""
         self.check()
         if self.cancelled:
             raise QueryCanceled("canceling statement due to user request")

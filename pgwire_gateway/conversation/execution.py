@@ -1,9 +1,9 @@
 """Execution of one statement on the session: prepare, run, send rows, answer errors, measure.
 
-Both query protocols use it. A statement is timed from its Query or its Execute to CommandComplete or an
-error: the time includes waits for locks and for a client that takes its rows slowly. Of a portal that is
-read in pieces only the first piece counts as a statement; text that cannot be parsed or bound counts too,
-with an unknown kind. Source: PostgreSQL documentation, "Message Flow".
+Both query protocols use it. A statement's time runs from its Query or Execute to CommandComplete or an error:
+it includes waits for locks and for a client that takes its rows slowly. For a portal that is read in pieces
+only the first piece counts as a statement; a text that cannot be parsed or bound counts too, with an unknown
+kind. Source: PostgreSQL documentation, "Message Flow".
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ UNKNOWN = "unknown"
 
 
 class StatementTimer:
-    """The statement that one conversation is at.
+    """The timer of the present statement of one conversation.
 
     Args:
-        now_s: a clock that never goes back, in seconds.
-        tell: takes what has ended.
-        trace: says the session's trace id.
+        now_s: a monotonic clock, in seconds.
+        tell: receives each ended statement.
+        trace: returns the session's trace id.
     """
 
     __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text", "_trace")
@@ -85,10 +85,10 @@ class StatementTimer:
         self._kind, self._text, self._resumed = kind, text, resumed
 
     def end(self, sqlstate: str | None = None, *, unanswered: bool = False, executions: int = 1) -> None:
-        """The statement, or this piece of it, has ended; a message that ran none and failed counts too.
+        """Report the end of a statement or of a piece of it; a failed message without a statement counts too.
 
         Args:
-            executions: of the statement, that were run as one.
+            executions: the number of executions that ran as one.
         """
         kind = UNKNOWN if self._kind is None else str(self._kind.value)
         seconds = self._now_s() - self._start_s
@@ -107,18 +107,18 @@ class StatementTimer:
         )
 
 
-# Tags of statements that mean the protocol's prepared statements as well as those of SQL.
+# Command tags of statements about both the protocol's prepared statements and those of SQL.
 DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
 
-# Few texts are inline, and drivers repeat theirs; a client that makes up new ones is served as well,
-# with a hop more.
+# The maximum number of known inline texts: they are few, and drivers repeat theirs. A client with ever new
+# texts is also served, with one more hop.
 INLINE_TEXTS_MAX = 256
 
-# Columns are counted in an Int16, which some clients read with its sign.
+# The number of columns is an Int16, which some clients read as signed.
 COLUMNS_MAX = 0x7FFF
 
-# Texts and column lists whose tokens and descriptions are kept, in all sessions together, and the
-# longest of such texts: some megabytes at the most.
+# Bounds of the kept texts and column lists, with their tokens and descriptions, in all sessions together, and
+# of a single text: some megabytes at the most.
 KEPT_MAX = 1024
 KEPT_TEXT_CHARS_MAX = 4096
 
@@ -132,15 +132,15 @@ class Work:
         self.channel = channel
         self.session = session
         self.observed = observed
-        # The protocol's prepared statements, by name: what DEALLOCATE means is found here first.
+        # The protocol's prepared statements, by name; DEALLOCATE looks here first.
         self.prepared: dict[str, Prepared] = {}
-        # Texts that parse and run without a worker thread, seen before in this session.
+        # Texts of this session that are known to parse and run without a worker thread.
         self._inline_texts: set[str] = set()
         self._reported = dict(session.parameter_status())
         self._changed: dict[str, str] = {}
 
     def pieces(self, text: str) -> Sequence[StatementPiece]:
-        """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
+        """The statements of a text; those of short texts are kept, because drivers repeat theirs."""
         return _kept_pieces(text) if len(text) <= KEPT_TEXT_CHARS_MAX else split_pieces(text)
 
     def parse(
@@ -149,7 +149,7 @@ class Work:
         """Parse one statement that begins `offset` characters into the client's text.
 
         Args:
-            told: whether the client may ask for its columns before it runs.
+            told: the client may ask for its columns before it runs.
         """
         if text not in self._inline_texts:
             yield Need.WORKER
@@ -162,18 +162,18 @@ class Work:
                 source.rewritten, source.given(oids), told=told
             )
             if source.reads_catalog:
-                _ = statement.columns  # Binds it: what is missing is told now.
+                _ = statement.columns  # Binds it, so that its errors are reported now.
         if statement.inline and len(self._inline_texts) < INLINE_TEXTS_MAX and not is_long_text(text):
             self._inline_texts.add(text)
         return source, statement
 
     def renew(self, prepared: Prepared) -> Steps[None]:
-        """See that a statement's columns are those of now: a table may have been altered meanwhile."""
+        """Describe a statement again if its columns may have changed, for example by an ALTER TABLE."""
         if self.session.is_stale(prepared.statement):
             yield Need.WORKER
             with placed(prepared.source):
                 self.session.renew(prepared.statement)
-        # The session's statement is that of all who prepare its text: it may have been renewed for another.
+        # Other clients share the session's statement, which may have been described again for one of them.
         columns = prepared.source.columns(prepared.statement.columns)
         if columns is not prepared.columns:
             check_width(columns)
@@ -191,8 +191,8 @@ class Work:
         """Run a statement; notices are sent at once, changed parameters before ReadyForQuery.
 
         Args:
-            rows: how many of its rows are wanted at first; None for all.
-            long: its parameters are no work for the event loop.
+            rows: the number of rows to fetch first; None for all.
+            long: its parameters are too long for the event loop.
         """
         if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
             del self.prepared[statement.classified.name]
@@ -213,7 +213,7 @@ class Work:
         return result
 
     def _sent_inline(self, statement: ParsedStatement, parameters: Sequence[object]) -> bool:
-        """True if another node sends a statement that takes no worker thread."""
+        """True if a statement from another node needs no worker thread."""
         return statement.classified.kind is Kind.FORWARD and self.session.sent_inline(parameters)
 
     def describe(
@@ -230,9 +230,9 @@ class Work:
     def send_rows(
         self, source: StatementText, result: Result, formats: Sequence[int], limit: int | None = None
     ) -> Steps[bool]:
-        """Send rows of a statement's result, at most `limit`; True when there are no more.
+        """Send rows of a statement's result, at most `limit`; True at the end.
 
-        With a limit the answer is False once it is reached: whether more would come is not known.
+        The answer is False when the limit is reached, because it is unknown whether more rows follow.
         """
         columns = source.columns(result.columns) or ()
         types = [column.type for column in columns]
@@ -279,7 +279,7 @@ class Work:
         if not isinstance(error, DucktailError):
             told: DucktailError = self.session.as_told(error)
             if isinstance(told, InternalError):
-                # Without its message, which may have a user's values in it; the client is told that.
+                # Omit the message, which may contain a user's values; only the client receives it.
                 parts = format_tb(error.__traceback__)
                 frames = [line.strip() for part in parts for line in part.splitlines()]
                 about = facts(session=self.session.id, frames=frames)
@@ -313,7 +313,7 @@ class Work:
         for notice in self.session.take_notices():
             fields = (notice.severity, notice.sqlstate, notice.message, notice.detail, notice.hint)
             self.channel.send(NoticeResponse(Report(*fields)))
-            self.channel.due = True  # At once, as PostgreSQL does: what follows may take its time.
+            self.channel.due = True  # Send at once, as PostgreSQL does: the following work may take long.
         changes = self.session.take_parameter_changes()
         self._changed.update(changes)
         self._reported.update(changes)
@@ -325,9 +325,9 @@ class Prepared:
 
     Args:
         types: DuckDB's names of its parameters' types.
-        oids: the same as the client declared them, or else as we told it.
-        columns: of its rows, as they are now; None when it gives none.
-        is_told: whether the client was told of columns once, and goes by them from then on.
+        oids: the OIDs that the client declared or was sent.
+        columns: the present columns of its rows; None if it returns none.
+        is_told: the client has received columns, and relies on them from then on.
         told: those columns.
     """
 
@@ -340,33 +340,33 @@ class Prepared:
     told: Sequence[ResultColumn] | None = None
 
     def tell(self, columns: Sequence[ResultColumn] | None) -> None:
-        """Note the columns that the client has been sent."""
+        """Note the columns that the client has received."""
         self.is_told, self.told = True, columns
 
     def check_told(self, columns: Sequence[ResultColumn] | None) -> None:
-        """Rows are about to be sent whose columns the client has not asked for again.
+        """Check the columns of rows that the client has not asked a description of again.
 
         Raises:
-            CachedPlanChanged: it would take them for rows of the columns that it was told of.
+            CachedPlanChanged: the client would decode them by the columns that it received before.
         """
         if self.is_told and self.told is not columns and _kinds(self.told) != _kinds(columns):
             raise CachedPlanChanged
 
     @property
     def told_count(self) -> int | None:
-        """Number of columns in the last description that the client was sent; None: there was none."""
+        """The number of columns in the last description that the client received; None without one."""
         return len(self.told or ()) if self.is_told else None
 
 
 def _kinds(columns: Sequence[ResultColumn] | None) -> list[tuple[str, int]] | None:
-    """Names and types of columns, as far as a client goes by them."""
+    """The names and types of columns, as clients use them."""
     return None if columns is None else [(c.name, value_types.pg_type(c.type).oid) for c in columns]
 
 
 class placed:
     """Context in which error positions refer to the client's text instead of the session's.
 
-    A class, as it is entered for each statement: a generator costs four times as much.
+    A class, because it is entered for each statement: a generator costs four times as much.
     """
 
     __slots__ = ("_source",)
@@ -378,13 +378,13 @@ class placed:
         """Nothing to do before the statement."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Move the place of an error."""
+        """Translate the position of an error."""
         if not isinstance(error, DucktailError):
             return
         place = self._source.position(error.position)
         if place == error.position:
             return
-        # A copy: a statement that is kept may raise the same error again.
+        # Use a copy: a kept statement may raise the same error again.
         moved = copy(error)
         moved.position = place
         raise moved from error
@@ -394,14 +394,14 @@ def check_width(columns: Sequence[ResultColumn] | None) -> None:
     """Refuse rows that no message can hold.
 
     Raises:
-        ProgramLimitExceeded.
+        ProgramLimitExceeded: there are too many columns.
     """
     if columns is not None and len(columns) > COLUMNS_MAX:
         raise ProgramLimitExceeded(f"rows can have at most {COLUMNS_MAX} columns")
 
 
 def spread(formats: Sequence[int], count: int) -> Sequence[int]:
-    """One format a column from the none, one or `count` that Bind gave."""
+    """One format for each column, from the formats in Bind: none, one or `count`."""
     if len(formats) == count:
         return formats
     return (formats[0] if formats else 0,) * count

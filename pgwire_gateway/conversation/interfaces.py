@@ -21,16 +21,16 @@ from .startup import Door, Entry
 
 @dataclass(frozen=True, slots=True)
 class EndedStatement:
-    """A statement that has ended.
+    """An ended statement.
 
     Args:
         kind: the value of its Kind, or UNKNOWN.
-        sqlstate: of its error; None where there was none.
-        text: as the client sent it, literals and all: not for logs as it is.
-        resumed: it was a further piece of a portal that has been counted.
-        unanswered: it asked the catalog something that this could not answer.
-        executions: how often it was executed in this time.
-        trace: the id by which it is followed through several nodes' logs; "" is none.
+        sqlstate: the SQLSTATE of its error; None if it succeeded.
+        text: the client's text, with literals: unsuitable for logs.
+        resumed: it was a later piece of a portal that has been counted.
+        unanswered: a query of the catalog that could not be answered.
+        executions: the number of executions in this time.
+        trace: the id that identifies it in several nodes' logs; "" for none.
     """
 
     session_id: int
@@ -45,11 +45,11 @@ class EndedStatement:
 
 
 class Session(Protocol):
-    """One user's session; one call at a time, but for `cancel`."""
+    """One user's session; one call at a time, except for `cancel`."""
 
     id: int
     portals: Portals
-    # How many rows the client of the present statement takes at first; None for all of them.
+    # The number of rows that the present statement's client takes at first; None for all.
     first_rows: int | None
 
     @property
@@ -60,54 +60,55 @@ class Session(Protocol):
         """Prepare one statement.
 
         Args:
-            told: whether its columns are told before it runs.
+            told: a client asks for its columns before it runs.
         """
 
     def is_stale(self, statement: Any) -> bool:
-        """True if its columns were worked out for another state of the catalog, and may be others by now."""
+        """True if its columns were computed for another state of the catalog, and may have changed."""
 
     def renew(self, statement: Any) -> None:
-        """Work them out again. Blocks: DuckDB is asked."""
+        """Describe a statement again. Blocks: DuckDB is called."""
 
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
-        """Run it."""
+        """Run a statement."""
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
         """True if a statement forwarded by another node needs no DuckDB work."""
 
     def many(self, statement: Any) -> Waiting[Many | None]:
-        """An object that runs many executions of a statement at once; None: there is none."""
+        """An object that runs many executions of a statement at once; None if there is none."""
 
     def copy_data(self, copy: Any, data: bytes) -> Waiting[None]:
-        """Give a COPY FROM STDIN a piece of its rows."""
+        """Pass a piece of rows to a COPY FROM STDIN."""
 
     def copy_done(self, copy: Any) -> Waiting[Any]:
         """End the COPY after its last row, and return its result."""
 
     def begin_implicit(self, *, piped: bool = False) -> Waiting[None]:
-        """Open the transaction that several statements share; nothing if one is open.
+        """Begin the transaction that several statements share; do nothing if one is open.
 
         Args:
-            piped: those up to a Sync; else those of one Query.
+            piped: the statements up to a Sync share it; else those of one Query.
         """
 
     def cycle_ended(self) -> None:
-        """Handle a Sync: preparation time before it counts for no later statement."""
+        """Handle a Sync: earlier preparation time counts for no later statement."""
 
     def commit_implicit(self) -> Waiting[None]:
-        """Commit it; nothing if a BEGIN or COMMIT among the statements has taken it over."""
+        """Commit the implicit transaction; do nothing if a BEGIN or COMMIT among the statements has ended
+        it."""
 
     def abort_implicit(self) -> Waiting[None]:
-        """Roll it back; nothing if there is none."""
+        """Roll back the implicit transaction, if there is one."""
 
     def fail(self) -> None:
-        """An error that the session has not raised itself: an open block has failed."""
+        """Fail the open block, because of an error outside the session."""
 
     def as_told(self, error: Exception) -> Any:
-        """The error to report to its client for an exception that is no DucktailError."""
+        """The error to report to the client for an exception that is no DucktailError."""
 
     def cancel(self) -> None:
-        """End its current operation or wait with 57014; from any thread, no effect without one."""
+        """End the current operation or wait with 57014, if there is one; from any thread."""
 
     def close(self) -> Waiting[None]:
         """Roll back and free everything."""
@@ -139,30 +140,30 @@ class Host(Protocol):
         """The authentication required of a client.
 
         Args:
-            secured: whether its connection is TLS.
+            secured: its connection uses TLS.
 
         Raises:
-            InvalidAuthorization: not this way.
+            InvalidAuthorization: the client may not connect in this way.
         """
 
     def open_session(self, entry: Entry, door: Door) -> Session:
-        """Let a client in through a door that it has passed. Blocks: DuckDB is called.
+        """Open a session for a client that has passed a door. Blocks: DuckDB is called.
 
         Raises:
-            UndefinedDatabase: the database is not here.
-            TooManyConnections.
+            UndefinedDatabase: the database is not served here.
+            TooManyConnections: the maximum of sessions is reached.
             CannotConnectNow: the server is closing.
-            InvalidParameterValue: a setting that cannot be.
+            InvalidParameterValue: a setting is invalid.
         """
 
     def refused(self, entry: Entry | None, error: DucktailError) -> None:
-        """Record a refused client; without an entry it did not even name a user."""
+        """Record a refused client; `entry` is None if it did not name a user."""
 
     def now_s(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """The time of a monotonic clock, in seconds."""
 
     def statement_ended(self, ended: EndedStatement) -> None:
-        """A statement of the session has ended."""
+        """Record an ended statement of the session."""
 
     def cancel(self, pid: int, secret: bytes) -> None:
         """Cancel the statement of session `pid`, if `secret` is its own; there is no answer."""

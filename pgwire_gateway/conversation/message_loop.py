@@ -1,9 +1,9 @@
 """One client's connection from its first byte to its last, as a generator without a socket.
 
-States: entering (SSLRequest, GSSENCRequest and CancelRequest are answered here, a Startup packet
-leads on), serving (each message has a row in a table), over. In `serving` an error of the extended
-protocol leads to skipping, which ends at Sync. Whatever the bytes, the machine answers or ends;
-it never reads on after bytes that are no message. Source: PostgreSQL documentation, "Message Flow".
+States: entering (SSLRequest, GSSENCRequest and CancelRequest are answered here, a Startup packet leads on),
+serving (each message has a row in a table), over. In `serving` an error of the extended protocol leads to
+skipping, which ends at Sync. For any bytes the machine answers or ends; it never reads on after bytes that
+are no message. Source: PostgreSQL documentation, "Message Flow".
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from .query_protocols import ExtendedQuery, SimpleQuery
 from .startup import Door, Entry, Scram, read_startup
 from .statement_text import is_long
 
-# These end with ReadyForQuery whatever happens; an error in any other leads to skipping.
+# These messages always end with ReadyForQuery; an error in any other leads to skipping.
 ANSWERED_WITH_READY = (Query, FunctionCall, Sync)
 
 
@@ -63,15 +63,15 @@ LIMITS = Limits()
 
 
 class Conversation:
-    """The machine; a driver runs `run`, then `close`.
+    """The state machine of one connection; a driver runs `run`, then `close`.
 
     Args:
         host: the server.
-        secret: what a CancelRequest for this connection must know, or its beginning where the client
-            speaks 3.0; random, LONG_KEY_BYTES.
-        limits: what the client may send and keep.
+        secret: the secret that a CancelRequest must contain, or its beginning for protocol 3.0; random,
+            LONG_KEY_BYTES long.
+        limits: the bounds of the client's messages and kept data.
 
-    `session` is there once the client has been let in, `error` once one has ended the conversation.
+        `session` is set once the client is authenticated, `error` once an error has ended the conversation.
     """
 
     def __init__(self, host: Host, secret: bytes, limits: Limits = LIMITS) -> None:
@@ -97,13 +97,13 @@ class Conversation:
                 self._host.refused(self._entry, error)
 
     def close(self) -> Steps[None]:
-        """The end of the session, if there is one: roll back, free everything."""
+        """End the session, if there is one: roll back, free everything."""
         if self.session is not None:
             yield Need.WORKER
             yield from self.session.close()
 
     def _enter(self) -> Steps[bool]:
-        """Up to the first ReadyForQuery; False when this was no session."""
+        """Run up to the first ReadyForQuery; False if the connection is no session."""
         asked: set[type] = set()
         while True:
             message = yield from self.channel.next()
@@ -123,7 +123,7 @@ class Conversation:
                     raise ProtocolViolation("expected a startup packet")
 
     def _answer_encryption(self, asked: SslRequest | GssEncRequest) -> Steps[None]:
-        """Yes or no to a request for encryption; after a yes all goes through TLS."""
+        """Accept or refuse a request for encryption; after an acceptance all bytes go through TLS."""
         if isinstance(asked, SslRequest) and self._host.offers_tls:
             self.channel.check_silent()
             self.channel.send_bytes(ACCEPTED)
@@ -152,7 +152,7 @@ class Conversation:
         self.channel.send(BackendKeyData(session.id, self._secret[: entry.key_bytes]))
 
     def _authenticate(self, entry: Entry, door: Door) -> Steps[None]:
-        """SCRAM."""
+        """Authenticate the client by SCRAM."""
         assert door.verifier is not None, "a door with trust asks nothing"
         scram = Scram(door.verifier, self.channel.end_point, door.nonce)
         self.channel.send(AuthenticationSasl(scram.mechanisms))
@@ -216,7 +216,7 @@ class Requests:
             self._work.tell()
 
     def answer(self, message: Message) -> Steps[None]:
-        """Answer one message; errors are answered too, but for those that end the session."""
+        """Answer one message, also with its error, unless the error ends the session."""
         kind = message.kind if isinstance(message, Undecodable) else type(message)
         if self._skipping and kind is not Sync:
             return
@@ -253,7 +253,7 @@ class Requests:
         self._work.channel.check()
 
     def _nothing(self, message: Message) -> Steps[None]:
-        # What a client still sends of a COPY that has failed: PostgreSQL passes it over as well.
+        # The rest of a failed COPY, which PostgreSQL also ignores.
         yield from ()
 
     def _function_call(self, message: FunctionCall) -> Steps[None]:

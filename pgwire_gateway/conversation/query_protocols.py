@@ -1,13 +1,13 @@
 """The simple and the extended query protocol.
 
-Simple: one text, any number of statements, one answer after the other. Several statements in one text share
-a transaction, unless BEGIN and COMMIT among them say where it begins and ends.
+Simple: one text, any number of statements, one answer after the other. Several statements in one text share a
+transaction, unless BEGIN and COMMIT among them delimit it.
 
 Extended: prepared statements and portals. The statements up to a Sync are one transaction, unless BEGIN and
-COMMIT say otherwise. An Execute with a Sync right behind it runs as plain autocommit, which costs no BEGIN.
-The first Execute after a Sync therefore begins when the message behind it is here: which one that is
-depends on the client alone, and not on how TCP has cut its bytes. No client is kept waiting, as it gets no
-answer before it has sent a Sync or a Flush. After an error everything is skipped up to the Sync.
+COMMIT delimit it. An Execute that a Sync follows at once runs as plain autocommit, which costs no BEGIN. The
+first Execute after a Sync therefore begins when the next message has arrived: so the decision depends on the
+client alone, and not on the division of its bytes by TCP. No client has to wait, as it gets no answer before
+it has sent a Sync or a Flush. After an error all messages up to the Sync are skipped.
 
 Batches: drivers send an executemany, or JDBC's executeBatch, as Bind, Describe and Execute of a prepared
 statement for each set of parameters; psycopg prepares several of the same text, for integers of different
@@ -74,10 +74,10 @@ class SimpleQuery:
             yield from self._check(statements)
         for number, (text, offset) in enumerate(statements, start=1):
             if len(statements) > 1:
-                # Again before each: a COMMIT among them has ended the transaction before it.
+                # Before each statement, because a COMMIT may have ended the transaction.
                 yield from self._work.session.begin_implicit()
             yield from self._run(offset, text, last=1 < number == len(statements))
-            # A description may be much longer than the statement that asks for it.
+            # A description may be much longer than its statement.
             yield from self._work.channel.relieve()
 
     def _check(self, statements: Sequence[StatementPiece]) -> Steps[None]:
@@ -88,7 +88,7 @@ class SimpleQuery:
             except SyntaxError_:
                 raise
             except DucktailError:
-                # It may be about what a statement before it is yet to make; told when its turn comes.
+                # An earlier statement may create its objects; the error is reported when the statement runs.
                 pass
 
     def _run(self, offset: int, text: str, *, last: bool) -> Steps[None]:
@@ -105,11 +105,11 @@ class SimpleQuery:
                 work.describe(source, source.columns(result.columns) or (), result.formats)
             yield from work.send_rows(source, result, result.formats)
         except BaseException:
-            # Cancelled, or the client is gone: what it has got of the answer does not count.
+            # Cancelled, or the client is gone: the part of the answer that it received does not count.
             result.fail()
             raise
         if last:
-            # The last of several is complete once the transaction that they share is.
+            # The last of several statements is complete after the COMMIT of their common transaction.
             yield Need.WORKER
             yield from work.session.commit_implicit()
         work.complete(result)
@@ -120,11 +120,11 @@ Values = Sequence[object]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One of the executions that follow.
+    """One of the following executions in a batch.
 
     Args:
-        values: of its parameters.
-        described: whether its portal is described before it is executed.
+        values: the values of its parameters.
+        described: its portal is described before it is executed.
     """
 
     values: Values
@@ -139,12 +139,12 @@ class Execution:
 def to_come(
     channel: Channel, first: Values, types: Sequence[str], decode: Callable[[Bind], Values | None]
 ) -> list[Execution]:
-    """The executions, in the unnamed portal, that are here already and go together with one.
+    """The executions in the unnamed portal that have arrived and can be combined with the present one.
 
     Args:
-        first: the parameters of the one that is being executed.
-        types: of its parameters, DuckDB's.
-        decode: the parameters of a Bind; None where it is of another statement.
+        first: the parameters of the present execution.
+        types: DuckDB's types of the parameters.
+        decode: returns the parameters of a Bind; None if it is for another statement.
     """
     found: list[Execution] = []
     known, last = kinds(first, types), tuple(map(type, first))
@@ -160,7 +160,7 @@ def to_come(
         try:
             values = decode(bind)
         except DucktailError:
-            break  # Told when its turn comes.
+            break  # Its error is reported when it runs.
         if values is None:
             break
         if (shape := tuple(map(type, values))) != last:
@@ -177,11 +177,11 @@ def _is_of_portal(message: object) -> bool:
     return isinstance(message, Describe) and message.kind == "P" and not message.name
 
 
-# Of a text that is not the one which the client has just sent: errors of it have no place.
+# A text other than the client's last one: its errors have no position.
 NOWHERE = StatementText(0, "", "", nowhere=True)
 ONE_ROW = "INSERT 0 1"
 ONE_EVENT = encode(CommandComplete("PUBLISH 1"))
-# To a Bind and an Execute of one row; to a Bind, a Describe and an Execute.
+# The answers to Bind and Execute of one row; to Bind, Describe and Execute.
 ANSWERS = (
     encode(BindComplete()) + encode(CommandComplete(ONE_ROW)),
     encode(BindComplete()) + encode(NoData()) + encode(CommandComplete(ONE_ROW)),
@@ -193,13 +193,13 @@ class Portal:
     """A statement with its parameters; with a result once it has been executed.
 
     Args:
-        source: where the statement stands in the client's text.
-        columns: of its rows; None where it gives none.
-        prepared: the statement that it was made of; None of a cursor that SQL has declared.
-        taken: the portal as the session knows it, whose rows SQL may take too.
-        batched: it is the unnamed one, as those of a batch are.
+        source: the statement's position in the client's text.
+        columns: the columns of its rows; None if it returns none.
+        prepared: the statement that it was made of; None for a cursor that SQL has declared.
+        taken: the session's portal, whose rows SQL may take too.
+        batched: it is the unnamed portal, as in a batch.
         complete: all its rows have been sent.
-        long: its parameters are no work for the event loop.
+        long: its parameters are too long for the event loop.
     """
 
     source: StatementText
@@ -220,7 +220,7 @@ class ExtendedQuery:
         self._statements = work.prepared
         self._portals: dict[str, Portal] = {}
         self._executed = False
-        # Whether these statements are an implicit transaction, whose end asks DuckDB.
+        # True if these statements are an implicit transaction, whose end needs DuckDB.
         self._shared = False
 
     @property
@@ -229,7 +229,7 @@ class ExtendedQuery:
         return self._executed
 
     def parse(self, message: Parse) -> Steps[None]:
-        """Make a prepared statement; the unnamed one takes the place of the one before."""
+        """Create a prepared statement; the unnamed one replaces its predecessor."""
         self._work.observed.reset(message.text)
         if message.name in self._statements and message.name:
             raise DuplicatePreparedStatement(f'prepared statement "{message.name}" already exists')
@@ -253,7 +253,7 @@ class ExtendedQuery:
         self._work.channel.send(ParseComplete())
 
     def bind(self, message: Bind) -> Steps[None]:
-        """Make a portal; the unnamed one takes the place of the one before."""
+        """Create a portal; the unnamed one replaces its predecessor."""
         prepared = self._statement(message.statement)
         if not message.portal:
             yield from self._drop("")
@@ -261,7 +261,7 @@ class ExtendedQuery:
         if len(message.result_formats) == prepared.told_count:
             prepared.check_told(prepared.columns)
         formats = _formats(message.result_formats, len(prepared.columns or ()), "result")
-        # The session's own, seen through what a conversation needs of them.
+        # The session's own object, by the interface of a conversation.
         statement = cast(Any, prepared.statement)
         taken = Taken(statement, _values(prepared, message), declared=False)
         self._work.session.portals.add(message.portal, taken)
@@ -332,12 +332,12 @@ class ExtendedQuery:
             yield from self.drop_portals()
 
     def drop_portals(self) -> Steps[None]:
-        """No portal outlives its transaction."""
+        """Close the portals at the end of their transaction."""
         for name in list(self._portals):
             yield from self._drop(name)
 
     def forget_unnamed(self) -> Steps[None]:
-        """A simple query takes the place of the unnamed statement and portal."""
+        """Forget the unnamed statement and portal, which a simple query replaces."""
         self._statements.pop("", None)
         yield from self._drop("")
 
@@ -349,7 +349,7 @@ class ExtendedQuery:
             if portal.prepared is not None:
                 portal.prepared.check_told(portal.columns)
             copy = taken.statement.classified.copy
-            # To a COPY FROM STDIN the Sync behind its Execute means nothing: another one will come.
+            # A Sync after the Execute of a COPY FROM STDIN has no effect: another one follows.
             yield from self._begin(alone_may_be=copy is None or not copy.reads)
             begun = yield from work.execute(
                 portal.source, taken.statement, taken.parameters, limit, long=portal.long
@@ -363,7 +363,7 @@ class ExtendedQuery:
         portal.complete = yield from work.send_rows(portal.source, result, portal.formats, limit)
         taken.given += result.row_count - before
         if portal.complete:
-            # As PostgreSQL counts them: the rows of this Execute.
+            # The count of this Execute's rows, as in PostgreSQL.
             work.complete(result, before)
         else:
             result.suspend()
@@ -371,7 +371,7 @@ class ExtendedQuery:
             work.observed.end()
 
     def _begin(self, *, alone_may_be: bool) -> Steps[None]:
-        """A statement begins: in the transaction of those up to the Sync, unless it is all there is."""
+        """Begin a statement in the transaction of those up to the Sync, unless it is the only one."""
         alone = alone_may_be and not self._executed and self._work.session.transaction_status == "I"
         if alone:
             alone = isinstance((yield from self._work.channel.coming()), Sync)
@@ -381,7 +381,7 @@ class ExtendedQuery:
         self._executed = True
 
     def _batch(self, portal: Portal) -> Steps[tuple[ParsedStatement, list[Execution]] | None]:
-        """Further executions of a portal's statement that are here, and the one statement for all of them."""
+        """Further executions of a portal's statement that have arrived, and one statement for all of them."""
         channel, statement = self._work.channel, portal.taken.statement
         if not portal.batched or portal.taken.result is not None or not isinstance(channel.ahead(), Bind):
             return None
@@ -396,7 +396,8 @@ class ExtendedQuery:
         return (many.statement, executions) if executions else None
 
     def _values_of(self, text: str, gives_rows: bool, message: Bind) -> list[object] | None:
-        """The parameters of a Bind, where it is of a statement with this text, and its rows are texts."""
+        """The parameters of a Bind, if it is for a statement with this text, and its rows are sent as
+        text."""
         prepared = self._statements.get(message.statement)
         if prepared is None or prepared.source.text != text or (gives_rows and any(message.result_formats)):
             return None
@@ -410,7 +411,7 @@ class ExtendedQuery:
         work.observed.found(kind, source.text)
         yield from self._begin(alone_may_be=True)
         lists = in_lists([portal.taken.parameters, *(execution.values for execution in executions)])
-        # What stands where in the text of all of them is nothing to its client.
+        # Positions in the combined text have no meaning for its client.
         result = yield from work.execute(NOWHERE, many, lists)
         portal.complete = True
         if portal.columns is None:
@@ -459,7 +460,7 @@ class ExtendedQuery:
             raise InvalidCursorName(f'portal "{name}" does not exist')
         if not taken.declared:
             return self._portals[name]
-        # In text whatever DECLARE said: BINARY is for FETCH alone, as with PostgreSQL.
+        # As text in any case: BINARY in DECLARE is for FETCH alone, as in PostgreSQL.
         ended = taken.result is None or taken.result.ended
         return Portal(NOWHERE, taken.columns, (), taken, complete=ended)
 
@@ -473,7 +474,7 @@ def _rows_of(result: Any) -> list[bytes]:
 
 
 def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:
-    """The OID of each parameter: as the client declared it, else as the session inferred it."""
+    """The OID of each parameter: the client's declaration, or else the session's inference."""
     known = (*declared, *(0,) * len(types))
     return tuple(oid or value_types.pg_type(type).oid for oid, type in zip(known, types, strict=False))
 

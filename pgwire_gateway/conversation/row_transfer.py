@@ -1,13 +1,13 @@
 """Rows to and from the client: encoding in parallel, COPY FROM STDIN and COPY TO STDOUT.
 
-Rows are encoded on as many threads as there are cores, and on no more. Arrow and numpy do nearly all of
-it and let go of Python's lock: two threads encode the two halves of a batch in half the time. More threads
-than cores only take the lock from each other, and each keeps memory of its own.
+Rows are encoded on as many threads as there are cores. Arrow and numpy do nearly all of it and release
+Python's lock: two threads encode the two halves of a batch in half the time. More threads than cores only
+compete for the lock, and each keeps memory of its own.
 
-The rows of a COPY FROM STDIN are taken as they come; the channel's bound makes a client wait that sends
-faster than they are written. The rows of a COPY TO STDOUT go batch by batch, as fast as the client takes
-them. While rows come in, Sync and Flush mean nothing (libpq sends a Sync with Execute); after an error the
-rest of the COPY is skipped. Source: PostgreSQL documentation, "COPY Operations".
+The rows of a COPY FROM STDIN are taken as they arrive; the channel's bound slows down a client that sends
+faster than they are written. The rows of a COPY TO STDOUT are sent batch by batch, as fast as the client
+takes them. During COPY FROM STDIN, Sync and Flush have no effect (libpq sends a Sync with Execute); after an
+error the rest of the COPY is skipped. Source: PostgreSQL documentation, "COPY Operations".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .channel import Channel, Need, Steps
 from .interfaces import Session
 
 CORES = len(os.sched_getaffinity(0))
-# Rows that a client gets ahead of the rest of their batch, for whom the first row is urgent.
+# The number of rows sent before the rest of their batch, for clients that need the first row soon.
 FIRST_ROWS = 1024
 
 Encode = Callable[[ResultBatch], bytes | memoryview]
@@ -42,12 +42,12 @@ def rows_wanted(result: Result, limit: int | None) -> int | None:
 
 
 def encoded(batch: ResultBatch, encode: Encode) -> Sequence[bytes | memoryview]:
-    """The bytes of a batch's rows, in pieces one after the other.
+    """The bytes of a batch's rows, in consecutive pieces.
 
-    Waits for the encoders where the batch has parts for them: those of inline results have none.
+    The call waits for the encoders if the batch has parts for them; batches of inline results have none.
 
     Raises:
-        DucktailError: what `encode` raises.
+        DucktailError: `encode` fails.
     """
     parts = batch.parts()
     if not parts:
@@ -56,12 +56,12 @@ def encoded(batch: ResultBatch, encode: Encode) -> Sequence[bytes | memoryview]:
 
 
 def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]:
-    """Take the rows of a COPY FROM STDIN; its answer, once they are all there.
+    """Take the rows of a COPY FROM STDIN, and return its answer.
 
     Raises:
-        QueryCanceled: the client gives it up, or it is cancelled.
-        ProtocolViolation: a message that does not belong here.
-        DucktailError: a row that is wrong.
+        QueryCanceled: the client cancels it.
+        ProtocolViolation: a message is out of place.
+        DucktailError: a row is malformed.
     """
     channel.send(CopyInResponse(copy.column_count, copy.binary))
     while True:
@@ -89,7 +89,7 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
     """Send the rows of a COPY ... TO STDOUT, one message each (Arrow in its own pieces), up to CopyDone.
 
     Raises:
-        DucktailError: the query failed under way, or was cancelled; what was sent does not count.
+        DucktailError: the query failed in the middle, or was cancelled; the sent rows do not count.
     """
     columns = result.columns or ()
     types = [column.type for column in columns]
@@ -98,7 +98,7 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
         channel.send_bytes(messages(schema_bytes(result.arrow_schema, [column.name for column in columns])))
     if copy.header:
         channel.send_bytes(header_line([column.name for column in columns], copy.form))
-    # PostgreSQL sends the header of a binary file together with what comes first.
+    # PostgreSQL sends the header of a binary file in one message with the first row.
     head = BINARY_HEADER if copy.form.binary else b""
     while True:
         wanted = rows_wanted(result, None)
@@ -124,7 +124,7 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
 
 
 def _behind(head: bytes, rows: bytes | memoryview) -> bytes:
-    """The rows, the first of them behind the header in one message with it."""
+    """The rows, with the header in the first one's message."""
     view = memoryview(rows)
     first = 1 + int.from_bytes(view[1:5], "big")
     return b"".join((message(head + bytes(view[5:first])), view[first:]))

@@ -1,8 +1,8 @@
 """The start of a session: the startup packet, and authentication by SCRAM-SHA-256.
 
 The startup packet names the user, the database and settings. SCRAM has two messages each way: client-first,
-server-first, client-final, server-final; over TLS it offers channel binding (-PLUS). A client message that
-is no SCRAM is 08P01; a wrong password and an unknown user are the same 28P01.
+server-first, client-final, server-final; over TLS it offers channel binding (-PLUS). A client message that is
+no SCRAM is 08P01; a wrong password and an unknown user are the same 28P01.
 Source: PostgreSQL documentation, "Start-up", "StartupMessage", "SASL Authentication"; RFC 5802, sections 5
 to 7; RFC 7677.
 """
@@ -40,12 +40,12 @@ _FINAL = re.compile(rf"(c=([A-Za-z0-9+/=]+),{_NONCE}),p=([A-Za-z0-9+/=]+)")
 
 
 class Scram:
-    """One exchange.
+    """One SCRAM exchange.
 
     Args:
-        verifier: of the user.
-        end_point: the certificate's hash; None without TLS, or where it has none.
-        nonce: the server's half, random, printable without commas.
+        verifier: the user's verifier.
+        end_point: the certificate's hash; None without TLS, or if it has none.
+        nonce: the server's half, random, printable, without commas.
     """
 
     def __init__(self, verifier: Verifier, end_point: bytes | None, nonce: str) -> None:
@@ -57,14 +57,14 @@ class Scram:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms that are offered, the best first."""
+        """The offered mechanisms, the best first."""
         return (PLAIN,) if self._end_point is None else (PLUS, PLAIN)
 
     def first(self, mechanism: str, data: bytes) -> bytes:
         """Answer client-first.
 
         Raises:
-            ProtocolViolation: it is none, or wants what is not offered.
+            ProtocolViolation: the message is no client-first, or asks for a mechanism that is not offered.
         """
         if mechanism not in self.mechanisms:
             raise ProtocolViolation("client selected an invalid SASL authentication mechanism")
@@ -75,7 +75,7 @@ class Scram:
         if (mechanism == PLUS) != (binding is not None) or binding not in (None, BINDING):
             raise ProtocolViolation("malformed SCRAM message: the channel binding does not fit the mechanism")
         if flag == "y" and self._end_point is not None:
-            # It would have bound, and was told that we cannot: somebody has changed our offer.
+            # It supports binding, and received an offer without it: a third party has changed the offer.
             raise ProtocolViolation("SCRAM channel binding negotiation error")
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(self._verifier.salt).decode()
@@ -84,10 +84,10 @@ class Scram:
         return answer.encode()
 
     def final(self, data: bytes) -> bytes | None:
-        """Answer client-final; None where the password is wrong.
+        """Answer client-final; None for a wrong password.
 
         Raises:
-            ProtocolViolation: it is none, or of another exchange or channel.
+            ProtocolViolation: the message is no client-final, or of another exchange or channel.
         """
         found = _FINAL.fullmatch(_text(data))
         if found is None:
@@ -125,28 +125,28 @@ def _bytes(text: str) -> bytes:
 
 
 MAJOR = 3
-# 3.2 differs from 3.0 in the length of cancel keys; there has never been a 3.1. Who asks for more is told.
+# 3.2 differs from 3.0 in the length of cancel keys; 3.1 never existed. Clients of newer versions are told.
 MINOR = 2
 SHORT_KEY_BYTES, LONG_KEY_BYTES = 4, 32
 
-# How clients spell the one encoding that there is; asyncpg sends it in quotes.
+# Clients' spellings of the only encoding; asyncpg sends it in quotes.
 UTF8_NAMES = frozenset({"utf8", "utf-8", "unicode"})
 NO = frozenset({"false", "off", "no", "0"})
-# Consumed here; every other parameter is a setting of the session.
+# Parameters used here; every other parameter is a setting of the session.
 OURS = frozenset({"user", "database", "application_name", "client_encoding", "options", "replication"})
 PROTOCOL_OPTION = "_pq_."
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A client that wants in.
+    """A client that asks for a session.
 
     Args:
-        settings: what the session shall start with, by setting name.
-        protocol_options: `_pq_.` options, none of which we know.
-        minor: the minor version that is spoken.
-        newer: whether a newer one than ours was asked for.
-        peer: the node of a cluster that the client is; None: it is none.
+        settings: initial settings of the session, by name.
+        protocol_options: `_pq_.` options, none of which is known.
+        minor: the minor version in use.
+        newer: the client asked for a newer version.
+        peer: the node of a cluster that the client is; None for other clients.
     """
 
     user: str
@@ -174,10 +174,10 @@ class Door:
     """The authentication required of a client.
 
     Args:
-        account: the user's name as he was made; None is the database's owner, let in without a password.
-        verifier: what his password is held against; None asks for none.
-        known: whether there is such a user; he who is not there is asked all the same.
-        nonce: the server's half of the exchange's.
+        account: the user's name at creation; None is the database's owner, accepted without a password.
+        verifier: the verifier of the user's password; None requires no password.
+        known: the user exists; unknown users are asked for a password too.
+        nonce: the server's half of the nonce.
     """
 
     account: str | None = None
@@ -191,9 +191,9 @@ def read_startup(startup: Startup) -> Entry:
 
     Raises:
         NotSupported: another major version, or a replication connection.
-        InvalidAuthorization: no user.
-        InvalidParameterValue: an encoding that is not UTF8, or half of what a node says.
-        SyntaxError_: `options` that are not settings.
+        InvalidAuthorization: the packet names no user.
+        InvalidParameterValue: an encoding other than UTF8, or incomplete parameters of a node.
+        SyntaxError_: `options` are no settings.
     """
     if startup.major != MAJOR:
         raise NotSupported(
@@ -251,7 +251,7 @@ def read_options(text: str) -> list[tuple[str, str]]:
         if word == "-c":
             setting = next(words, "")
         elif word.startswith("--"):
-            # As PostgreSQL does: dashes in a long option's name stand for underscores.
+            # As in PostgreSQL, dashes in a long option's name mean underscores.
             name, equals, value = word[2:].partition("=")
             setting = name.replace("-", "_") + equals + value
         elif word.startswith("-c"):

@@ -1,15 +1,15 @@
-"""A statement's text as the client sent it and as it was run: error positions, column names, long texts.
+"""A statement's text as sent and as run: error positions, column names, long texts.
 
-A statement may be the third of a simple query, and its catalog names may have been rewritten before
-the session saw it; the position that the session reports counts in the rewritten text. A catalog query's
-columns have types that DuckDB has none for: the client is sent those of the catalog. A column without a
-name gets the name that PostgreSQL would give it.
+A statement may be the third of a simple query, and its catalog names may have been rewritten before the
+session saw it; the session reports positions in the rewritten text. A catalog query's columns may have types
+that DuckDB lacks: the client receives the catalog's types. A column without a name gets the name that
+PostgreSQL would use.
 
-Long texts and parameter lists are no work for the event loop: splitting, parsing and decoding take time
-that grows with the bytes, and meanwhile no other client is answered. A short request is served where it
-arrives, which saves the hop to a thread; a longer one runs wholly on a worker thread, from the first look
-at it. There Python passes its lock on every few milliseconds; calls that do not (a regular expression,
-DuckDB's parser) are bounded to a fraction of a second.
+Long texts and parameter lists are too slow for the event loop: splitting, parsing and decoding take time in
+proportion to the bytes, and meanwhile no other client is answered. A short request is served where it
+arrives, which saves the hop to a thread; a longer one runs wholly on a worker thread. There Python releases
+its lock every few milliseconds; calls that do not (a regular expression, DuckDB's parser) are bounded to a
+fraction of a second.
 Source: docs/design/pgwire_gateway.md, "What is long".
 """
 
@@ -23,9 +23,9 @@ from ...sql.results.results import ResultColumn
 from .. import catalog
 from ..codec.frontend import Bind, Message, Parse, Query
 
-# Characters of a text, or bytes of all parameters together: some milliseconds of the event loop.
+# Characters of a text, or bytes of all parameters together, that take the event loop some milliseconds.
 INLINE_CHARS_MAX = 8 * 1024
-# Parameters, or columns of a description.
+# The same as a number of parameters, or of columns in a description.
 INLINE_ITEMS_MAX = 1000
 
 
@@ -42,7 +42,7 @@ def is_long(message: Message) -> bool:
 
 
 def are_long(parameters: Sequence[bytes | None]) -> bool:
-    """True if parameters are no work for the event loop."""
+    """True if parameters are too long for the event loop."""
     if len(parameters) > INLINE_ITEMS_MAX:
         return True
     return sum(len(value) for value in parameters if value is not None) > INLINE_CHARS_MAX
@@ -58,13 +58,13 @@ def are_many(columns: Sequence[object] | None) -> bool:
     return columns is not None and len(columns) > INLINE_ITEMS_MAX
 
 
-# A type whose values come as text and are sent as numeric, of as many digits as they have.
+# The type of values that arrive as text and are sent as numeric, with all their digits.
 NUMERIC_TEXT = "BIGNUM"
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A RowDescription that has been sent, and its statement."""
+    """A sent RowDescription, and its statement."""
 
     columns: Sequence[ResultColumn]
     formats: tuple[int, ...]
@@ -73,19 +73,19 @@ class Described:
 
 @dataclass(slots=True, eq=False)
 class StatementText:
-    """One statement, as it was sent and as it was run.
+    """One statement, as sent and as run.
 
     Args:
         offset: characters of the client's text before the statement.
-        text: the statement as it was sent.
-        rewritten: the statement as the session got it.
-        types: the PostgreSQL types of its columns, where the catalog knows them.
-        cast: the OIDs of the types that a catalog query casts its parameters to, 0 where to none.
-        nowhere: it does not stand in what the client has sent: no error of it has a place there.
-        reads_catalog: it asks the catalog, or what must look into it.
-        numeric: for each column the numeric parameter that it is, and nothing else, or 0: the session gives
-            text there.
-        described: the last RowDescription of it: a statement that is kept answers the same columns again.
+        text: the statement as sent.
+        rewritten: the statement as the session received it.
+        types: the PostgreSQL types of its columns, if the catalog knows them.
+        cast: the OIDs of the types that a catalog query casts its parameters to; 0 without a cast.
+        nowhere: it is not part of the client's text, so its errors have no position.
+        reads_catalog: it reads the catalog, or needs a lookup there.
+        numeric: for each column that is just a numeric parameter, the parameter's number, else 0: the session
+            returns text there.
+        described: its last RowDescription: a kept statement returns the same columns again.
     """
 
     offset: int
@@ -105,22 +105,22 @@ class StatementText:
         return is_long_text(self.text)
 
     def declared(self, oids: Sequence[int]) -> Sequence[int]:
-        """The parameters' OIDs as the client has declared them, else as its query casts them."""
+        """The parameters' OIDs as the client declared them, else as the query casts them."""
         if not self.cast:
             return oids
         known = (*oids, *(0,) * (len(self.cast) - len(oids)))
         return (*(oid or ours for oid, ours in zip(known, self.cast, strict=False)), *known[len(self.cast) :])
 
     def given(self, oids: Sequence[int]) -> Sequence[int]:
-        """The parameters' OIDs for the session; 0 is text, where a parameter has no declared type."""
+        """The parameters' OIDs for the session; 0 is text, for a parameter without a declared type."""
         declared = self.declared(oids)
         return [0 if place in self.numeric else oid for place, oid in enumerate(declared, 1)]
 
     def columns(self, found: Sequence[ResultColumn] | None) -> Sequence[ResultColumn] | None:
-        """The columns as they are described to the client."""
+        """The columns as the client's description has them."""
         if found is None:
             return None
-        # Several sessions may share it: what is kept is put there whole, and asked for once.
+        # Several sessions may share it: the value is assigned whole, and read once.
         kept = self._shown
         if kept is None or kept[0] is not found:
             kept = self._shown = (found, self._columns(found))
@@ -144,9 +144,9 @@ class StatementText:
         return [ResultColumn(name, column.type) for name, column in zip(shown, found, strict=True)]
 
     def position(self, at: int | None) -> int | None:
-        """The place in the client's text (from 1) of place `at` in the rewritten one.
+        """The position in the client's text (from 1) of position `at` in the rewritten one.
 
-        None where the token stands in a part that was spelt anew: better no place than a wrong one.
+        None in a rewritten part: no position is better than a wrong one.
         """
         if at is None or self.nowhere:
             return None

@@ -1,8 +1,8 @@
-"""Admission of clients: how many sessions there may be, and who gets in with or without a password.
+"""Admission of clients: the number of sessions, and authentication with or without a password.
 
 Other nodes of the cluster open sessions for their own clients. Without a bound one node could take all
-connections here, and without a reserve the clients here could keep every other node out. So each other node
-has a reserve that nobody else gets, and an upper bound:
+connections here, and without a reserve the clients here could exclude every other node. So each other node
+has a reserve that nobody else may use, and an upper bound:
 
     clients + the sum over the nodes of max(its sessions, its reserve) <= max_connections
 
@@ -13,7 +13,7 @@ Authentication depends on where a client comes from and on whether users exist:
     from elsewhere, by TLS          no way in                    password
     from elsewhere, without TLS     no way in                    no way in
 
-With `insecure`, elsewhere counts as this machine.
+With `insecure`, clients from elsewhere count as local.
 Source: docs/security.md; docs/cluster.md, "Statements about another node's streams".
 """
 
@@ -51,14 +51,14 @@ class Admission:
         return self._clients + self._of_node.total()
 
     def enter(self, node: str | None, others: Collection[str]) -> None:
-        """Count a session more.
+        """Count one more session.
 
         Args:
-            node: the node that comes; None: a client.
+            node: the node that connects; None for a client.
             others: the other nodes of the cluster.
 
         Raises:
-            TooManyConnections: there is no room.
+            TooManyConnections: no session is free.
         """
         with self._mutex:
             self._check(node, others)
@@ -74,7 +74,7 @@ class Admission:
                 f'node "{node}" has {mine} connections here already',
                 hint="peer_connections_max says how many a node may have.",
             )
-        # Half of all are the clients' at least, however many are reserved.
+        # Clients keep at least half of all sessions, whatever is reserved.
         reserve = min(self._settings.peer_connections_reserved, most // 2) // max(1, len(others))
         if node in others and mine < reserve:
             return
@@ -90,7 +90,7 @@ class Admission:
         raise TooManyConnections("sorry, too many clients already")
 
     def leave(self, node: str | None) -> None:
-        """A session that was counted is over."""
+        """Count one session less."""
         with self._mutex:
             if node is None:
                 self._clients -= 1
@@ -106,7 +106,7 @@ USERS_HINT = "On the server's own machine: CREATE USER u PASSWORD '...' SUPERUSE
 
 
 def is_loopback(address: str) -> bool:
-    """True if a numeric address is of this machine alone; no address is not."""
+    """True if a numeric address is of this machine; False without an address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -119,11 +119,11 @@ def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door
     """The authentication required of a client.
 
     Args:
-        near: it comes from this machine, or the server is told not to care.
-        secured: its connection is TLS.
+        near: it comes from this machine, or the server treats it as local.
+        secured: its connection uses TLS.
 
     Raises:
-        InvalidAuthorization: no way.
+        InvalidAuthorization: the client may not connect in this way.
     """
     if not near and not secured:
         raise InvalidAuthorization("connections from other machines want TLS", hint=TLS_HINT)
@@ -141,15 +141,16 @@ def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door
 
 
 def for_peer(database: Database, peer: Peer, account: str | None, user: str) -> tuple[str | None, str]:
-    """The user for whom another node has connected: account and name for the session.
+    """The user for whom another node has connected: account and name of the session.
 
     Args:
-        account, user: as whom it has connected.
+        account, user: the user as whom the node has connected.
 
     Raises:
-        InsufficientPrivilege: he may not speak for others. ConnectionRefused: it is a node of
-            another cluster. SerializationFailure: its placement is older. InvalidAuthorization:
-            for whom it comes is no user here.
+        InsufficientPrivilege: that user may not act for others.
+        ConnectionRefused: the node is of another cluster.
+        SerializationFailure: the node's placement is older.
+        InvalidAuthorization: its client's user does not exist here.
     """
     users = database.rights.users
     if account is not None:
@@ -176,14 +177,14 @@ def for_peer(database: Database, peer: Peer, account: str | None, user: str) -> 
 
 
 def check_listener(listener: socket.socket, rights: Rights, *, secured: bool, insecure: bool) -> None:
-    """A server that others can reach wants TLS and users.
+    """Refuse a server that others can reach without TLS and users.
 
     Args:
-        secured: it has a certificate.
-        insecure: the operator says that it may go without.
+        secured: the server has a certificate.
+        insecure: the operator permits it nevertheless.
 
     Raises:
-        InvalidAuthorization.
+        InvalidAuthorization: the server lacks TLS or users.
     """
     host = listener.getsockname()[0]
     if insecure or is_loopback(host):

@@ -1,9 +1,9 @@
 """One socket's connection: an asyncio protocol that drives a conversation.
 
-The conversation starts on the event loop. Where it says that it will block it goes on in a worker
-thread, until it needs input again; while it waits (for the client, a lock, an event) it holds no
-thread. Back-pressure both ways: what the client sends is read no further while its queue is full,
-and rows are computed no further while it does not take those that are there.
+The conversation starts on the event loop. Before a step that may block it moves to a worker thread, until it
+needs input again; while it waits (for the client, a lock, an event) it holds no thread. Back-pressure works
+both ways: the client's bytes are not read while its queue is full, and rows are not computed while it does
+not take the ready ones.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from ..conversation.channel import Channel, Steps
 from .event_loop import Wakes
 from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
 
-# The last words to a client that does not read are given up after this.
+# The time after which the last message to a client that does not read is discarded.
 CLOSE_TIMEOUT_S = 5.0
-# What a client still sends when its session is over is read and dropped for so long: bytes that nobody reads
-# make the kernel cut the connection, and the last words to the client with it.
+# The time during which a client's bytes are read and dropped after its session: with unread bytes the kernel
+# would cut the connection, and the last message to the client with it.
 LINGER_S = 1.0
-# A cancel that came between two calls to the session is repeated after this, then after twice as long.
+# A cancel between two calls to the session is repeated after this time, then after twice as long.
 CANCEL_AGAIN_S = 0.1
-# What may lie unsent before a conversation must wait; and when it goes on.
+# The size of unsent output at which a conversation must wait, and at which it continues.
 UNSENT_HIGH_BYTES = 1024 * 1024
 UNSENT_LOW_BYTES = 256 * 1024
-# The socket is given so much at a time: what it does not take at once, asyncio copies.
+# The maximum number of bytes in one call to the socket: asyncio copies the part that it does not take.
 SEND_BYTES = 256 * 1024
-# Pieces that the socket is given in one call; the system takes 1024.
+# The maximum number of pieces in one call to the socket; the system accepts 1024.
 PIECES_TOGETHER_MAX = 64
-# What is read of a client at a time: as the shortest messages, some ten milliseconds of the event loop.
+# The maximum number of bytes read at once: with the shortest messages, some ten milliseconds of the event
+# loop.
 INBOX_BYTES = 64 * 1024
-# While a client is not read, the loop does not hear that it has gone: the socket is asked so often.
+# The interval of checks of a socket that is not read, whose disconnection the loop does not notice.
 WATCH_S = 1.0
 GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
@@ -54,15 +55,15 @@ class Connection(asyncio.BufferedProtocol):
     """Drives one conversation.
 
     Args:
-        loop: the event loop that the socket belongs to.
-        inbox: where the loop puts bytes as they come; one for all its connections, for each takes
-            what is its own at once.
+        loop: the event loop of the socket.
+        inbox: the loop's buffer for arriving bytes; one for all its connections, because each takes its bytes
+            at once.
         workers: threads that may block.
-        wakes: tells the loop what other threads have done; one for all its connections.
-        conversation: the machine.
+        wakes: wakes the loop from other threads; one for all its connections.
+        conversation: the state machine.
         on_over: called once, on the loop, when conversation and session have ended.
-        credentials: the certificate for a client that wants TLS; None where there is none.
-        authentication_timeout_s: how long a client may take to say who it is.
+        credentials: the certificate for a client that asks for TLS; None without one.
+        authentication_timeout_s: the maximum time of the authentication, in seconds.
     """
 
     def __init__(
@@ -93,10 +94,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._reading = True
         self._sending = True
-        # What waits for the client to take what it was sent before.
+        # The waiter for the client to take earlier output.
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        # What the driver waits for at this moment; settled with what it is resumed with.
+        # The driver's present waiter; it is settled with the value that resumes the driver.
         self._input: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
         self._waiting = False
@@ -111,10 +112,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the conversation with a new client."""
         self._transport = cast(asyncio.Transport, transport)
-        # None where the client has left already.
+        # None if the client has disconnected already.
         self.peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._transport.set_write_buffer_limits(high=0)
-        # A peer whose machine is gone never says so: let TCP ask.
+        # A peer whose machine is gone never reports it: let TCP probe.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._timer = self._loop.call_later(self._authentication_timeout_s, self._not_authenticated)
         self._task = self._loop.create_task(self._live())
@@ -124,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._inbox
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes from the client."""
+        """Process bytes from the client."""
         if self._lingering:
             return
         data = bytes(self._inbox[:nbytes])
@@ -160,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tls = TlsLayer(credentials, direct=direct)
 
     def _decrypted(self, tls: TlsLayer, data: bytes) -> bytes:
-        """Decrypt the client's bytes; nothing where they end the connection."""
+        """Decrypt the client's bytes; empty if they end the connection."""
         assert self._transport is not None, "bytes come on a made connection"
         plain, goes_on = b"", True
         try:
@@ -189,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wake()
 
     def pause_writing(self) -> None:
-        """The client takes no more for now."""
+        """Note that the client takes no more output for now."""
         self._sending = False
 
     def resume_writing(self) -> None:
@@ -212,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
             self._channel.cancel()
             _settle(self._input, None)
             if self._pressing is not None:
-                # It may be of an earlier cancel, with a long time to go.
+                # Its delay may still be a long one, from an earlier cancel.
                 self._pressing.cancel()
             self._press(CANCEL_AGAIN_S)
 
@@ -226,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         self._channel.end(error)
 
     def end(self, error: DucktailError) -> None:
-        """End the session with `error`: at once where it waits, else after the present request."""
+        """End the session with `error`: at once if it is waiting, else after the present request."""
         self._channel.end(error)
         if self._waiting:
             self.cancel()
@@ -238,13 +239,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Cut the connection and whatever it does."""
+        """Cut the connection, and cancel its work."""
         if self._transport is not None:
             self._transport.abort()
 
     def _press(self, again_s: float) -> None:
-        # Between two calls to the session there is nothing to cancel yet; so go on until the
-        # conversation has noticed.
+        # Between two calls to the session there is nothing to cancel yet, so repeat until the conversation
+        # has noticed.
         self._pressing = None
         session = self.conversation.session
         if self.busy and self._channel.cancelled and session is not None:
@@ -288,23 +289,24 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             self._write()
             if step is Need.FLUSH:
-                # Others first: a client that sends without end has requests waiting all the time.
+                # Give others a turn: a client that sends without end always has requests waiting.
                 await asyncio.sleep(0)
                 await self._drained()
             elif step is Need.SECURE:
                 assert self._credentials is not None, "TLS is offered with a certificate only"
                 self._start_tls(self._credentials, direct=False)
             else:
-                # In a COPY the request goes on: a cancel ends the wait for more of it.
+                # In a COPY the request continues: a cancel ends the wait for more of it.
                 worker, self._answering = False, step is Need.COPYING
                 if not self._answering:
-                    # A cancel that came as the worker was done with the request is not of the next one.
+                    # A cancel that arrived as the worker finished the request does not belong to the next
+                    # one.
                     self._channel.settle()
                 await self._more_input()
                 self._answering = True
 
     async def _on_worker(self, steps: Steps[None], answer: bool | None) -> Step | None:
-        """`_work`, on a worker thread."""
+        """Run `_work` on a worker thread."""
         waiter: asyncio.Future[Any] = self._loop.create_future()
 
         def work() -> None:
@@ -320,13 +322,13 @@ class Connection(asyncio.BufferedProtocol):
     def _write_due(self) -> None:
         """Send the output, unless it is the small beginning of an answer, which is sent with its end.
 
-        A client that is told of ParseComplete alone is woken for nothing.
+        A client would be woken for nothing by a ParseComplete alone.
         """
         if self._channel.pressing:
             self._write()
 
     def _write(self) -> None:
-        """Send the conversation's output, or as much of it as the client takes."""
+        """Send the conversation's output, as far as the client takes it."""
         for data in self._channel.take_output():
             view = memoryview(data)
             self._unsent += (view[start : start + SEND_BYTES] for start in range(0, len(view), SEND_BYTES))
@@ -349,9 +351,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(self._tls.take())
 
     def _send_together(self, transport: asyncio.Transport) -> None:
-        """Give the socket several pieces in one call: a client is not woken for the small ones.
+        """Pass several pieces to the socket in one call, so that a client is not woken for the small ones.
 
-        What it does not take stays; asyncio is given that, and waits until there is room.
+        The rest is passed to asyncio, which waits until there is room.
         """
         if transport.is_closing() or transport.get_write_buffer_size():
             return
@@ -359,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             taken = os.writev(transport.get_extra_info("socket").fileno(), pieces)
         except OSError:
-            return  # There is no room, or there is nobody: asyncio finds out which.
+            return  # There is no room, or no peer: asyncio finds out which.
         self._unsent_bytes -= taken
         while taken:
             piece = self._unsent.popleft()
@@ -409,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
         wait.future.add_done_callback(come)
         self._waiting = True
         if self._channel.over:
-            # The end came while the session was on its way to this wait.
+            # The end arrived while the session was about to wait.
             self.cancel()
         try:
             return await waiter
@@ -435,14 +437,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._send(whole=True)
             if self._tls is not None:
-                # Without it the end may be an attacker's: libpq calls a cancel failed (close_notify).
+                # Without it the end may be an attacker's: libpq reports a failed cancel (close_notify).
                 self._tls.end()
                 self._transport.write(self._tls.take())
             self._lingering = True
             try:
                 self._transport.write_eof()
             except OSError:
-                # The client has vanished, and the loop has not been told of it yet.
+                # The client has vanished, and the loop has not noticed yet.
                 self._transport.abort()
                 return
             self._transport.resume_reading()
@@ -459,9 +461,9 @@ def _advance(steps: Steps[None], answer: bool | None) -> Step | None:
 
 
 def _work(steps: Steps[None], channel: Channel, answer: bool | None) -> Step | None:
-    """The next step that a worker thread cannot take; it is on one already.
+    """The next step that a worker thread cannot perform; called on a worker thread.
 
-    An answer that is due is written before DuckDB is called for the next request.
+    A complete answer is written before DuckDB is called for the next request.
     """
     step = _advance(steps, answer)
     while step is Need.WORKER and not channel.due:

@@ -1,12 +1,13 @@
 """The event loop: a measure of its longest step, and wake-ups from other threads.
 
-A step is the work of the loop between two looks at its sockets: all that has become ready, one after the
+A step is the work of the loop between two polls of its sockets: all that has become ready, one after the
 other. During a step no other client is answered, so work without a small bound belongs on a worker thread
-(conversation/statement_text.py). Two clocks: the time that a client waits, which a busy machine and other
-threads make longer, and the processor time of the loop's thread alone, which is the loop's own doing.
+(conversation/statement_text.py). There are two clocks: the time that a client waits, which a busy machine and
+other threads prolong, and the processor time of the loop's thread, which only the loop itself causes.
 
-A batch of offset commits, or a published transaction, ends many waits at once. Each alone would write a
-byte to the loop's own socket; with `Wakes` the first does, and all that come until the loop looks go with it.
+A batch of offset commits, or a published transaction, ends many waits at once. Each alone would write a byte
+to the loop's own socket; with `Wakes` the first one does, and all later ones until the loop's next poll share
+it.
 Source: docs/operations.md, "Metrics and probes".
 """
 
@@ -21,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-# A longest step is told for one to two of these.
+# A longest step is reported for one to two of these periods.
 SPAN_S = 60.0
 
 
@@ -44,7 +45,7 @@ class TimedSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a step; the next one begins with the ready events."""
-        # The first step began on a thread that may be another one.
+        # The first step may have begun on another thread.
         if self._cpu_s is not None:
             self._end(time.monotonic(), self._cpu_s)
         ready = super().select(timeout)
@@ -55,7 +56,7 @@ class TimedSelector(selectors.DefaultSelector):
         if wall_s - self._span_began_s > SPAN_S:
             self._before, self._now, self._span_began_s = self._now, Longest(), wall_s
         step_s = wall_s - self._wall_s
-        # A step has no more of the processor than it lasts: of most, that clock need not be asked again.
+        # A step's processor time is at most its duration, so for most steps that clock need not be read.
         if step_s > self._now.cpu_s:
             self._now.wall_s = max(self._now.wall_s, step_s)
             self._now.cpu_s = max(self._now.cpu_s, time.thread_time() - began_cpu_s)
@@ -74,7 +75,7 @@ class TimedLoop(asyncio.SelectorEventLoop):
         super().__init__(self._timed)
 
     def longest_step(self) -> Longest:
-        """See TimedSelector."""
+        """The longest steps of the last minute or two (`TimedSelector.longest`)."""
         return self._timed.longest()
 
 
@@ -82,8 +83,8 @@ class Wakes:
     """Settles futures of one event loop, from any thread.
 
     Args:
-        loop: of the thread that makes this; what comes when it has been closed is dropped: nobody waits
-            any more.
+        loop: the loop of the creating thread; calls after its close are dropped, because nobody waits any
+            more.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -95,14 +96,14 @@ class Wakes:
     def settle(self, waiter: asyncio.Future[Any], value: object, error: BaseException | None = None) -> None:
         """Set a future's value or error, on its loop; a settled one is not changed."""
         if threading.get_ident() == self._thread:
-            # The answer of another node, say: no need to wake a loop that is awake.
+            # The loop is awake, for example for another node's answer: no need to wake it.
             _settle(waiter, value, error)
             return
         self._settled.append((waiter, value, error))
-        # Who finds it told is seen: `_come` takes that back before it looks.
+        # A call that finds the flag set is processed: `_come` clears the flag before it looks.
         if not self._told:
             self._told = True
-            with suppress(RuntimeError):  # The loop has been closed: a lock is passed on later still.
+            with suppress(RuntimeError):  # The loop has been closed: a lock is passed on even later.
                 self._loop.call_soon_threadsafe(self._come)
 
     def _come(self) -> None:

@@ -4,11 +4,11 @@
     GET /ready     200 while statements are answered; 503 while the file is not open, or the server ends
     GET /metrics   Prometheus' text format
 
-The port reads one request, answers it and closes. Of too many connections the oldest is cut: a probe or a
-scraper asks at once and is answered, however many others are slow. /metrics is made on a thread of its own,
-so that neither busy workers nor a slow disk delay it, and it delays nobody; the other two do nothing that
-could wait. prometheus_client writes the format; the numbers are our own, taken at each scrape
-(`engine.measures`, `StatementLog`). Only a server with such a port imports this module.
+The port reads one request, answers it and closes. Beyond the maximum of connections the oldest is cut, so a
+probe or a scraper, which asks at once, is answered even if many others are slow. /metrics runs on its own
+thread, so that neither busy workers nor a slow disk delay it, and it delays nobody; the other two never wait.
+prometheus_client writes the format; the numbers are ducktail's own, read at each scrape (`engine.measures`,
+`StatementLog`). Only a server with such a port imports this module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Metrics:
     """The answer to a scrape.
 
     Args:
-        server: whose numbers they are.
+        server: the measured server.
     """
 
     def __init__(self, server: Server) -> None:
@@ -48,11 +48,11 @@ class Metrics:
         self._registry.register(self)
 
     def text(self) -> bytes:
-        """All of them, now."""
+        """All metrics, in their present state."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, as prometheus_client wants them."""
+        """All metrics, for prometheus_client."""
         measures = measure(self._server.database)
         yield _gauge("build_info", "The version that runs.", 1, version=VERSION)
         yield _gauge("ready", "Whether statements are answered.", int(self._server.ready))
@@ -181,10 +181,10 @@ def _counter(name: str, about: str, *labels: str) -> CounterMetricFamily:
     return CounterMetricFamily(f"ducktail_{name}", about, labels=labels)
 
 
-# A request of a scraper or a probe has a few hundred bytes, and comes at once.
+# Requests of scrapers and probes have a few hundred bytes, and arrive at once.
 REQUEST_BYTES_MAX = 8192
 TIMEOUT_S = 10.0
-# One or two scrapers and a probe; of more than these the oldest is cut.
+# The maximum number of connections, for one or two scrapers and a probe; beyond it the oldest is cut.
 CONNECTIONS_MAX = 32
 PLAIN = "text/plain; charset=utf-8"
 REASONS = {
@@ -203,8 +203,8 @@ class WatchPort:
     """The HTTP port of a server.
 
     Args:
-        server: who is watched.
-        listener: from `listen`; closed with the port.
+        server: the observed server.
+        listener: a socket of `listen`; closed with the port.
     """
 
     def __init__(self, server: Server, listener: socket.socket) -> None:
@@ -216,13 +216,13 @@ class WatchPort:
         self._talks: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     async def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer."""
         self._port = await asyncio.start_server(self._talk, sock=self._listener, limit=REQUEST_BYTES_MAX)
         host, port = self._listener.getsockname()[:2]
         log.info("metrics are served", extra=facts(host=host, port=port))
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop to answer."""
         assert self._port is not None, "only a started port is closed"
         self._port.close()
         for talk in list(self._talks):
@@ -230,7 +230,7 @@ class WatchPort:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: a request, its answer, the end."""
+        """Serve one connection: a request, its answer, the end."""
         task = asyncio.current_task()
         assert task is not None, "a connection is a task's"
         self._talks[task] = None
@@ -245,12 +245,12 @@ class WatchPort:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            # Whoever asks slowly, is gone or is cut is not answered. asyncio would log a cancelled task as an
-            # error, and nobody awaits this one.
+            # A slow, disconnected or cut client is not answered. asyncio would log a cancelled task as an
+            # error, and nobody awaits this task.
             pass
         finally:
             self._talks.pop(task, None)
-            writer.transport.abort()  # What its client has not taken by now, it does not get.
+            writer.transport.abort()  # The client does not receive what it has not taken by now.
 
     async def _answered(self, reader: asyncio.StreamReader) -> bytes:
         try:
@@ -264,7 +264,7 @@ class WatchPort:
         if method not in (b"GET", b"HEAD"):
             return _response(405, more="Allow: GET, HEAD\r\n")
         answer = await self._page(target.partition(b"?")[0])
-        # The answer to HEAD has the length of a body that does not come.
+        # The answer to HEAD has the length of a body that is not sent.
         return answer if method == b"GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
     async def _page(self, path: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """The server: opens the listening socket, accepts connections, and shuts down in order.
 
-It owns the list of sessions (for CancelRequest and for the bound on their number) and the order
-of a shutdown: no new connections; running requests may finish for a while, are then cancelled, then
-cut. Source: docs/design/pgwire_gateway.md, "Ends".
+It owns the list of sessions (for CancelRequest and for the bound on their number) and the order of a
+shutdown: new connections are refused; running requests may finish for a while, are then cancelled, then cut.
+Source: docs/design/pgwire_gateway.md, "Ends".
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from ..peers import Learner, Mover, Peers
     from .metrics import WatchPort
 
-# Connections that the system holds until they are accepted: a pool that opens all its own at once.
+# The system's queue of unaccepted connections: a pool opens all of its connections at once.
 BACKLOG = 100
-# How long a shutdown lets running requests finish, and cancelled ones roll back.
+# The time for running requests to finish in a shutdown, and for cancelled ones to roll back.
 DRAIN_TIMEOUT_S = 10.0
 CANCEL_TIMEOUT_S = 5.0
 
@@ -49,7 +49,7 @@ def listen(host: str, port: int, *, elsewhere: bool = False) -> socket.socket:
     """A socket bound to `host` and `port` (0: a free one).
 
     Args:
-        elsewhere: the address may be one that other machines can reach; `check_listener` judges it.
+        elsewhere: the address may be reachable by other machines; `check_listener` decides.
 
     Raises:
         InvalidAuthorization: an address that other machines can reach.
@@ -65,11 +65,11 @@ def listen(host: str, port: int, *, elsewhere: bool = False) -> socket.socket:
                 hint="--tls-cert and --tls-key name certificate and key.",
             )
         listener = socket.socket(family, kind, protocol)
-        # A port in TIME_WAIT is free; one that another process listens on is not.
+        # A port in TIME_WAIT is free; a port with another listening process is not.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
-            # Now, not when the server starts: two binders may both succeed, two listeners may not.
+            # Listen now: two processes may bind the same port, but only one can listen.
             listener.listen(BACKLOG)
         except OSError:
             listener.close()
@@ -84,15 +84,16 @@ class Server:
     """Serves one open database on one listening socket.
 
     Args:
-        database: stays the caller's; it is not closed here.
-        listener: from `listen`; closed with the server.
-        tls: certificate and key; None: no TLS.
-        insecure: whoever reaches the port is treated as if he were on this machine.
-        watched: from `listen`, for metrics and probes; closed with the server. None: no such port.
+        database: the served database; the caller closes it.
+        listener: a socket of `listen`; closed with the server.
+        tls: certificate and key; None means no TLS.
+        insecure: treat every client as if it were on this machine.
+        watched: a socket of `listen`, for metrics and probes; closed with the server. None means no such
+            port.
 
     Raises:
-        InvalidParameterValue: certificate or key cannot be used.
-        InvalidAuthorization: others can reach the port, and there is no TLS or no user.
+        InvalidParameterValue: the certificate or the key cannot be used.
+        InvalidAuthorization: others can reach the port, and TLS or users are missing.
     """
 
     def __init__(
@@ -128,11 +129,11 @@ class Server:
         self._server: asyncio.Server | None = None
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
-        # Over, and their sockets perhaps still there.
+        # Ended connections whose sockets may still exist.
         self._lingering: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._over = asyncio.Event()
         self._draining = False
-        # Names this run of the server in the traces of its sessions.
+        # Identifies this run of the server in the traces of its sessions.
         self._run = secrets.token_hex(4)
         # Sessions are opened on worker threads.
         self._mutex = threading.Lock()
@@ -141,7 +142,8 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """True if statements are answered: it has started, does not end, and both files can be used."""
+        """True if statements are answered: the server has started, is not ending, and both files can be
+        used."""
         database = self.database
         works = database.fallen is None and database.side_failure is None
         return self._server is not None and not self._draining and works
@@ -158,7 +160,7 @@ class Server:
 
     @property
     def longest_step(self) -> Longest | None:
-        """The longest steps of its event loop in the last minute or two; None where it measures none."""
+        """The longest steps of the event loop in the last minute or two; None if they are not measured."""
         return self._loop.longest_step() if isinstance(self._loop, TimedLoop) else None
 
     @property
@@ -172,7 +174,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._wakes = Wakes(self._loop)
         if self.database.cluster.joined:
-            # Not at the top: a server that is no node of a cluster does without psycopg.
+            # Imported here, because a server outside a cluster does not need psycopg.
             from ..peers import Learner, Mover, Peers
 
             self._peers = Peers(self._loop, self.database.cluster)
@@ -186,14 +188,14 @@ class Server:
             self._mover.start()
         self.database.announce(" ".join(map(str, self.address)))
         if self._watched is not None:
-            # Not at the top: a server without that port does without prometheus_client.
+            # Imported here, because a server without that port does not need prometheus_client.
             from .metrics import WatchPort
 
             self._watch_port = WatchPort(self, self._watched)
             await self._watch_port.start()
 
     def reload(self) -> None:
-        """Read certificate, key and cluster file again; where that fails, the old ones stay."""
+        """Read certificate, key and cluster file again; after an error the old ones remain."""
         if self._tls is not None:
             try:
                 self.credentials = self._tls.load()
@@ -214,7 +216,7 @@ class Server:
         except DucktailError as error:
             log.error("%s; the placement of epoch %d stays", error.message, cluster.placement.epoch)
         except Exception:
-            # What nobody waits for must not be lost.
+            # A task that nobody awaits must not be garbage collected.
             log.exception("reading the cluster file again; the old placement stays")
 
     async def close(self) -> None:
@@ -246,7 +248,7 @@ class Server:
         await asyncio.sleep(0)  # The sockets are closed in the loop's next round.
         self._workers.shutdown(wait=not self._connections)
         if self._watch_port is not None:
-            # Last, so that who asks meanwhile is told that it ends.
+            # Last, so that requests meanwhile learn that it is ending.
             await self._watch_port.close()
 
     async def _all_over(self, timeout_s: float) -> bool:
@@ -275,24 +277,24 @@ class Server:
         )
         guest.connection = connection
         if len(self._connections) - self._admission.count >= settings.connections_starting_max:
-            # Nobody has been promised an answer yet, and a flood is not worth one.
+            # The client expects no answer yet, and a flood is not worth one.
             self._loop.call_soon(connection.abort)
         self._connections.add(connection)
         return connection
 
-    # What a guest asks for.
+    # Requests of a guest.
 
     def now_s(self) -> float:
         """Seconds on a clock that never goes back."""
         return self.database.clock.monotonic_s()
 
     def door(self, entry: Entry, peer: str, *, secured: bool) -> Door:
-        """The authentication required of a client at an address; see Host.door."""
+        """The authentication required of a client at an address, see `Host.door`."""
         near = self._insecure or is_loopback(peer)
         return door_for(self.database.rights, entry, near=near, secured=secured)
 
     def open(self, guest: Guest, entry: Entry, door: Door) -> Session:
-        """Open a session; see Host.open_session."""
+        """Open a session, see `Host.open_session`."""
         self.database.check_name(entry.database)
         account, user = door.account, door.account or entry.user
         if entry.peer is not None:
@@ -323,7 +325,7 @@ class Server:
             self._admission.leave(node)
             raise
         if entry.peer is None and self._peers is not None and self.database.placement.epoch:
-            # A node's own sessions ask no further node.
+            # A node's own sessions ask no other node.
             session.reach(self._peers, self._trace_of(session.id))
         if self.database.placement.epoch:
             session.learn = None if self._learner is None else self._learner.learn
@@ -346,7 +348,7 @@ class Server:
         return f"{self.database.placement.local.name}-{self._run}-{session}"
 
     def leave(self, guest: Guest, connection: Connection) -> None:
-        """A connection is over."""
+        """Handle the end of a connection."""
         session = connection.conversation.session
         if session is not None:
             self._admission.leave(guest.node)
@@ -377,7 +379,7 @@ class Server:
             self._loop.call_soon_threadsafe(guest.connection.cancel)
 
     def ended(self, guest: Guest, error: DucktailError) -> None:
-        """The engine has ended a session; called on any thread.
+        """Handle the engine's end of a session; called on any thread.
 
         The conversation learns of it at once: a cancel that follows must not be answered as a user's.
         """
@@ -388,46 +390,46 @@ class Server:
 
 
 class Guest:
-    """One connection's way to the server: the `Host` of its conversation."""
+    """The `Host` of one connection's conversation."""
 
     def __init__(self, server: Server, secret: bytes) -> None:
         self.secret = secret
         self.connection: Connection | None = None
         self.opened_s = 0.0
-        # The node that it is; None: a client.
+        # The node that the client is; None for other clients.
         self.node: str | None = None
         self._server = server
-        # See Host: a method of the clock's own, as each message asks it.
+        # `Host.now_s` as a method of the clock's own, because each message calls it.
         self.now_s = server.database.clock.monotonic_s
-        # A reload may not take away what the connection was promised.
+        # A reload must not change the certificate of a running connection.
         self.offers_tls = server.credentials is not None
 
     def door(self, entry: Entry, *, secured: bool) -> Door:
-        """See Host."""
+        """The authentication required of the client."""
         assert self.connection is not None, "who asks is connected"
         return self._server.door(entry, self.connection.peer, secured=secured)
 
     def open_session(self, entry: Entry, door: Door) -> Session:
-        """See Host."""
+        """Open a session for the client."""
         self.secret = self.secret[: entry.key_bytes]
         return self._server.open(self, entry, door)
 
     def refused(self, entry: Entry | None, error: DucktailError) -> None:
-        """See Host."""
+        """Record the refused client."""
         assert self.connection is not None, "who is refused is connected"
         user = None if entry is None else entry.user
         self._server.statement_log.client_refused(user, self.connection.peer, error)
 
     def statement_ended(self, ended: EndedStatement) -> None:
-        """See Host."""
+        """Record an ended statement of the session."""
         self._server.statement_log.statement_ended(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
-        """See Host."""
+        """Cancel the statement of session `pid`, if `secret` is its own."""
         self._server.cancel(pid, secret)
 
     def leave(self, connection: Connection) -> None:
-        """The connection is over."""
+        """Handle the end of the connection."""
         self._server.leave(self, connection)
 
     def news(self) -> None:
@@ -439,15 +441,15 @@ class Guest:
         self._server.cancelled(self)
 
     def ended(self, error: DucktailError) -> None:
-        """The engine has ended the session."""
+        """Handle the engine's end of the session."""
         self._server.ended(self, error)
 
 
 class ServerThread:
-    """A server with an event loop and a thread of its own, for a process that does other things.
+    """A server with its own event loop and thread, for a process that does other work.
 
     Attributes:
-        address: `host` and `port`, where it listens.
+        address: `host` and `port` of the listening socket.
     """
 
     def __init__(self, server: Server) -> None:
@@ -463,13 +465,13 @@ class ServerThread:
             raise
 
     def stop(self) -> None:
-        """End all sessions and stop listening; again is harmless."""
+        """End all sessions and stop listening; a second call does nothing."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
             self._stop()
 
     def close(self) -> None:
-        """The same as `stop`."""
+        """Stop the server, as `stop`."""
         self.stop()
 
     def _stop(self) -> None:
@@ -485,7 +487,7 @@ def serve_in_thread(database: Database, host: str = "127.0.0.1", port: int = 0) 
         An object with `host`, `port` and `stop()`.
 
     Raises:
-        InvalidAuthorization: an address that is not loopback.
+        InvalidAuthorization: the address is no loopback address.
         IoError: the port is taken.
     """
     return ServerThread(Server(database, listen(host, port)))

@@ -1,7 +1,7 @@
 """Counters and log lines of a server's connections and statements.
 
-Counts are kept here rather than in a library's metrics: each statement adds to one, from any worker
-thread, and readers take a copy. Nothing here has a password, a parameter or a literal.
+Counts are kept here rather than in a library's metrics: each statement increments one, from any worker
+thread, and readers take a copy. No password, parameter or literal is recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...sql.text.tokens import masked
 from ..conversation import EndedStatement
 
 OK = "ok"
-# What a client calls itself may be as long as a startup packet.
+# A client's application name may be as long as a startup packet.
 NAME_CHARS_MAX = 128
 
 log = logging.getLogger("ducktail.gateway")
@@ -26,13 +26,13 @@ class StatementLog:
     """Counts statements and sessions, and logs the slow and the refused.
 
     Args:
-        slow_ms: statements that take this long are logged; -1: none.
+        slow_ms: statements of at least this duration in milliseconds are logged; -1 for none.
 
     Attributes:
-        statements: how many ended, by kind and `ok` or SQLSTATE.
-        refused: clients that were not let in, by SQLSTATE.
-        opened: sessions.
-        unanswered: statements about the catalog that it could not answer.
+        statements: the number of ended statements, by kind and `ok` or SQLSTATE.
+        refused: the number of refused clients, by SQLSTATE.
+        opened: the number of opened sessions.
+        unanswered: the number of catalog queries that could not be answered.
     """
 
     def __init__(self, slow_ms: int) -> None:
@@ -44,7 +44,7 @@ class StatementLog:
         self.unanswered = 0
 
     def statement_ended(self, ended: EndedStatement) -> None:
-        """A statement has ended."""
+        """Count an ended statement, and log a slow one."""
         outcome = ended.sqlstate or OK
         with self._mutex:
             if ended.sqlstate or not ended.resumed:
@@ -84,7 +84,7 @@ class StatementLog:
         node: str | None,
         trace: str,
     ) -> None:
-        """A client is in; `node` where it is one of the cluster's."""
+        """Count and log an opened session; `node` is set for a node of the cluster."""
         with self._mutex:
             self.opened += 1
         log.info(
@@ -101,7 +101,7 @@ class StatementLog:
         )
 
     def session_closed(self, session_id: int, seconds: float, error: DucktailError | None) -> None:
-        """A session is over; with the error that ended it, where one did."""
+        """Log the end of a session, with the error that ended it, if any."""
         log.info(
             "connection closed",
             extra=facts(
@@ -111,7 +111,7 @@ class StatementLog:
         )  # fmt: skip
 
     def client_refused(self, user: str | None, peer: str, error: DucktailError) -> None:
-        """A client was not let in."""
+        """Count and log a refused client."""
         with self._mutex:
             self.refused[error.sqlstate] += 1
         failed = isinstance(error, InvalidAuthorization | InvalidPassword)

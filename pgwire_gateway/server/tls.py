@@ -1,8 +1,7 @@
 """TLS between a socket's bytes and a conversation's: one code path for SSLRequest and for direct TLS.
 
-The bytes go through two memory buffers of the ssl module, so the socket stays the connection's own.
-The certificate is read from files, at the start and again on SIGHUP; a connection keeps the one that it
-began with.
+The bytes go through two memory buffers of the ssl module, so that the connection keeps its socket. The
+certificate is read from files, at the start and again on SIGHUP; a connection keeps its first certificate.
 
 SCRAM-SHA-256-PLUS binds a password to a hash of the certificate (`tls-server-end-point`). The hash function
 is that of the certificate's own signature, SHA-256 where that is MD5 or SHA-1. A certificate whose signature
@@ -41,17 +40,18 @@ HASHES: dict[bytes, str] = {
 
 
 def end_point_hash(certificate: bytes) -> bytes | None:
-    """The channel binding of a DER certificate, or None where none is defined.
+    """The channel binding of a DER certificate; None if none is defined.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: the bytes are no certificate.
     """
     name = HASHES.get(_signature_algorithm(certificate))
     return None if name is None else hashlib.new(name, certificate).digest()
 
 
 def _signature_algorithm(certificate: bytes) -> bytes:
-    """Certificate ::= SEQUENCE { tbsCertificate, SEQUENCE { algorithm, ... }, signature }"""
+    """The signature algorithm: Certificate ::= SEQUENCE { tbsCertificate, SEQUENCE { algorithm, ... },
+    signature }"""
     outer, _ = _value(certificate, SEQUENCE)
     _, rest = _value(outer, SEQUENCE)
     algorithm, _ = _value(rest, SEQUENCE)
@@ -60,7 +60,7 @@ def _signature_algorithm(certificate: bytes) -> bytes:
 
 
 def _value(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """The content of the value with which `data` begins, and the rest."""
+    """The content of the first value in `data`, and the rest."""
     if len(data) < 2 or data[0] != tag:
         raise ValueError("not a DER certificate")
     length, start = data[1], 2
@@ -72,28 +72,28 @@ def _value(data: bytes, tag: int) -> tuple[bytes, bytes]:
     return data[start : start + length], data[start + length :]
 
 
-# What a client says in TLS that it will speak inside (PostgreSQL 17's direct TLS asks for it).
+# The protocol that a client announces in TLS (PostgreSQL 17's direct TLS requires it).
 ALPN = "postgresql"
 # First byte of a TLS handshake; a startup packet begins with the high byte of a length, 0.
 HANDSHAKE_BYTE = 0x16
-# Decrypted bytes taken at a time: a TLS record holds no more.
+# The number of decrypted bytes taken at once: the maximum of a TLS record.
 RECORD_BYTES = 16 * 1024
 
 
 class TlsBroken(Exception):
-    """The peer's bytes are no TLS, or not the TLS that is spoken here."""
+    """The peer's bytes are no TLS, or announce another protocol inside."""
 
 
 class TlsClosed(Exception):
-    """The peer has ended TLS in the proper way."""
+    """The peer has ended TLS properly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A certificate that is ready to be shown.
+    """A loaded certificate.
 
     Args:
-        end_point: what SCRAM binds a password to: a hash of the certificate; None where none is defined.
+        end_point: a hash of the certificate, to which SCRAM binds a password; None if none is defined.
     """
 
     context: ssl.SSLContext
@@ -108,10 +108,10 @@ class TlsFiles:
     key: str
 
     def load(self) -> Credentials:
-        """Read both.
+        """Read certificate and key.
 
         Raises:
-            InvalidParameterValue: a file is missing, is no PEM, or the two do not belong together.
+            InvalidParameterValue: a file is missing or no PEM, or the two do not match.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -119,7 +119,7 @@ class TlsFiles:
         context.num_tickets = 0
         context.set_alpn_protocols([ALPN])
         try:
-            # A passphrase would be asked on the terminal; nobody sits there.
+            # OpenSSL would ask for a passphrase on the terminal, where nobody answers.
             context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
             with open(self.certificate, encoding="ascii", errors="replace") as file:
                 first = _first_certificate(file.read())
@@ -146,7 +146,7 @@ class TlsLayer:
     """One connection's TLS.
 
     Args:
-        direct: the client began with TLS, without SSLRequest: it must have asked for our protocol.
+        direct: the client began with TLS, without SSLRequest, and must have announced the protocol.
     """
 
     def __init__(self, credentials: Credentials, *, direct: bool) -> None:
@@ -157,11 +157,11 @@ class TlsLayer:
         self._object = credentials.context.wrap_bio(self._in, self._out, server_side=True)
 
     def receive(self, data: bytes) -> bytes:
-        """Decrypt the peer's bytes; `take` gives the answer, also after an error.
+        """Decrypt the peer's bytes; `take` returns the answer, also after an error.
 
         Raises:
-            TlsBroken: they are no TLS, or another protocol is wanted inside.
-            TlsClosed: there will be no more.
+            TlsBroken: the bytes are no TLS, or announce another protocol inside.
+            TlsClosed: the peer has ended TLS.
         """
         self._in.write(data)
         plain = bytearray()
@@ -184,17 +184,17 @@ class TlsLayer:
         raise TlsClosed
 
     def send(self, data: bytes | memoryview) -> None:
-        """Encrypt; `take` has it then. Before the handshake is over nothing can be said."""
+        """Encrypt bytes for `take`; nothing can be sent before the handshake has ended."""
         if self.established and len(data):
             self._object.write(data)
 
     def end(self) -> None:
-        """Say that there will be no more (close_notify)."""
+        """Send the end of the data (close_notify)."""
         if self.established:
             try:
                 self._object.unwrap()
             except (ssl.SSLError, OSError):
-                pass  # It also waits for the peer to say the same; that is not needed.
+                pass  # It also waits for the peer's close_notify, which is not needed.
 
     def take(self) -> bytes:
         """Take the bytes for the socket."""

@@ -142,8 +142,8 @@ class Config:
 
     Args:
         gateway: options of the connection, as texts.
-        source: of `format("ducktail")`, the gateway's among them.
-        target, own: read by this kind of pipeline.
+        source: the options of `format("ducktail")`, including the gateway's.
+        target, own: sections that this kind of pipeline reads.
     """
 
     kind: str

@@ -133,8 +133,8 @@ class Change:
     """A batch as a target applies it.
 
     Args:
-        rows: of `latest` for SCD type 1, of `versions` for type 2.
-        columns: the table's own.
+        rows: the rows of `latest` for SCD type 1, of `versions` for type 2.
+        columns: the table's own columns.
         keys: the columns of the primary key.
     """
 

@@ -56,8 +56,8 @@ class Reporter(StreamingQueryListener):
     """Reports the batches of one query.
 
     Args:
-        name: the pipeline's.
-        stream, group: their lag is shown.
+        name: the pipeline's name.
+        stream, group: the stream and the group whose lag is shown.
         screen: the output for the line of progress.
     """
 

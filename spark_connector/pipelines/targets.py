@@ -84,7 +84,7 @@ class ParquetTarget:
     path: str
 
     def apply(self, change: Change) -> None:
-        """See `MirrorTarget`."""
+        """Apply a batch, unless it has been applied before, in a new directory."""
         spark = change.rows.sparkSession
         directory = _Directory(spark, self.path)
         latest = directory.latest()
@@ -208,7 +208,7 @@ class DeltaTarget:
     path: str
 
     def apply(self, change: Change) -> None:
-        """See `MirrorTarget`."""
+        """Apply a batch, unless it has been applied before, in one commit of Delta's log."""
         try:
             from deltalake import CommitProperties, DeltaTable, Transaction
             from deltalake.exceptions import TableNotFoundError
@@ -289,7 +289,7 @@ class SqlTarget:
     table: str
 
     def apply(self, change: Change) -> None:
-        """See `MirrorTarget`."""
+        """Apply a batch, unless it has been applied before, in one transaction."""
         if change.batch.number == 0:
             self._prepare(change)
         self._check(change.batch)
@@ -395,7 +395,7 @@ class SqlMerge:
     nested: tuple[str, ...]
 
     def __call__(self, connection: Connection, target: Target, stage: sql.Identifier) -> None:
-        """See `staging.publish`."""
+        """Merge a stage into the table; called by `staging.publish`."""
         for statement in self._statements(target.identifier, stage):
             connection.execute(statement)
 

@@ -30,7 +30,7 @@ from ..options import Name, Options
 from .target import Column, CopyFormat, Target, copy_format
 
 PREFIX = "stage_"
-# No task writes for so long; an older stage was left by a killed task.
+# The maximum duration of a task's writes; an older stage was left by a killed task.
 STAGE_KEPT_S = 7 * 24 * 3600
 # Rows that are kept to be sent again if the gateway restarts; Spark repeats a task that has sent more.
 KEPT_BYTES_MAX = 64 * 1024 * 1024
@@ -208,7 +208,7 @@ def publish(
     """Bring all stages into the target in one transaction, and drop them.
 
     Args:
-        batch: of a streaming query; None for a batch job.
+        batch: the batch of a streaming query; None for a batch job.
         merge: merges one stage with all rows into the target; without it the target's mode decides.
 
     Returns:
@@ -381,7 +381,7 @@ def make_schema(connection: Connection, schema: str) -> None:
     try:
         connection.execute(sql.SQL("SELECT 1 FROM {} WHERE false").format(marks(schema)))
     except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege) as error:
-        # It exists, as it was not created; a table that a user may not see is undefined to him.
+        # It exists, as it was not created; a table that a user may not see is undefined to that user.
         user = connection.info.user
         grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(
             marks(schema), sql.Identifier(user)

@@ -63,8 +63,8 @@ class Column:
     """A column that is written.
 
     Args:
-        name: in the data frame.
-        target: in the table or topic.
+        name: its name in the data frame.
+        target: its name in the table or topic.
         nested: sent as JSON.
         type: DuckDB type for a topic's column; "" for a table's, whose type the table defines.
     """
@@ -82,7 +82,7 @@ class Target:
     Args:
         kind: table or topic, the option that names it.
         mode: append, upsert or overwrite.
-        schema: of the stages and marks.
+        schema: the schema of the stages and marks.
         order: columns that decide which of a key's rows is the last, for upsert.
     """
 
@@ -226,7 +226,7 @@ def convert_batch(batch: pa.RecordBatch, names: list[str], wanted: pa.Schema) ->
 
     Args:
         names: the columns that are sent; each `can_be_sent`.
-        wanted: the table's columns in that order, as COPY ... TO STDOUT (FORMAT arrow) gives them.
+        wanted: the table's columns in that order, in the schema of COPY ... TO STDOUT (FORMAT arrow).
     """
     columns = [
         _convert(batch.column(batch.schema.get_field_index(name)), field.type)
@@ -281,7 +281,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """A nested value with maps as objects; pyarrow gives lists of pairs."""
+    """A nested value with maps as objects; pyarrow returns lists of pairs."""
     if value is None:
         return None
     if pa.types.is_map(type_):
@@ -318,7 +318,7 @@ class ArrowFormat:
     """An Arrow IPC stream.
 
     Args:
-        wanted: the stage's columns, as COPY ... TO STDOUT (FORMAT arrow) gives them.
+        wanted: the stage's columns, in the schema of COPY ... TO STDOUT (FORMAT arrow).
     """
 
     name = "arrow"

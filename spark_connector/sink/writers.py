@@ -152,7 +152,7 @@ class BatchSource(DataSource):
 
 
 def batch_of(frame: DataFrame, number: int) -> staging.Batch:
-    """The batch that a function of `foreachBatch` is given; the query's id is that of its checkpoint.
+    """The batch passed to a function of `foreachBatch`; the query's id is that of its checkpoint.
 
     Raises:
         ConnectorError: the data frame is not a batch of a streaming query.

@@ -153,8 +153,8 @@ class Task(InputPartition):
 
     Args:
         relation: held by the task because Spark pickles the reader before it plans.
-        identity: of the stream for which it was planned; "" for a table.
-        partition: of the stream.
+        identity: the identity of the stream for which it was planned; "" for a table.
+        partition: the partition of the stream.
         after, through: LSNs; half-open, without `after` and with `through`.
         follows: the group's on_gap lets a read continue after a gap.
         owner: the node from which it is read.

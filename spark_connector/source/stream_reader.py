@@ -471,7 +471,7 @@ class ConsumerGroup:
 
 
 class InvalidReader(DataSourceStreamReader):
-    """Stands for a reader with invalid options; raises their error at its first call.
+    """A placeholder for a reader with invalid options; it raises their error at its first call.
 
     Spark hides an error in the creation of a stream reader behind its own UnboundLocalError.
     """

@@ -235,7 +235,7 @@ def check_same(state: StreamState, identity: str, stream: Name) -> None:
     """Check that offsets belong to this stream.
 
     Args:
-        identity: of the stream in the checkpoint or in the query's plan.
+        identity: the identity of the stream in the checkpoint or in the query's plan.
         stream: option stream.
 
     Raises:

@@ -1,7 +1,7 @@
-"""COPY ... FROM STDIN (FORMAT arrow): the batches of an Arrow IPC stream, written as they come.
+"""COPY ... FROM STDIN (FORMAT arrow): the batches of an Arrow IPC stream, written as they arrive.
 
-Columns are found by their names. A batch goes into the table as it is, or in parts of some megabytes;
-small ones go together. Source: docs/sql.md, "COPY".
+Columns are matched by name. A batch is written whole or in parts of some megabytes; small batches are
+combined. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..results.results import Result
 from .inserting import CopyTarget, Inserting, Refused
 
 NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
-# Bytes of the client's that make an INSERT: as Arrow's values they are what they were on the wire.
+# Bytes from the client for each INSERT: Arrow's values have the same size as on the wire.
 BATCH_BYTES = 8 << 20
-# A longer piece is taken in parts of this size.
+# A longer piece is divided into parts of this size.
 PIECE_BYTES_MAX = 1 << 20
 
 
 class ArrowCopyIn:
-    """One COPY FROM STDIN (FORMAT arrow) under way."""
+    """One running COPY FROM STDIN (FORMAT arrow)."""
 
     binary = True
 
@@ -52,7 +52,7 @@ class ArrowCopyIn:
         """Accept a piece of the client's data.
 
         Raises:
-            DucktailError: the stream is broken, or not of the table's columns; what the INSERT says.
+            DucktailError: the stream is broken, or does not match the table's columns, or the INSERT fails.
         """
         for start in range(0, len(data), PIECE_BYTES_MAX):
             for batch in self._reader.feed(data[start : start + PIECE_BYTES_MAX]):
@@ -140,10 +140,10 @@ class ArrowCopyIn:
                 raise error from refused
 
     def _columns(self, table: pa.Table, before: int) -> Iterator[pa.ChunkedArray | pa.Array]:
-        """The columns in the order of the COPY; text for another type is read here.
+        """The columns in the order of the COPY; text for a column of another type is parsed here.
 
         Args:
-            before: how many rows there were before these.
+            before: the number of rows before these.
         """
         for place, loader in enumerate(self._loaders):
             column = table.column(self._order[place])
@@ -161,5 +161,5 @@ class ArrowCopyIn:
                 raise bad.error from bad
 
     def _place(self, row: int, column: int) -> str:
-        """Of a value, its row from 0."""
+        """The position of a value, for an error's context; `row` counts from 0."""
         return f"{self._context}, row {row + 1}, column {self._names[column]}"

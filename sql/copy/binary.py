@@ -1,10 +1,10 @@
-"""The rows of a COPY FROM STDIN in PostgreSQL's binary format, cut from bytes that come in any pieces.
+"""The parser of a COPY FROM STDIN in PostgreSQL's binary format; its bytes arrive in pieces of any size.
 
     'PGCOPY\\n\\xff\\r\\n\\0', Int32 flags, Int32 length of an extension, the extension; then for each row
     Int16 fields, each of Int32 length (-1 is NULL) and so many bytes; at the end Int16 -1, or nothing.
 
-Nothing is converted here: a field is its bytes, or None for NULL. Each length is checked before bytes
-are waited for. Source: PostgreSQL documentation, "COPY", "Binary Format".
+Nothing is converted here: a field is its bytes, or None for NULL. Each length is checked before the bytes are
+waited for. Source: PostgreSQL documentation, "COPY", "Binary Format".
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NULL = -1
 
 
 class BinaryRowReader:
-    """Cuts bytes into rows; a row's `line` is its number.
+    """Divides bytes into rows; a row's `line` is its number.
 
     Args:
-        table: its name, for errors.
-        columns: the names of the columns that are filled, in order.
+        table: the table's name, for errors.
+        columns: the names of the filled columns, in order.
     """
 
     def __init__(self, table: str, columns: Sequence[str]) -> None:
@@ -45,8 +45,8 @@ class BinaryRowReader:
         """The rows that these bytes complete.
 
         Raises:
-            BadCopyFileFormat: with the row's number.
-            ProgramLimitExceeded: a row of more than ROW_BYTES_MAX.
+            BadCopyFileFormat: a row is malformed; the error has its number.
+            ProgramLimitExceeded: a row is larger than ROW_BYTES_MAX.
         """
         self._tail += data
         place = 0
@@ -61,16 +61,16 @@ class BinaryRowReader:
             rows.append(TextRow(self._count, fields))
         if self._ended and len(self._tail) > place + _COUNT.size:
             raise self._bad("received copy data after EOF marker")
-        # A trailer stays: what would follow it is an error, in this piece or in another.
+        # The trailer is kept: any bytes after it, in this piece or the next, are an error.
         self._bound(len(self._tail) - place)
         del self._tail[:place]
         return rows
 
     def finish(self) -> list[TextRow]:
-        """The end of the data: no row may be under way; the trailer may be missing.
+        """End the data, which must not be inside a row; the trailer may be missing.
 
         Raises:
-            BadCopyFileFormat.
+            BadCopyFileFormat: the data ends inside a row.
         """
         if not self._begun:
             raise self._bad("COPY file signature not recognized")
@@ -80,7 +80,7 @@ class BinaryRowReader:
         return []
 
     def _header(self) -> int | None:
-        """The length of the header, once it is all there."""
+        """The length of the header; None while it is incomplete."""
         tail = self._tail
         start = bytes(tail[: len(SIGNATURE)])
         if not SIGNATURE.startswith(start):
@@ -100,7 +100,7 @@ class BinaryRowReader:
         return end if len(tail) >= end else None
 
     def _row(self, place: int) -> tuple[list[bytes | None], int] | None:
-        """The fields of the row that begins here and where it ends; None where it is not all there."""
+        """The fields of the row that begins here, and its end; None while it is incomplete."""
         tail, end = self._tail, len(self._tail)
         if end - place < _COUNT.size:
             return None

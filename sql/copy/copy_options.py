@@ -1,15 +1,13 @@
-"""The options of COPY FROM STDIN and TO STDOUT, in PostgreSQL's new and old spelling.
+"""The options of COPY FROM STDIN and TO STDOUT, in PostgreSQL's new and old syntax.
 
     COPY t FROM STDIN [WITH] (FORMAT csv, HEADER, NULL 'x', ...)
     COPY t TO STDOUT [WITH] [BINARY] [DELIMITER [AS] 'x'] [NULL [AS] 'x'] [CSV [HEADER] [QUOTE [AS] 'x'] ...]
 
 Source: PostgreSQL documentation, "COPY".
 
-Options of a COPY from or to a file: whose they are, where DuckDB does not take one.
-
-DuckDB has the word on the options of its formats, and calls whatever it does not know not implemented.
-An option that nobody knows is PostgreSQL's 42601; one that PostgreSQL has, or DuckDB has for another
-format, is 0A000.
+The module also classifies the options of a COPY from or to a file that DuckDB refuses. DuckDB decides on the
+options of its formats, and reports every option that it does not know as not implemented. An option that
+nobody knows is PostgreSQL's 42601; an option that PostgreSQL has, or DuckDB has for another format, is 0A000.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ from ..text.tokens import STRING, Token
 
 TEXT, CSV, BINARY, ARROW = "text", "csv", "binary", "arrow"
 FORMATS = (TEXT, CSV, BINARY, ARROW)
-# What has no delimiter, no text of NULL and no header.
+# Formats without a delimiter, a text for NULL and a header.
 NOT_TEXT = (BINARY, ARROW)
 TRUE = frozenset({"true", "on", "1"})
 FALSE = frozenset({"false", "off", "0"})
 UTF8 = frozenset({"utf8", "utf-8", "unicode"})
-# What PostgreSQL refuses as a delimiter of the text format: it could not be told from an escape or a value.
+# Delimiters of the text format that PostgreSQL refuses: they could be an escape or part of a value.
 TEXT_DELIMITERS_REFUSED = frozenset("\\.abcdefghijklmnopqrstuvwxyz0123456789")
 ALL = "*"
 
@@ -44,7 +42,7 @@ class CopyOptions:
     """The options of a COPY.
 
     Args:
-        header: False, True (the first line is passed over, or written) or "match" (it must name the columns).
+        header: False, True (the first line is skipped, or written) or "match" (it must name the columns).
         force_not_null, force_null, force_quote: names of columns in small letters, or `*` for all.
     """
 
@@ -62,7 +60,7 @@ class CopyOptions:
         """The output format for rows of these columns.
 
         Raises:
-            UndefinedColumn: FORCE_QUOTE names another.
+            UndefinedColumn: FORCE_QUOTE names another column.
         """
         _check_forced(self.force_quote, columns)
         quoted = (place for place, name in enumerate(columns) if _is_named(name, self.force_quote))
@@ -70,10 +68,10 @@ class CopyOptions:
         return CopyForm(self.format, *rest, force_quote=frozenset(quoted))
 
     def forced(self, columns: Sequence[str]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-        """For each column whether FORCE_NOT_NULL and FORCE_NULL hold.
+        """For each column, the values of FORCE_NOT_NULL and FORCE_NULL.
 
         Raises:
-            UndefinedColumn: one that COPY does not fill is named.
+            UndefinedColumn: an option names a column that COPY does not fill.
         """
         _check_forced(self.force_not_null | self.force_null, columns)
         return tuple(
@@ -94,12 +92,12 @@ def _is_named(column: str, names: frozenset[str]) -> bool:
 
 
 def read_options(statement: Classified) -> CopyOptions:
-    """The options behind FROM STDIN or TO STDOUT.
+    """Read the options after FROM STDIN or TO STDOUT.
 
     Raises:
-        SyntaxError_: an option that is unknown, or given twice.
-        InvalidParameterValue: a value that cannot be.
-        NotSupported: what is known and not supported.
+        SyntaxError_: an option is unknown or given twice.
+        InvalidParameterValue: a value is invalid.
+        NotSupported: an option is known and not supported.
     """
     assert statement.copy is not None
     reader = TokenReader(statement.text, statement.tokens, statement.copy.rest)
@@ -117,7 +115,7 @@ def read_options(statement: Classified) -> CopyOptions:
 
 
 def _listed(reader: TokenReader) -> dict[str, object]:
-    """(NAME [value], ...)"""
+    """Read `(NAME [value], ...)`."""
     first, end = reader.brackets()
     given: dict[str, object] = {}
     for cut, until in reader.slices(first, end):
@@ -137,7 +135,7 @@ def _listed(reader: TokenReader) -> dict[str, object]:
 
 
 def _old(reader: TokenReader) -> dict[str, object]:
-    """The words of PostgreSQL before 9.0, which psql's \\copy and many scripts still use."""
+    """Read the option words of PostgreSQL before 9.0, which psql's \\copy and many scripts still use."""
     given: dict[str, object] = {}
     while not reader.at_end and reader.peek() != "WHERE":
         position = reader.tokens[reader.index].start + 1
@@ -226,7 +224,7 @@ _RULES: Mapping[str, Callable[[TokenReader], object]] = {
     "ENCODING": lambda reader: reader.value(),
 }
 _NOT_SUPPORTED = frozenset({"FREEZE", "DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT"})
-# All that PostgreSQL knows, supported or not.
+# All options of PostgreSQL, supported or not.
 POSTGRES_OPTIONS = _NOT_SUPPORTED.union(_RULES)
 _ONLY_CSV = ("QUOTE", "ESCAPE", "FORCE_NOT_NULL", "FORCE_NULL", "FORCE_QUOTE")
 _NOT_BINARY = ("DELIMITER", "NULL")
@@ -289,7 +287,7 @@ _OPTION = re.compile(
     r'(?:unrecognized option|unsupported option for COPY FROM:|FORMAT JSON\):) "?(\w+)"?', re.IGNORECASE
 )
 _FORMAT = re.compile(r"copy function with name (\S+) does not exist", re.IGNORECASE)
-# Of DuckDB's writers and of COPY itself; what its readers take is asked of it.
+# Options of DuckDB's writers and of COPY itself; those of its readers are read from DuckDB.
 _WRITING = frozenset(
     {"append", "array", "chunk_size", "codec", "compression_level", "dictionary_compression_ratio_threshold"}
     | {"dictionary_size_limit", "field_ids", "file_extension", "file_size_bytes", "filename_pattern"}
@@ -304,7 +302,7 @@ _READERS = ("read_csv", "read_json", "read_parquet")
 
 @functools.cache
 def _known() -> frozenset[str]:
-    """Options, in small letters, that PostgreSQL or DuckDB has for some format."""
+    """Options, in small letters, that PostgreSQL or DuckDB has for any format."""
     query = (
         "SELECT DISTINCT lower(unnest(parameters)) FROM system.main.duckdb_functions() WHERE internal "
         "AND function_type = 'table' AND function_name IN ($1, $2, $3)"
@@ -315,10 +313,10 @@ def _known() -> frozenset[str]:
 
 
 def as_option_error(error: DucktailError, tokens: Sequence[Token]) -> DucktailError:
-    """A DuckDB error about an option or a format, in PostgreSQL's form; other errors unchanged.
+    """A DuckDB error about an option or a format in PostgreSQL's form; another error unchanged.
 
     Args:
-        tokens: those of the statement behind FROM or TO.
+        tokens: the statement's tokens after FROM or TO.
     """
     found = _OPTION.search(error.message)
     if found is not None:
@@ -337,5 +335,5 @@ def as_option_error(error: DucktailError, tokens: Sequence[Token]) -> DucktailEr
 
 
 def _place(tokens: Sequence[Token], name: str) -> int | None:
-    """The position of a word, in characters from 1."""
+    """The position of a word, in characters from 1; None if it is not there."""
     return next((token.start + 1 for token in tokens if token.value.lower().strip('"') == name), None)

@@ -1,12 +1,12 @@
 """COPY between a table or a query and a file of the server, or the client.
 
-A file goes through DuckDB's own COPY. Into a captured table it goes by way of a temporary table with
-the same columns, so that the parser, its errors and the defaults are DuckDB's, and from there as one
-captured INSERT. Files are in reach only where the operator allowed their directory.
+A file is read or written by DuckDB's own COPY. For a captured table it is read into a temporary table with
+the same columns, so that the parser, its errors and the defaults are DuckDB's, and from there by one captured
+INSERT. Only files in a directory that the operator has allowed are accessible.
 
-COPY (...) TO STDOUT runs the statement in the brackets (a query, one over stream scans, a DML with RETURNING)
-as one of its own; a table is read with the query that lists its columns. The answer's rows are then written
-in another form, batch by batch. Source: docs/sql.md, "COPY".
+COPY (...) TO STDOUT runs the statement in the parentheses (a query, also over stream scans, or a DML with
+RETURNING) as a statement of its own; a table is read with a query of its columns. The rows of the answer are
+then encoded in the COPY's format, batch by batch. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .stdin import columns_of, target_text
 Values = tuple[object, ...]
 # The temporary table that a file is read into.
 TWIN = "__ducktail_twin"
-# DuckDB's options that make COPY ... TO answer rows.
+# DuckDB's options that make COPY ... TO return rows.
 _ANSWERING = frozenset({"RETURN_FILES", "RETURN_STATS"})
-# Those that become part of the names of the files that it writes.
+# Options that become part of the names of written files.
 _NAMING = frozenset({"FILENAME_PATTERN", "FILE_EXTENSION"})
 
 
 def run_copy(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-    """Run a COPY; the query of a COPY ... TO STDOUT is a statement of its own, with its own scans."""
+    """Run a COPY; the query of a COPY ... TO STDOUT runs as a statement of its own, with its own scans."""
     facts = statement.classified.copy
     assert facts is not None
     if facts.client and not facts.reads:
@@ -54,7 +54,7 @@ def run_copy(session: Context, statement: ParsedStatement, parameters: Values) -
 def copy(
     session: Context, statement: ParsedStatement, classified: Classified, parameters: Values
 ) -> Waiting[Result]:
-    """Run a COPY text that is not TO STDOUT: the statement's own, or it with its scans replaced."""
+    """Run a COPY text that is not TO STDOUT: the statement's own, or the same with its scans replaced."""
     facts = classified.copy
     assert facts is not None
     if facts.client:
@@ -74,7 +74,8 @@ def copy(
 
 
 def _refuse_outside(session: Context, classified: Classified, facts: CopyFacts, parameters: Values) -> None:
-    """Refuse a file's name that leads out, or to the database's own files (engine/duck/allowed_files.py)."""
+    """Refuse file names outside the allowed directories, and the database's own files
+    (engine/duck/allowed_files.py)."""
     tokens, place = classified.tokens, facts.rest
     token = tokens[place]
     if place + 1 < len(tokens) and not (tokens[place + 1].is_word or tokens[place + 1].kind == "("):
@@ -101,7 +102,7 @@ def _not_a_literal(start: int) -> NotSupported:
 
 
 def _option(token: Token) -> str:
-    """The option that a word names, in quotes or without; "" if it is no word."""
+    """The option that a word names, quoted or not; "" if the token is no word."""
     return token.name.upper() if token.is_name else ""
 
 
@@ -156,7 +157,7 @@ def _from_file(
 def _plain(
     session: Context, classified: Classified, facts: CopyFacts, key: Key, parameters: Values
 ) -> Waiting[int | None]:
-    """COPY into a table without a stream; None where it has just got one."""
+    """COPY into a table without a stream; None if the table has just got one."""
     if session.block.begun:
         session.block.touched()
     assert facts.table is not None
@@ -180,7 +181,7 @@ def _captured(
     facts: CopyFacts,
     parameters: Values,
 ) -> Waiting[int]:
-    """COPY into a captured table, by way of a temporary one; the lock is taken once the file is read."""
+    """COPY into a captured table through a temporary one; the lock is taken after the file is read."""
     _ = bound(session, classified.text)
     text, tokens = classified.text, classified.tokens
     name = copy_in.target_text(facts)
@@ -208,7 +209,7 @@ def _captured(
 
 
 def _told(session: Context, error: duckdb.Error, text: str) -> DucktailError:
-    """The error without our table's name."""
+    """The error without the internal table's name."""
     found = placed(session, error, text)
     found.message = found.message.replace(TWIN, "the table")
     return found
@@ -218,10 +219,10 @@ ANSWERING = (Kind.READ, Kind.DML)
 
 
 def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
-    """Run the copied query; its result has the output format of the rows.
+    """Run the copied query; its result has the output format.
 
     Raises:
-        NotSupported: the session has no client that takes them, or there are no rows to take.
+        NotSupported: the session has no client that can receive rows, or the statement returns no rows.
     """
     facts = statement.classified.copy
     assert facts is not None
@@ -238,7 +239,7 @@ def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
         result = yield from _run(session, inner)
     except DucktailError as error:
         if error.position is not None:
-            # A table's query is ours: its places mean nothing to the user.
+            # The query over a table is internal: the user's text has no such positions.
             error.position = None if facts.query_offset is None else error.position + facts.query_offset
         raise
     assert result.columns is not None
@@ -252,14 +253,14 @@ def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
 
 
 def _as_arrow(inner: ParsedStatement) -> ParsedStatement:
-    """The query, to be answered in Arrow."""
+    """The same query, with an Arrow answer."""
     if inner.classified.kind is not Kind.READ or inner.classified.cte_writes:
         raise NotSupported("COPY of what writes cannot be in FORMAT arrow", hint="Take csv or binary.")
     return inner.as_arrow()
 
 
 def _source(session: Context, facts: CopyFacts) -> str:
-    """The text of the statement whose rows are copied."""
+    """The text of the statement that returns the copied rows."""
     if facts.query is not None:
         return facts.query
     listed = ",".join(map(ident, columns_of(session, facts)))

@@ -1,9 +1,9 @@
-"""The files that a statement names: each must be in reach before DuckDB sees the statement.
+"""The check of the files that a statement names, before DuckDB sees the statement.
 
-A file's name stands behind the bracket of a function that reads files, behind COPY's FROM or TO, or as a
-string where a table may stand. It is a string, a list of strings or a parameter there, never an
-expression: what DuckDB would work out cannot be looked at beforehand. `query` is looked into.
-Source: docs/operations.md, "Files".
+A file's name is an argument of a function that reads files, follows COPY's FROM or TO, or is a string in the
+place of a table. It must be a string, a list of strings or a parameter, never an expression, because a
+computed name cannot be checked beforehand. The text in `query('...')` is checked too. Source:
+docs/operations.md, "Files".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LITERAL_HINT = "Write the name as a string, or give it as a parameter."
 
 
 class _File(NamedTuple):
-    """A file's name: a string's value, or the number of the parameter that gives it."""
+    """A file's name: a string's value, or the number of its parameter."""
 
     token: Token
     name: str | int
@@ -45,8 +45,8 @@ def check_named(session: Context, classified: Classified) -> None:
     """Check the file names in a statement against the allowed directories.
 
     Raises:
-        InsufficientPrivilege: a file out of reach, or secrets. NotSupported: a name that is
-            an expression.
+        InsufficientPrivilege: a file is outside the allowed directories, or the statement reads secrets.
+        NotSupported: a name is an expression.
     """
     if _may_name(classified.text):
         _check(session, classified.tokens, in_query=False)
@@ -56,7 +56,7 @@ def check_given(session: Context, classified: Classified, parameters: Sequence[o
     """Check the file names in parameters against the allowed directories.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: a file is outside the allowed directories.
     """
     named = _named(classified.tokens) if _may_name(classified.text) else ()
     for file in named:
@@ -78,10 +78,10 @@ def _may_name(text: str) -> bool:
 
 
 def require(session: Context, name: str, token: Token) -> None:
-    """Refuse a file that is out of reach.
+    """Refuse a file outside the allowed directories.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: it is outside.
     """
     directories = session.database.settings.allowed_directories
     if not directories:
@@ -93,7 +93,7 @@ def require(session: Context, name: str, token: Token) -> None:
 
 
 def parameter_number(tokens: Sequence[Token], index: int) -> int:
-    """The number, from 1, of the parameter at `index`; 0 where it has a name."""
+    """The number, from 1, of the parameter at `index`; 0 for a named parameter."""
     digits = tokens[index].text[1:].strip()
     if tokens[index].text[0] == "?" and not digits:
         return sum(token.kind == PARAMETER for token in tokens[: index + 1])
@@ -120,7 +120,7 @@ def _check(session: Context, tokens: Sequence[Token], in_query: bool) -> None:
 
 
 def _check_query(session: Context, tokens: Sequence[Token], index: int) -> None:
-    """Check that the text of query('...') is a literal; it is then a statement like any other."""
+    """Check that the text of query('...') is a literal, and then check it as a statement."""
     text = tokens[index + 2] if index + 2 < len(tokens) else None
     if text is None or not _is_whole(tokens, index + 2):
         raise NotSupported(
@@ -131,12 +131,12 @@ def _check_query(session: Context, tokens: Sequence[Token], index: int) -> None:
     try:
         inner = tokenize(_value(text))
     except SyntaxError_:
-        return  # DuckDB tells what is wrong with it.
+        return  # DuckDB reports its error.
     _check(session, inner, in_query=True)
 
 
 def _named(tokens: Sequence[Token]) -> Iterator[_File]:
-    """The names behind the brackets of functions that read files."""
+    """The file names in the arguments of functions that read files."""
     for index, token in enumerate(tokens):
         if not token.is_name or not _opens(tokens, index) or fold(token.name) not in file_functions():
             continue

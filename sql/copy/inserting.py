@@ -23,17 +23,17 @@ from ..session_state.statement import ParsedStatement
 
 # The relation that an INSERT reads.
 ROWS = "__ducktail_copy"
-# A number of its rows.
+# The column with a row's number in it.
 _ROW = "__ducktail_row"
 
 
 class Refused(Exception):
-    """An INSERT failed.
+    """A failed INSERT.
 
     Args:
-        error: what it says, without a place.
-        at: row (of the table that was to be inserted) and column of the first value that a cast
-            refuses; None where it was not that.
+        error: the INSERT's error, without a position.
+        at: row (in the inserted table) and column of the first value that a cast refuses; None if the error
+            has another cause.
     """
 
     def __init__(self, error: DucktailError, at: tuple[int, int] | None) -> None:
@@ -47,11 +47,11 @@ class CopyTarget:
     """The table or topic that a COPY FROM STDIN fills.
 
     Args:
-        name: its name, for errors.
-        sql: the same as SQL.
-        columns: the columns that are filled.
-        types: DuckDB's, of these columns; None for a topic, which takes any.
-        own: the transaction is this statement's own, and ends with it.
+        name: the name, for errors.
+        sql: the name as SQL.
+        columns: the filled columns.
+        types: DuckDB's types of these columns; None for a topic, whose columns accept any value.
+        own: the transaction belongs to this statement, and ends with it.
     """
 
     session: Context
@@ -64,26 +64,26 @@ class CopyTarget:
 
 
 class Inserting:
-    """Writes the rows of one COPY.
+    """The INSERTs of one COPY.
 
     Args:
-        loaders: how a column of the rows becomes one of the target's.
+        loaders: the conversions of the rows' columns into the target's.
     """
 
     def __init__(self, target: CopyTarget, loaders: Sequence[ColumnLoader]) -> None:
         self._session = target.session
         self._statement = target.statement
         self._loaders = loaders
-        # The rows' columns are called as the table's, as DuckDB's errors name them.
+        # The rows' columns have the names of the table's, which appear in DuckDB's errors.
         self._names = list(target.columns)
         listed = ",".join(map(ident, self._names))
         values = ",".join(loader.cast(ident(name)) for name, loader in zip(self._names, loaders, strict=True))
         self._insert = classify(f"INSERT INTO {target.sql} ({listed}) SELECT {values} FROM {ROWS}")
-        # How many rows there are by now.
+        # The number of rows so far.
         self.count = 0
         self._judged = False
         self._topic = topic_writes.target(self._session, self._insert)
-        # Shares of other nodes are sent when the client has sent all.
+        # The rows for other nodes, which are sent after the client's last row.
         self._owners = (
             None if self._topic is None or not target.own else remote_owners(self._session, self._topic)
         )
@@ -93,10 +93,10 @@ class Inserting:
         """Insert rows, one column for each name.
 
         Raises:
-            Refused: they were not.
+            Refused: the INSERT failed.
         """
         if not self._judged:
-            # The client sends its rows when it likes: what it may do is judged where the first is written.
+            # The rows may arrive late: the rights are checked again before the first row is written.
             self._session.judge(self._statement)
             self._judged = True
         table = pa.Table.from_arrays(list(columns), names=self._names)
@@ -111,7 +111,7 @@ class Inserting:
             raise Refused(told, self._refused(table)) from error
         finally:
             self._session.collected = None
-            # In a transaction that has failed DuckDB has already taken it away.
+            # In a failed transaction DuckDB has already unregistered it.
             with suppress(duckdb.Error):
                 cursor.unregister(ROWS)
         self.count += table.num_rows
@@ -120,7 +120,7 @@ class Inserting:
         """Send the rows of other nodes' partitions, after the COPY's own transaction.
 
         Raises:
-            DucktailError: as `publishing.send`.
+            DucktailError: see `topic_publishing.send`.
         """
         if self._owners is not None and self._collected:
             assert self._topic is not None
@@ -130,14 +130,14 @@ class Inserting:
             )
 
     def _refused(self, table: pa.Table) -> tuple[int, int] | None:
-        """Row and column of the first value that DuckDB does not cast: the transaction is over by now."""
+        """Row and column of the first value that DuckDB cannot cast; the transaction has ended by now."""
         meta = self._session.meta
         first: tuple[int, int] | None = None
         meta.register(ROWS, table)
         try:
             for place, loader in enumerate(self._loaders):
                 name = ident(self._names[place])
-                # A type that this transaction has made is known nowhere else.
+                # A type that this transaction has created is unknown outside it.
                 with suppress(duckdb.Error):
                     numbered = f"SELECT row_number() OVER () - 1 AS {_ROW}, {name} FROM {ROWS}"
                     row = meta.execute(

@@ -1,8 +1,8 @@
 """COPY ... FROM STDIN: rows that a client sends in pieces, written in batches of bounded size.
 
-All rows are one transaction: the open one, or one of its own that ends with the last row. A batch is one
-INSERT, captured if the table has a stream; the first one takes the writer lock. An error in a row is
-reported with its line. Source: docs/sql.md, "COPY".
+All rows are one transaction: the open one, or one that ends with the last row. A batch is one INSERT,
+captured if the table has a stream; the first batch takes the writer lock. An error in a row is reported with
+its line. Source: docs/sql.md, "COPY".
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from .copy_options import ARROW, BINARY, read_options
 from .inserting import CopyTarget, Inserting, Refused
 from .text import RowReader, TextRow
 
-# Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
+# Bytes from the client for each batch: some tens of MB as values of Python and Arrow.
 BATCH_BYTES = 4 << 20
-# A longer piece is taken in parts of this size.
+# A longer piece is divided into parts of this size.
 PIECE_BYTES_MAX = 1 << 20
 SHOWN_MAX = 100
 
 
 def target(session: Context, facts: CopyFacts) -> Key:
-    """The table that COPY ... FROM writes.
+    """The target table of a COPY ... FROM.
 
     Raises:
-        NotSupported: it is a stream. InsufficientPrivilege: it is in our schema.
+        NotSupported: the target is a stream.
+        InsufficientPrivilege: it is in the reserved schema.
     """
     assert facts.table is not None
     key = session.names.table_key(facts.table)
@@ -53,7 +54,7 @@ def target_text(facts: CopyFacts) -> str:
 
 
 def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
-    """The columns that are filled: those that are listed, or all that are stored."""
+    """The filled columns: the listed ones, or all stored ones."""
     if facts.columns is not None:
         return facts.columns
     schema, name = target(session, facts)
@@ -79,7 +80,7 @@ def begin(session: Context, statement: ParsedStatement, classified: Classified) 
     """Begin a COPY FROM STDIN; the rows arrive through `CopyIn`.
 
     Raises:
-        NotSupported: the session has no client that sends them.
+        NotSupported: the session has no client that can send rows.
     """
     facts = classified.copy
     assert facts is not None
@@ -91,7 +92,7 @@ def begin(session: Context, statement: ParsedStatement, classified: Classified) 
     options = read_options(classified)
     target(session, facts)
     own = not session.block.begun
-    # DuckDB's transaction begins with the first batch: a slow client keeps no snapshot before that.
+    # DuckDB's transaction begins with the first batch: a slow client holds no snapshot before that.
     yield from session.begin_implicit()
     names, types = _filled(session, facts)
     assert facts.table is not None
@@ -110,7 +111,7 @@ def begin(session: Context, statement: ParsedStatement, classified: Classified) 
 
 
 def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The columns that are filled, and their types; None for a topic's, which takes values of any."""
+    """The filled columns and their types; None for the types of a topic, whose columns accept any value."""
     name = target_text(facts)
     insert = classify(f"INSERT INTO {name} {_bracketed(facts.columns)} SELECT NULL")
     if topic_writes.target(session, insert) is not None:
@@ -119,7 +120,7 @@ def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[
         return names, None
     names = columns_of(session, facts)
     listed = ",".join(map(ident, names))
-    # What DuckDB has against the table or a column is told before the client sends its rows.
+    # DuckDB's errors about the table or a column come before the client sends its rows.
     if names:
         _unplaced(session, f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {name}")
     types = _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
@@ -142,10 +143,10 @@ def _unplaced(session: Context, text: str) -> tuple[str, ...]:
 
 
 class CopyFromStdin:
-    """One COPY FROM STDIN of texts or binary values under way.
+    """One running COPY FROM STDIN in the text, csv or binary format.
 
     Args:
-        loaders: of the columns, in order.
+        loaders: the conversions of the columns, in order.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class CopyFromStdin:
         """Accept a piece of the client's data.
 
         Raises:
-            DucktailError: a row that is wrong, with its line; what the INSERT says.
+            DucktailError: a row is malformed (the error has its line), or the INSERT fails.
         """
         for start in range(0, len(data), PIECE_BYTES_MAX):
             piece = data[start : start + PIECE_BYTES_MAX]
@@ -211,7 +212,7 @@ class CopyFromStdin:
             raise error from refused
 
     def _placed(self, error: DucktailError, rows: list[TextRow], row: int, column: int) -> DucktailError:
-        """The error with the place of a value: its line and column."""
+        """The error with the position of a value: its line and column."""
         place = f"COPY {self._target.name}, line {rows[row].line}, column {self._target.columns[column]}"
         text = rows[row].fields[column]
         if isinstance(text, bytes):

@@ -1,7 +1,7 @@
-"""The rows of a COPY FROM STDIN, cut from bytes that come in any pieces: PostgreSQL's text and csv.
+"""The parser of a COPY FROM STDIN in PostgreSQL's text and csv formats; bytes arrive in pieces of any size.
 
-Nothing is converted here: a field is its text, unescaped, or None for NULL. How lines end (\\n, \\r\\n
-or \\r) is told by the first one. Source: PostgreSQL documentation, "COPY", "File Formats".
+Nothing is converted here: a field is its text, unescaped, or None for NULL. The first line end (\\n, \\r\\n
+or \\r) decides the line ends of all lines. Source: PostgreSQL documentation, "COPY", "File Formats".
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from ...engine.errors import BadCopyFileFormat, CharacterNotInRepertoire, ProgramLimitExceeded
 from .copy_options import CSV, CopyOptions
 
-# The longest row, as the longest message of the protocol: what has no end takes no more memory.
+# The longest row, equal to the protocol's longest message: it bounds the memory of a row without an end.
 ROW_BYTES_MAX = 64 << 20
-# Delimiters up to which a line is cut by one expression: it keeps in memory where each field began.
+# The most delimiters in a line that one expression divides: it keeps every field's start in memory.
 REGULAR_MAX = 10_000
-# How much of a line is shown in an error's context.
+# The number of characters of a line in an error's context.
 SHOWN_MAX = 100
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
 _LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -33,11 +33,11 @@ class TextRow(NamedTuple):
 
 
 class RowReader:
-    """Cuts bytes into rows.
+    """Divides bytes into rows.
 
     Args:
-        table: its name, for errors.
-        columns: the names of the columns that are filled, in order.
+        table: the table's name, for errors.
+        columns: the names of the filled columns, in order.
     """
 
     def __init__(self, options: CopyOptions, table: str, columns: Sequence[str]) -> None:
@@ -52,14 +52,14 @@ class RowReader:
         self._ending: bytes | None = None
         self._line = 0
         self._header = options.header
-        # A row whose end has not come: its lines, the first one's number, whether a quote is open.
+        # An incomplete row: its lines, the number of the first one, and True if a quote is open.
         self._open: list[str] = []
         self._open_bytes = 0
         self._first = 0
         self._quoted = False
         delimiter, quote, escape = map(re.escape, (options.delimiter, options.quote, options.escape))
-        # Each takes what it can and gives nothing back (`*+`): what could be given back is kept in memory, a
-        # hundred bytes for each doubled quote of a long field.
+        # Possessive quantifiers (`*+`) never backtrack: positions for backtracking would take a hundred bytes
+        # for each doubled quote of a long field.
         self._field = re.compile(rf"[^\\{delimiter}]*+(?:\\.[^\\{delimiter}]*+)*+", re.DOTALL)
         self._bare = re.compile(rf"[^{delimiter}{quote}]*+")
         inside, bare = rf"[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+", self._bare.pattern
@@ -69,8 +69,8 @@ class RowReader:
         else:
             self._inside = re.compile(inside)
         self._escaped = re.compile(rf"{escape}([{quote}{escape}])")
-        # Fields with quotes around all of each, or without any. A text is such fields in one way alone, so
-        # that one which is not takes no longer to be told.
+        # Fields quoted as a whole or not at all. A line has at most one such division, so that a line without
+        # one is recognized as quickly.
         self._part = re.compile(rf"(?:({quote})({inside}){quote}|({bare}))({delimiter}|\Z)")
         part = rf"(?:{quote}{inside}{quote}|{bare})"
         self._regular = re.compile(rf"(?:{part}{delimiter})*{part}")
@@ -80,8 +80,9 @@ class RowReader:
         """The rows that these bytes complete.
 
         Raises:
-            BadCopyFileFormat: with the line. CharacterNotInRepertoire: no UTF-8.
-            ProgramLimitExceeded: a row of more than ROW_BYTES_MAX.
+            BadCopyFileFormat: a row is malformed; the error has its line.
+            CharacterNotInRepertoire: the bytes are no UTF-8.
+            ProgramLimitExceeded: a row is larger than ROW_BYTES_MAX.
         """
         if self.ended:
             return []
@@ -100,7 +101,7 @@ class RowReader:
         return self._rows(whole)
 
     def finish(self) -> list[TextRow]:
-        """The rows that the end of the data completes: a last line may lack its end."""
+        """Return the rows that the end of the data completes: the last line may lack its end."""
         if self.ended:
             return []
         rows: list[TextRow] = []
@@ -116,14 +117,14 @@ class RowReader:
         if self._open and not self.ended:
             if self._csv:
                 raise self._bad("unterminated CSV quoted field", self._first, "\n".join(self._open))
-            # A backslash ends the data: it stands for nothing.
+            # A backslash ends the data: it escapes nothing.
             line = "\n".join(self._open)
             self._open = []
             rows += self._row(self._first, line[:-1])
         return rows
 
     def _find_ending(self, *, final: bool) -> bool:
-        """Take the first line end, outside quotes, as that of all lines."""
+        """Take the first line end outside quotes as that of all lines."""
         place = 0
         try:
             for found in re.finditer(rb"\r\n|\r|\n", self._tail):
@@ -196,7 +197,7 @@ class RowReader:
         while (found := self._marks.search(line, place)) is not None:
             if found[0] == self._options.quote:
                 quoted = not quoted
-            # Outside quotes an escape means nothing, and what follows it is looked at again.
+            # Outside quotes an escape has no meaning, and the character after it is examined again.
             place = found.end() if quoted or found[0] == self._options.quote else found.start() + 1
         return quoted
 
@@ -288,7 +289,8 @@ class RowReader:
         return fields
 
     def _cut_regular(self, line: str) -> Fields | None:
-        """The fields of a line in which quotes enclose whole fields, the usual case; otherwise None."""
+        """The fields of a line in which quotes enclose whole fields, the usual case; None for another
+        line."""
         if self._options.escape != self._options.quote or line.count(self._options.delimiter) > REGULAR_MAX:
             return None
         if self._regular.fullmatch(line) is None:
@@ -296,14 +298,14 @@ class RowReader:
         null, quote = self._options.null, self._options.quote
         found = self._part.findall(line)
         if len(found) > 1 and not found[-2][3]:
-            found.pop()  # Behind the last field there is an empty match more.
+            found.pop()  # After the last field there is one more empty match.
         return [
             inside.replace(quote + quote, quote) if opened else None if bare == null else bare
             for opened, inside, bare, _ in found
         ]
 
     def _cut_quoted(self, first: int, line: str) -> tuple[list[str], list[bool]]:
-        """The fields of a line with quotes, and whether each had any."""
+        """The fields of a line with quotes, and for each True if it had any."""
         fields: list[str] = []
         quotes: list[bool] = []
         place, end = 0, len(line)

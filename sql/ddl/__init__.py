@@ -1,1 +1,1 @@
-"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects, guarded where a stream depends on them."""
+"""CREATE, ALTER, DROP and COMMENT of DuckDB's own objects, with checks where a stream depends on them."""

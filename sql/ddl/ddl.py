@@ -4,10 +4,10 @@ A captured table changes only in ways that its streams can express (`engine/tabl
 a stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as a write:
 a CREATE STREAM on it waits for the DDL.
 
-CREATE OR REPLACE TABLE ... AS of a captured table keeps the table, with its primary key, which DuckDB's own
-would drop, its other constraints and indexes, and the rights on it: its rows are replaced, and what differs
-becomes events. The query is evaluated once, into a temporary table. Where its columns are others, a new table
-takes the place of the one before (`engine/table_changes/renames.py`), with its key and the rights on it.
+CREATE OR REPLACE TABLE ... AS of a captured table keeps the table, with its primary key, its other
+constraints and indexes (which DuckDB's own would drop), and the rights on it: its rows are replaced, and the
+differences become events. The query is evaluated once, into a temporary table. If its columns differ, a new
+table takes the place of the old one (`engine/table_changes/renames.py`), with its key and the rights on it.
 
 Source: docs/sql.md, "Streams"; docs/refreshes.md.
 """
@@ -41,14 +41,14 @@ from ..session_state.run_text import count_of, placed
 from ..text.classified import Classified, DdlFacts, Name
 from . import reserved_names
 
-# What ALTER TABLE may do to a table with streams (`classify_ddl`).
+# Changes that ALTER TABLE may make to a table with streams (`classify_ddl`).
 ALTERED = frozenset(
     {
         *("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "ALTER TYPE", "RENAME TO"),
         *("SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"),
     }
 )
-# What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
+# Kinds of named objects that hide DuckDB's own of the same name: the kind, and its listing.
 BUILT_IN = {
     "MACRO": ("function", f"system.main.duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
     "TYPE": ("type", f"system.main.duckdb_types() WHERE internal AND {folded_sql('type_name')}"),
@@ -106,7 +106,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         if _made_in_captured_schema(session, facts) is not None:
             raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
-        # What a block changes others see when it commits.
+        # Others see a block's changes when it commits.
         changing = nullcontext() if session.block.begun else session.database.catalog.changes.changing()
         try:
             with changing:
@@ -132,8 +132,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
 
 
 def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
-    """The table that a CREATE TABLE makes, or that gets its name by an ALTER TABLE, where streams are over
-    all tables of its schema: it is none of theirs yet."""
+    """The new name of a table in a schema over all of whose tables there are streams, from CREATE or ALTER
+    TABLE; the table is in none of the streams yet."""
     if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
         return None
     if facts.verb == "CREATE":
@@ -146,7 +146,7 @@ def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
     if key in session.block.tables or not session.database.catalog.over_schema(key[0]):
         return None
     if facts.if_not_exists and session.names.kind_of(key) is not None:
-        return None  # It makes none.
+        return None  # It creates no table.
     return key
 
 
@@ -165,10 +165,10 @@ def _make_captured(
     made: Key,
     changed: list[Key],
 ) -> Waiting[Result]:
-    """CREATE TABLE where streams are over all tables of the schema: all of its rows are events.
+    """Run CREATE TABLE in a schema with streams over all tables: all of the table's rows are events.
 
     Args:
-        made: the name that a table gets.
+        made: the name of the new table.
         changed: the tables that the statement changes.
     """
     facts = classified.ddl
@@ -181,7 +181,7 @@ def _make_captured(
         yield from schema_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
         for key in changed:
             free = yield from session.block.enter_plain(key)
-            # Another transaction may have made it meanwhile: to CREATE TABLE DuckDB says that it is there.
+            # Another transaction may have created it meanwhile: DuckDB reports that for a CREATE TABLE.
             if not free and (facts.verb != "CREATE" or facts.or_replace):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
@@ -198,12 +198,12 @@ def _make_captured(
 
 
 def drops_captured(session: Context, facts: DdlFacts) -> bool:
-    """True if it is the DROP TABLE ... CASCADE of a captured table, which is a transaction of its own."""
+    """True for a DROP TABLE ... CASCADE of a captured table, which is a transaction of its own."""
     return _captured_to_drop(session, facts) is not None
 
 
 def alters_captured(session: Context, facts: DdlFacts) -> bool:
-    """True if it is an ALTER TABLE that begins the next version of a captured table."""
+    """True for an ALTER TABLE that begins the next version of a captured table."""
     return _captured_to_alter(session, facts) is not None
 
 
@@ -216,7 +216,7 @@ def _captured_to_alter(session: Context, facts: DdlFacts) -> Key | None:
 
 
 def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
-    """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
+    """Run ALTER TABLE of a table with streams: each stream gets an event of it in each partition."""
     facts = classified.ddl
     assert facts is not None
     for stream in session.block.tables[key].streams:
@@ -239,7 +239,7 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
 def _enter_judged(
     session: Context, transaction: Transaction, key: Key, classified: Classified
 ) -> Waiting[Captured]:
-    """Enter a captured table, and ask once more: while this waited another may have got its name."""
+    """Enter a captured table, and check rights again: another table may have got its name during the wait."""
     timeout_ms, transactions = session.block.lock_timeout_ms, session.database.transactions
     captured = yield from transactions.enter_still_captured(transaction, key, timeout_ms)
     transaction.ddl = True
@@ -256,10 +256,10 @@ def _captured_to_index(session: Context, facts: DdlFacts) -> Key | None:
 
 
 def _index_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
-    """Make an index of a table with streams, under the writer lock.
+    """Create an index of a table with streams, under the writer lock.
 
-    DuckDB lets a table be renamed or dropped beside it, in a transaction that does not see the index. What is
-    left of that is an index of no table, with which no table can be written any more.
+    DuckDB allows a rename or drop of the table in a concurrent transaction that does not see the index. The
+    result would be an index without a table, with which no table can be written any more.
     """
     facts = classified.ddl
     assert facts is not None
@@ -276,7 +276,8 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
 
 
 def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]:
-    """CREATE or DROP TRIGGER, under the writer lock, so that no stream is created on its tables meanwhile."""
+    """Run CREATE or DROP TRIGGER under the writer lock, so that no stream is created on its tables
+    meanwhile."""
     facts = classified.ddl
     assert facts is not None
     transactions = session.database.transactions
@@ -317,7 +318,7 @@ def _note_triggers(session: Context) -> None:
 
 
 def _run_by_duckdb(session: Context, classified: Classified) -> None:
-    """The user's own text, in the transaction that has the table's lock."""
+    """Run the user's own text in the transaction that has the table's lock."""
     try:
         count_of(session, classified.text, ())
     except duckdb.Error as error:
@@ -327,7 +328,7 @@ def _run_by_duckdb(session: Context, classified: Classified) -> None:
 def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
     """The captured table whose place another one may take until COMMIT.
 
-    That of a DROP TABLE inside a transaction, or of one whose streams go on without it, and of a
+    It is the table of a DROP TABLE inside a transaction, or of one whose streams continue without it, or of a
     CREATE OR REPLACE TABLE with a list of columns.
     """
     if facts.object_type != "TABLE" or facts.table is None or len(facts.names) > 1 or facts.temporary:
@@ -347,7 +348,7 @@ def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
 
 
 def _give_up_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
-    """Drop a table with streams, or make it anew: which table they follow is seen at COMMIT."""
+    """Drop or recreate a table with streams; the table that they follow is determined at COMMIT."""
     facts = classified.ddl
     assert facts is not None
     for stream in session.block.tables[key].streams:
@@ -387,7 +388,7 @@ def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
             hint="DROP TABLE it by itself.",
         )
     if found is None or found.may_go:
-        return None  # Its streams go on without it.
+        return None  # Its streams continue without it.
     if any(stream.of_schema is not None for stream in found.streams):
         raise _streams_beside(found)
     return found
@@ -401,7 +402,7 @@ def _streams_beside(captured: Captured) -> DependentObjects:
 
 
 def _drop_captured(session: Context, classified: Classified, captured: Captured) -> Waiting[Result]:
-    """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not."""
+    """Run DROP TABLE ... CASCADE of a table with streams, which are dropped with it, read or not."""
     session.block.refuse_within("DROP TABLE of a table with streams")
     for stream in captured.streams:
         session.names.refuse_hidden_of(stream)
@@ -421,7 +422,7 @@ def _drop_captured(session: Context, classified: Classified, captured: Captured)
 
 
 def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
-    """DROP ... CASCADE: DuckDB drops tables by it that the statement does not name."""
+    """Run DROP ... CASCADE, by which DuckDB drops tables that the statement does not name."""
     outside = not session.block.begun
     if outside:
         session.cursor.execute("BEGIN")
@@ -470,7 +471,7 @@ def _guard_built_in(session: Context, facts: DdlFacts) -> None:
 
 
 def _harmless(facts: DdlFacts) -> bool:
-    """True if it leaves the columns and rows of a captured table unchanged."""
+    """True if the statement leaves the columns and rows of a captured table unchanged."""
     return facts.verb == "COMMENT"
 
 
@@ -484,7 +485,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     if facts.object_type in ("SCHEMA", "TYPE") and (facts.verb == "DROP" or facts.or_replace):
         _guard_types(session, facts)
     if facts.verb == "DROP" and facts.cascade:
-        # Any table may go with it: a CREATE STREAM beside it has to wait.
+        # Any table may be dropped with it: a concurrent CREATE STREAM must wait.
         return [key for key in _tables(session) if key not in session.block.tables]
     if facts.object_type == "SCHEMA":
         return []
@@ -509,7 +510,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
 
 
 def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
-    """The table or view of a name: a new one goes into the search path's first schema."""
+    """The table or view of a name: a new one is created in the search path's first schema."""
     if facts.verb == "CREATE" and facts.object_type != "INDEX":
         return session.names.made_key(name)
     return session.names.table_key(name)
@@ -562,10 +563,10 @@ def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) ->
     if stream is None:
         return
     if facts.verb == "CREATE" and not facts.or_replace:
-        return  # DuckDB says that the name is taken.
+        return  # DuckDB reports that the name is taken.
     what = f"is a {stream.kind}" if key == stream.key else f'is a view of stream "{stream.name}"'
     if facts.verb == "COMMENT":
-        # The views are made anew with each change of the stream's columns or name.
+        # The views are recreated at each change of the stream's columns or name.
         raise NotSupported(
             f'"{name[-1]}" {what}',
             hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on that.",
@@ -578,7 +579,7 @@ def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) ->
 
 def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
     if facts.verb == "CREATE" and not facts.or_replace:
-        return  # DuckDB says that the table is there.
+        return  # DuckDB reports that the table exists.
     name = captured.shape.name
     if facts.verb == "DROP" and captured.may_go:
         raise NotSupported(
@@ -615,7 +616,7 @@ def _note_index(session: Context) -> None:
 
 
 def _note_temporary(session: Context, facts: DdlFacts) -> None:
-    """Remember temporary tables: they hide others of the same name from here on."""
+    """Remember temporary tables, which hide others of the same name from now on."""
     known = session.names.temporary
     session.names.changed()
     if facts.renamed is not None and fold(facts.names[0][-1]) in known:
@@ -635,14 +636,15 @@ def replace(
     """Replace the rows of a captured table by a query's.
 
     Raises:
-        NotSupported: the table has no primary key, or the query none of its columns.
-        UniqueViolation, NotNullViolation: of the primary key. LockNotAvailable.
-        SerializationFailure: it was written since the transaction began to read.
+        NotSupported: the table has no primary key, or the query lacks its columns.
+        UniqueViolation, NotNullViolation: the query's rows violate the primary key.
+        LockNotAvailable: the table's lock was not granted in time.
+        SerializationFailure: the table was written since the transaction began to read.
     """
     facts = classified.ddl
     assert facts is not None and facts.list_offset is not None
     _refuse_unfit(captured)
-    # With the names of its columns, where they stand behind the table's.
+    # Include the names of the columns, which may follow the table's name.
     query = classified.text[facts.list_offset :]
     transactions = session.database.transactions
 
@@ -658,14 +660,14 @@ def replace(
         transaction.ddl = True
         session.judge(classified)
         if session.database.snapshots.has_newer(transaction, present):
-            raise stale(present)  # Rows that it does not see would stay beside the query's.
+            raise stale(present)  # Rows that the snapshot does not show would remain beside the query's.
         transaction.annotate(session.variables.annotation)
         cursor = session.cursor
         try:
             rows = count_of(session, f"CREATE TEMP TABLE {NEW} {query}", parameters)
         except duckdb.Error as error:
             told = placed(session, error, classified.text)
-            told.position = None  # It would be of our text.
+            told.position = None  # The position would be that of an internal text.
             raise told from error
         columns = _columns(cursor, present.shape.qualified)
         if not present.shape.primary_key or _columns(cursor, f"temp.main.{NEW}") != columns:
@@ -705,7 +707,7 @@ def _refuse_unfit(captured: Captured) -> None:
 
 
 def _swap(session: Context, transaction: Transaction, present: Captured) -> Waiting[None]:
-    """Put a table of the query's columns in the place of the one before."""
+    """Replace a table by a new one with the query's columns."""
     database, annotation = session.database, session.variables.annotation
     timeout_ms = session.block.lock_timeout_ms
     yield from renames.drop(database, transaction, present.key, annotation, timeout_ms)
@@ -716,7 +718,8 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
     table, key = present.shape.qualified, present.shape.primary_key
     parts = [f"{ident(name)} {type_}" for name, type_ in columns]
     if key and {fold(name) for name in key} <= {fold(name) for name, _ in columns}:
-        # Made with the table it is held from the first row on; added, DuckDB would look at COMMIT only.
+        # A key of the new table is checked from the first row on; DuckDB would check an added one at COMMIT
+        # only.
         parts.append(f"PRIMARY KEY ({', '.join(map(ident, key))})")
         check_key(session.cursor, f"temp.main.{NEW}", present.shape)
     try:

@@ -1,8 +1,8 @@
-"""Names that mean something else to DuckDB, or to us, than what a user would make under them.
+"""Reserved names: a user's object with such a name would be taken for one of DuckDB's or ducktail's.
 
-A schema called `temp` or like the database itself is taken for the catalog of that name, by DuckDB in some
-statements and by rights in others. DuckDB's own SQL reads views such as `duckdb_tables` by their bare name:
-a table of that name would answer in their place. Source: docs/security.md, "Reserved names".
+A schema called `temp`, or named like the database itself, is taken for the catalog of that name, by DuckDB in
+some statements and by the check of rights in others. DuckDB's own SQL reads views such as `duckdb_tables` by
+their unqualified names: a table of that name would replace them. Source: docs/security.md, "Reserved names".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..session_state.context import Context
 from ..text.classified import DdlFacts
 from ..text.tokens import Token
 
-# Catalogs and schemas of DuckDB, and ours; beside them what begins with PREFIX, and the database's own name.
+# Catalogs and schemas of DuckDB and ducktail; names with PREFIX and the database's own name are reserved too.
 SCHEMAS = frozenset({"temp", "system", "pg_temp", "pg_catalog", "information_schema", SCHEMA})
 PREFIX = "__ducktail"
 
@@ -36,13 +36,13 @@ def refuse_schema(session: Context, facts: DdlFacts) -> None:
     """Refuse CREATE SCHEMA and ALTER SCHEMA ... RENAME TO under a reserved name, to everybody.
 
     Raises:
-        ReservedName.
+        ReservedName: the name is reserved.
     """
     if facts.object_type != "SCHEMA":
         return
     made = [name[-1] for name in facts.names] if facts.verb == "CREATE" else []
     for name in [*made, *([] if facts.renamed is None else [facts.renamed])]:
-        # IF NOT EXISTS of one that is there makes nothing.
+        # IF NOT EXISTS creates nothing if the schema exists.
         if is_reserved_schema(session, name) and not (facts.if_not_exists and session.names.has_schema(name)):
             raise ReservedName(
                 f'unacceptable schema name "{name}"',
@@ -54,7 +54,7 @@ def refuse_relations(session: Context, facts: DdlFacts) -> None:
     """Refuse a table or view, temporary or not, under the name of one of DuckDB's own views.
 
     Raises:
-        ReservedName.
+        ReservedName: the name is reserved.
     """
     if facts.object_type in _RELATIONS:
         made = [name[-1] for name in facts.names] if facts.verb == "CREATE" else []
@@ -62,10 +62,10 @@ def refuse_relations(session: Context, facts: DdlFacts) -> None:
 
 
 def refuse_stream(session: Context, node: object) -> None:
-    """Refuse a stream or topic under such a name: its view would have it.
+    """Refuse a stream or topic with such a name, which its view would have too.
 
     Raises:
-        ReservedName.
+        ReservedName: the name is reserved.
     """
     if isinstance(node, st.CreateStream | st.CreateTopic):
         _refuse(session, [node.name.last])
@@ -86,12 +86,13 @@ def _refuse(session: Context, names: Iterable[str]) -> None:
 
 
 def refuse_inside(session: Context, tokens: Sequence[Token]) -> None:
-    """Refuse a text that may reach into a schema which has a reserved name all the same.
+    """Refuse a text that may use an existing schema with a reserved name.
 
-    Such a schema was made past ducktail, or by an earlier version. Superusers are not asked: they drop it.
+    Such a schema was created outside ducktail, or by an earlier version. Superusers are not restricted, so
+    that they can drop it.
 
     Raises:
-        NotSupported.
+        NotSupported: the text names such a schema.
     """
     found = _present(session)
     if not found:

@@ -1,1 +1,1 @@
-"""INSERT, UPDATE, DELETE and MERGE: cut by tokens into what capture takes, and run."""
+"""INSERT, UPDATE, DELETE and MERGE: divided by tokens into the pieces that capture needs, and run."""

@@ -1,13 +1,13 @@
-"""Many executions of one INSERT as one statement: what a driver's batch is run as.
+"""Batches: many executions of one INSERT run as one statement.
 
-A batch sends the same prepared INSERT with other parameters again and again, and DuckDB takes a
-millisecond for each, capture more. `INSERT INTO t VALUES ($1, $2)` with a thousand sets of parameters is
-`INSERT INTO t SELECT p1, p2 FROM` the lists of their values: the same rows in the same order.
+A driver's batch repeats the same prepared INSERT with other parameters, and DuckDB takes a millisecond for
+each, capture more. `INSERT INTO t VALUES ($1, $2)` with a thousand sets of parameters is equal to `INSERT
+INTO t SELECT p1, p2 FROM` the lists of their values: the same rows in the same order.
 
-Only an INSERT of one row of parameters, literals and casts is put together so, or a PUBLISH, which is one:
-each of its executions gets its row of the answer, as they are in order. ON CONFLICT would meet the rows of
-its own statement, RETURNING gives rows to each. Values that cannot stand in one list together (a date and
-an infinity) end a run. Source: docs/design/sql.md, "Batches".
+Only an INSERT of one row of parameters, literals and casts is combined like this, or a PUBLISH of one such
+row: the rows of the answer are in order, so each execution gets its own. ON CONFLICT would find rows of its
+own statement, and RETURNING returns rows to each execution. Values that cannot be in one list together (a
+date and an infinity) end a run. Source: docs/design/sql.md, "Batches".
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ..text.classified import Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import NUMBER, PARAMETER, STRING, Token, closing
 
-# Executions that are put together at most: a text's lists are a statement's memory.
+# The maximum number of combined executions: their lists are the memory of one statement.
 EXECUTIONS_MAX = 4096
-# What may stand in VALUES beside parameters, literals and types.
+# Words allowed in VALUES beside parameters, literals and types.
 WORDS = frozenset({"NULL", "TRUE", "FALSE", "CAST", "AS"})
 SIGNS = frozenset({",", "(", ")", "::"})
 TYPE_BEGINS = frozenset({"::", "AS"})
 TYPE_SIGNS = frozenset({",", "(", ")", "[", "]", ".", NUMBER})
 QUERIES = frozenset({"SELECT", "FROM", "VALUES", "TABLE"})
-# Python types whose values stand in a list as they stand alone.
+# Python types whose values are the same in a list as alone.
 LISTED = frozenset(
     {bool, int, float, str, bytes, Decimal, uuid.UUID, datetime.date, datetime.datetime, datetime.time, Value}
 )
-# Types of texts, in whose lists numbers would all have the digits of the longest.
+# Text types, in whose lists all numbers would get the digits of the longest.
 WORDY = frozenset({"VARCHAR", "JSON", "BIT"})
 
 NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER"})
@@ -50,8 +50,8 @@ class Many:
     """One statement that runs many executions of another.
 
     Args:
-        statement: its parameters are lists, one for each of theirs.
-        element_types: DuckDB's types of what is in the lists.
+        statement: the combined statement; each of its parameters is the list of values of one parameter.
+        element_types: DuckDB's types of the lists' elements.
     """
 
     statement: ParsedStatement
@@ -59,13 +59,13 @@ class Many:
 
 
 def text_of_many(statement: ParsedStatement) -> str | None:
-    """The INSERT of many rows that a statement's executions are; None where they cannot be put together.
+    """The INSERT of many rows that equals a statement's executions; None if they cannot be combined.
 
-    Its parameters are lists, one for each of the statement's. Asks DuckDB's binder for their types.
+    Each of its parameters is the list of values of one of the statement's. DuckDB's binder finds the types.
 
     Args:
-        statement: with no types declared: each parameter is of its column's type then. A topic's columns
-            have none: its parameters are of the widest type of what they are declared.
+        statement: a statement without declared types: each parameter has its column's type then. A topic's
+            columns have no types: its parameters have the widest of their declared types.
     """
     found = _values_of(statement)
     if found is None:
@@ -91,9 +91,9 @@ def text_of_many(statement: ParsedStatement) -> str | None:
 
 
 def widest(types: Sequence[str]) -> tuple[str, ...]:
-    """Types that hold the values of a batch: drivers declare each integer as narrow as it is.
+    """The types that hold the values of a batch: drivers declare the narrowest type of each integer.
 
-    A numeric has the digits that its value has: no list holds several.
+    A numeric has as many digits as its value, and no list holds several numeric types.
     """
     wide = dict.fromkeys(NARROW, "BIGINT") | {NUMERIC: "VARCHAR"}
     return tuple(wide.get(type_, type_) for type_ in types)
@@ -108,7 +108,7 @@ def kinds(values: Values, types: Sequence[str]) -> list[type | None] | None:
     """The Python types of an execution's values, None for NULL; None if one cannot be in a list.
 
     Args:
-        types: of the lists' elements.
+        types: the types of the lists' elements.
     """
     found = [None if value is None else type(value) for value in values]
     for kind, type_ in zip(found, types, strict=True):
@@ -134,7 +134,7 @@ def _values_of(statement: ParsedStatement) -> tuple[int, Sequence[Token]] | None
     if classified.verb != "INSERT" or facts.main != 0:
         return None
     if statement.published is not None and statement.published.producer is not None:
-        return None  # Each has a sequence of its own.
+        return None  # Each execution has its own sequence number.
     tokens = classified.tokens
     verb = next((at for at, token in enumerate(tokens) if token.kind == "VALUES" and not token.depth), None)
     if verb is None or any(token.kind == "OR" for token in tokens[:verb]):
@@ -171,6 +171,6 @@ def _is_plain(row: Sequence[Token]) -> bool:
 
 
 def _number(token: Token) -> int:
-    """The number of a parameter; 0 where it is not `$1` but `?` or `$name`."""
+    """The number of a parameter; 0 for `?` or `$name`."""
     digits = token.text[1:]
     return int(digits) if token.text[0] == "$" and digits.isascii() and digits.isdigit() else 0

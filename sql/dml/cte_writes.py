@@ -1,14 +1,14 @@
-"""Statements that write in a common table expression, where a captured table is named.
+"""Statements that write in common table expressions and name a captured table.
 
-DuckDB gives the parts of such a statement no order and no common snapshot. Here each writing part is
-run first, as a statement of its own and in the order of the text, and the rest then reads what its
-RETURNING gave in its place. All of it is one transaction. What would depend on an order is refused:
-two parts that write one table, and a part that reads what an earlier one has written. At most one
-part may write a captured table.
+DuckDB gives the parts of such a statement no order and no common snapshot. Here each writing part runs first,
+as a statement of its own and in the order of the text; the rest of the statement then reads the rows of its
+RETURNING in its place. All of it is one transaction. A result that would depend on the order is refused: two
+parts that write one table, and a part that reads a table that an earlier one has written. At most one part
+may write a captured table.
 
-DuckDB lets a common table expression write only at the top of a statement: behind brackets, CREATE
-TABLE ... AS, COPY ( and EXPLAIN at most. So the list there is all that can write besides the statement
-itself. Places are characters of the text, from 0.
+DuckDB lets a common table expression write only at the top of a statement: only parentheses, CREATE TABLE ...
+AS, COPY ( and EXPLAIN may precede it. So this list and the statement itself hold all writes. Positions are
+characters of the text, from 0.
 
 Source: docs/design/sql.md, "Writing in a common table expression".
 """
@@ -47,10 +47,10 @@ from ..text.tokens import tokenize
 from . import topic_writes, writes
 
 Values = tuple[object, ...]
-# Runs what is left of the statement: its text, classified, and its parameters.
+# Runs the rest of the statement: its text, classified, and its parameters.
 Rest = Callable[[Classified, Values], Waiting[Result]]
 
-# What DuckDB gives for a writing part without RETURNING.
+# DuckDB's columns for a writing part without RETURNING.
 COUNT = (ResultColumn("Count", "BIGINT"),)
 _SPLIT = "Write the statements one after the other, in one transaction."
 _numbers = itertools.count(1)
@@ -61,10 +61,10 @@ class CteDefinition:
     """One common table expression.
 
     Args:
-        name: as written, unquoted.
-        columns: how many names its column list has, 0 without one.
-        head: its text up to and with the opening bracket.
-        start, end: where what stands in its brackets begins and ends.
+        name: the name as written, unquoted.
+        columns: the number of names in its column list; 0 without a list.
+        head: its text up to and including the opening parenthesis.
+        start, end: the position of the text in its parentheses.
         body: that text, classified.
     """
 
@@ -82,7 +82,7 @@ class CteDefinition:
 
 
 def with_list(statement: Classified) -> tuple[CteDefinition, ...]:
-    """The common table expressions at the top of a statement, in order; () where it has none."""
+    """The common table expressions at the top of a statement, in order; empty if it has none."""
     reader = TokenReader(statement.text, statement.tokens, _begins(statement))
     while reader.accept("("):
         pass
@@ -97,7 +97,7 @@ def with_list(statement: Classified) -> tuple[CteDefinition, ...]:
         _, closing = reader.brackets()
         start, end = reader.tokens[opening].end, reader.tokens[closing].start
         head = reader.text[reader.tokens[first].start : start]
-        # What no statement may be (COPY to a file, say) is DuckDB's to judge: it writes no table.
+        # DuckDB refuses statements that are not allowed here (COPY to a file, say): they write no table.
         body = classify(reader.text[start:end])
         parts.append(CteDefinition(name, columns, head, start, end, body))
         if not reader.accept(","):
@@ -105,7 +105,7 @@ def with_list(statement: Classified) -> tuple[CteDefinition, ...]:
 
 
 def _begins(statement: Classified) -> int:
-    """Index of the token that the query begins with, brackets before it included."""
+    """Index of the token that begins the query, including parentheses before it."""
     offset = 0
     if statement.ddl is not None:
         offset = statement.ddl.query_offset or 0
@@ -115,12 +115,12 @@ def _begins(statement: Classified) -> int:
 
 
 def words(text: str) -> frozenset[str]:
-    """Every name in a text, in lower case, at any position."""
+    """All names in a text, in lower case."""
     return frozenset(fold(token.name) for token in tokenize(text) if token.is_name)
 
 
 def needed(parts: Iterable[CteDefinition], named: Collection[str]) -> list[CteDefinition]:
-    """The parts that a text with these words needs, including those that they need in turn."""
+    """The parts that a text with these words needs, directly or through other parts."""
     wanted = set(named)
     found = []
     for part in reversed(tuple(parts)):
@@ -180,10 +180,10 @@ def define(
 def explain_analyze(
     session: Context, statement: ParsedStatement, parameters: Values, explain: str
 ) -> Waiting[list[str]]:
-    """EXPLAIN ANALYZE of a statement that writes: it is run, and captured; gives the plan's lines.
+    """Run EXPLAIN ANALYZE of a statement that writes, and return the plan's lines; its writes are captured.
 
     Args:
-        statement: the one that is explained.
+        statement: the explained statement.
         explain: the words before it, options included.
     """
     lines: list[str] = []
@@ -226,13 +226,13 @@ def run_cte_writes(
     parameters: Values,
     rest: Rest,
 ) -> Waiting[Result]:
-    """Run such a statement: the writing parts, then the rest of the text with `rest`.
+    """Run a statement that writes in common table expressions: its writing parts, then the rest with `rest`.
 
     Raises:
-        NotSupported: the answer would hang on the order of the parts.
+        NotSupported: the answer would depend on the order of the parts.
     """
     text = classified.text
-    # A wrong name is told with its place in what the user wrote.
+    # The error for an unknown name has its position in the user's text.
     if topic_writes.target(session, classified) is None:
         _ = bound(session, text)
     if statement.casts is not None:
@@ -280,7 +280,7 @@ def _outside(text: str, parts: Sequence[CteDefinition]) -> str:
 
 
 def _read_last(text: str, parts: Sequence[CteDefinition]) -> Iterator[str]:
-    """The texts of the common table expressions that are evaluated when all parts have written."""
+    """The texts of the common table expressions that are evaluated after all writes."""
     users = [words(part.body.text) for part in parts if part.writes]
     used = {part.name for named in users for part in needed(parts, named)}
     for part in needed(parts, _main_words(text, parts)):
@@ -293,7 +293,7 @@ def _main_words(text: str, parts: Sequence[CteDefinition]) -> frozenset[str]:
 
 
 def _refuse_reading(session: Context, written: Sequence[Key], texts: Sequence[str]) -> None:
-    """Refuse texts that name a table that is written before they are evaluated, or a view over it."""
+    """Refuse texts that name a table that is written before they are evaluated, or a view of it."""
     if not written:
         return
     named = _with_definitions(session, frozenset().union(*map(words, texts)))
@@ -311,7 +311,7 @@ def _refuse_reading(session: Context, written: Sequence[Key], texts: Sequence[st
 
 
 def _with_definitions(session: Context, named: frozenset[str]) -> frozenset[str]:
-    """The words, with those of the views and macros among them, and of theirs."""
+    """The words, and the words in the views and macros that they name, directly or through others."""
     definitions = dict(
         session.meta.execute(
             f"SELECT {folded_sql('view_name')}, sql FROM system.main.duckdb_views() WHERE NOT internal "
@@ -330,7 +330,7 @@ def _with_definitions(session: Context, named: frozenset[str]) -> frozenset[str]
 
 @dataclass(slots=True)
 class _Staging:
-    """The parts of one execution that have been run, with the relations that replace them."""
+    """The executed parts of one execution, and the relations that replace them."""
 
     session: Context
     statement: ParsedStatement
@@ -363,7 +363,7 @@ class _Staging:
             if part.name in self.relations:
                 pieces.append(Replacement(part.start, part.end, self.relations[part.name]))
             elif part.name not in read:
-                # It was a writing part's alone: it must not be evaluated again.
+                # Only a writing part reads it: it must not be evaluated again.
                 nulls = ",".join(["NULL"] * (part.columns or 1))
                 pieces.append(Replacement(part.start, part.end, f"SELECT {nulls}"))
         return cut(self.text, pieces)
@@ -386,7 +386,7 @@ class _Staging:
         return result_columns(rows.names, rows.types), rows.table
 
     def _alone(self, part: CteDefinition) -> str:
-        """A part as a statement of its own, behind the parts before it that it needs."""
+        """A part as a statement of its own, with the earlier parts that it needs."""
         place = self.parts.index(part)
         before = needed(self.parts[:place], words(part.body.text))
         heads = [f"{p.head}{self.relations.get(p.name, p.body.text)})" for p in before]
@@ -395,7 +395,7 @@ class _Staging:
         text = part.body.text
         tokens = part.body.tokens
         if tokens[0].kind == "WITH":
-            # Its own list follows: DuckDB says so where a name is in both.
+            # The part's own list follows: DuckDB reports a name that is in both.
             return f"WITH {', '.join(heads)}, {text[tokens[0].end :]}"
         return f"WITH {', '.join(heads)} {text}"
 
@@ -403,7 +403,7 @@ class _Staging:
         name = f"__ducktail_part_{next(_numbers)}"
         self.session.cursor.register(name, table.rename_columns([f"c{i}" for i in range(len(columns))]))
         self.registered.append(name)
-        # Arrow knows no enums of DuckDB's; all other types come back as they were.
+        # Arrow has no form of DuckDB's enums; all other types are restored exactly.
         listed = ",".join(
             f"c{i}{f'::{column.type}' if 'ENUM' in column.type else ''} AS {ident(column.name)}"
             for i, column in enumerate(columns)
@@ -419,12 +419,12 @@ def _staging(
     parts: Sequence[CteDefinition],
     parameters: Values,
 ) -> Iterator[_Staging]:
-    """Within, the rows of the parts are on the session's cursor."""
+    """Context in which the rows of the parts are on the session's cursor."""
     stage = _Staging(session, statement, text, parts, parameters)
     try:
         yield stage
     finally:
         for name in stage.registered:
-            # In a transaction that has failed DuckDB has already taken it away.
+            # In a failed transaction DuckDB has already unregistered it.
             with suppress(duckdb.Error):
                 session.cursor.unregister(name)

@@ -1,12 +1,11 @@
-"""One DML statement while it is cut into pieces by its tokens.
+"""One DML statement, divided by its tokens into the pieces that capture needs.
 
 The pieces are slices of the user's own text: DML that is regenerated from a syntax tree changes its
 meaning (`SET v = default` becomes a column).
 
-The select list of RETURNING, made fit to stand over a subquery of the rows that were written.
-
-A table's schema is left out, for the table will be a subquery's name. DuckDB's virtual columns
-(merge_action of MERGE, rowid of DELETE) become a column of that subquery, which no `*` shows.
+The module also rewrites the select list of RETURNING, so that it can select from a subquery of the written
+rows. A table's schema is removed from names, because the subquery has the table's name. DuckDB's virtual
+columns (merge_action of MERGE, rowid of DELETE) become a column of that subquery, which no `*` shows.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from ...engine.quoting import fold, ident
 from ..text.classified import Classified, DmlFacts, TokenReader
 from ..text.tokens import Token
 
-# Gives the names of a query's columns, as DuckDB binds it.
+# Returns the names of a query's columns, as DuckDB binds it.
 ColumnsOf = Callable[[str], tuple[str, ...]]
 
-# Words behind a `(` that begin a query.
+# Words after `(` that begin a query.
 QUERY_WORDS = frozenset(
     {"SELECT", "FROM", "VALUES", "WITH", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE"}
 )
 
 
 class Cut:
-    """One statement while it is split: the reader is behind the verb and the target's alias."""
+    """One statement under division: the reader is after the verb and the target's alias."""
 
     def __init__(self, statement: Classified, facts: DmlFacts, schema: str) -> None:
         tokens = statement.tokens
@@ -60,7 +59,8 @@ class Cut:
         return self._is(index, "FROM") and self._is(index - 1, "DISTINCT")
 
     def head(self, *words: str) -> str | None:
-        """Take the verb, the words before the target (any of them) and the target; gives OR's word."""
+        """Read the verb, the words before the target (any of them) and the target; return the word after
+        OR."""
         reader = self.reader
         reader.take()
         choice = None
@@ -80,7 +80,7 @@ class Cut:
         return choice
 
     def cut(self, first: int, end: int) -> str | None:
-        """The text of [first, end), None where that is empty."""
+        """The text of [first, end), or None if it is empty."""
         return self.reader.cut(first, end) if first < end else None
 
     @property
@@ -89,14 +89,14 @@ class Cut:
         return self.text[: self.tokens[self.returning_at - 1].end] if self.returning_at > 0 else self.text
 
     def relation(self, by_alias: bool = True) -> str:
-        """The name that the table is known by."""
+        """The name under which the statement knows the table."""
         return self.alias if by_alias and self.alias is not None else ident(self.table)
 
     def dml(self, verb: Verb, *, virtual: str = "", by_alias: bool = True) -> Dml:
         """The common part of every statement, to which its own pieces are added.
 
         Args:
-            virtual: the column that RETURNING may name besides the table's own.
+            virtual: the virtual column that RETURNING may name.
             by_alias: RETURNING knows the table by its alias.
         """
         returning, names_hidden = self._returning(virtual)
@@ -112,7 +112,7 @@ class Cut:
         )
 
     def _returning(self, virtual: str) -> tuple[str | None, bool]:
-        """The select list of RETURNING, if there is one, and whether it names the virtual column."""
+        """The select list of RETURNING, or None; and True if it names the virtual column."""
         if self.returning_at >= self.end:
             return None, False
         first = self.returning_at + 1
@@ -125,7 +125,7 @@ class Cut:
         return 0 <= index < self.end and self.tokens[index].kind == kind
 
     def calls(self, first: int, end: int) -> frozenset[str]:
-        """Lower-case names that a bracket follows in [first, end), but aliases: `) s(a, b)`."""
+        """Names before a parenthesis in [first, end), in lower case, except aliases: `) s(a, b)`."""
         tokens = self.tokens
         return frozenset(
             fold(tokens[i].name)
@@ -134,10 +134,10 @@ class Cut:
         )
 
     def refuse_positions(self, first: int, end: int) -> None:
-        """Refuse `#2` in [first, end): capture's texts have other columns at these places.
+        """Refuse `#2` in [first, end): capture's texts have other columns at these positions.
 
         Raises:
-            NotSupported.
+            NotSupported: the range has such a column number.
         """
         at = next((i for i in range(first, end) if self._is(i, "#")), None)
         if at is not None:
@@ -156,7 +156,7 @@ class Cut:
         )
 
     def assignments(self, first: int, end: int, proposed: bool) -> tuple[Assignment, ...]:
-        """Cut `a = x, (b, c) = (y, z)`; with `proposed`, `excluded.c` is renamed as capture wants it."""
+        """Divide `a = x, (b, c) = (y, z)`; with `proposed`, `excluded.c` gets the name that capture uses."""
         found: list[Assignment] = []
         for start, stop in self.reader.slices(first, end):
             found += self._assignment(start, stop, proposed)
@@ -174,7 +174,7 @@ class Cut:
         columns = [tokens[a].name for a, _ in self.reader.slices(first + 1, equals - 1)]
         values = self._row(equals + 1, end)
         if len(columns) == 1 or values is None:
-            # DuckDB gives every column the whole of an expression that is not a row.
+            # DuckDB assigns an expression that is no row to every column.
             value = self.value(equals + 1, end, proposed)
             return [(column, value) for column in columns]
         if len(columns) != len(values):
@@ -184,7 +184,7 @@ class Cut:
         return [(c, self.value(a, b, proposed)) for c, (a, b) in zip(columns, values, strict=True)]
 
     def _row(self, first: int, end: int) -> list[tuple[int, int]] | None:
-        """The parts of `(x, y)` or `ROW(x, y)`, brackets around it taken off; None for another one."""
+        """The elements of `(x, y)` or `ROW(x, y)`, also in parentheses; None for another expression."""
         first, end = self._bare(first, end)
         tokens = self.tokens
         is_row = tokens[first].kind == "ROW" and first + 1 < end and tokens[first + 1].kind == "("
@@ -213,7 +213,7 @@ class Cut:
         return self.expression(first, end, proposed)
 
     def expression(self, first: int, end: int, proposed: bool) -> str:
-        """The text of an expression, with `excluded.c` renamed where that is asked."""
+        """The text of an expression; with `proposed`, `excluded.c` is renamed."""
         if not proposed:
             return self.reader.cut(first, end)
         tokens = self.tokens
@@ -229,24 +229,24 @@ class Cut:
         return "".join(parts)
 
 
-# A piece of the text to be replaced: where it starts and ends, and what stands there instead.
+# A replacement: start and end in the text, and the new text.
 _Edit = tuple[int, int, str]
 
 
 def returning_list(
     text: str, tokens: tuple[Token, ...], first: int, table: str, schema: str, virtual: str
 ) -> tuple[str, bool]:
-    """Cut the list that begins at token `first` and goes to the end.
+    """Divide the list that begins at token `first` and extends to the end.
 
     Args:
         table, schema: the target's own names.
-        virtual: the virtual column that this statement's RETURNING has, '' where it has none.
+        virtual: the virtual column of this statement's RETURNING; '' if it has none.
 
     Returns:
-        The list's text, and whether it names the virtual column.
+        The list's text, and True if it names the virtual column.
 
     Raises:
-        SyntaxError_: nothing stands there.
+        SyntaxError_: the list is empty.
         NotSupported: COLUMNS() chooses columns by a pattern beside the virtual column.
     """
     if first >= len(tokens):

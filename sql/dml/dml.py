@@ -1,8 +1,8 @@
-"""Splits the user's DML into the description that engine.capture takes; MERGE into source, join and clauses.
+"""The division of a user's DML into the description that engine.capture takes, with MERGE and its clauses.
 
-The pieces are slices of the user's own text: DML that is regenerated from a syntax tree changes its
-meaning (`SET v = default` becomes a column). DuckDB has bound the text before, so a form that is
-not known here is a form that capture does not support, and the answer is 0A000, never a guess.
+The pieces are slices of the user's own text: DML that is regenerated from a syntax tree changes its meaning
+(`SET v = default` becomes a column). DuckDB has bound the text before, so a form that is unknown here is one
+that capture does not support, and the answer is 0A000, never a guess.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .cut import QUERY_WORDS, ColumnsOf, Cut
 
 MERGE_ACTION = "merge_action"
 
-# Words of a source whose rows may differ from one reading to the next: what chooses rows, numbers
-# them or folds many into one does so in no promised order.
+# Words of a source whose rows may differ between two reads: choosing, numbering and aggregating rows follow
+# no guaranteed order.
 _UNSTEADY_WORDS = frozenset(
     {"DISTINCT", "LIMIT", "OFFSET", "FETCH", "SAMPLE", "TABLESAMPLE", "ORDER", "GROUP", "HAVING", "OVER"}
     | {"WINDOW", "QUALIFY", "UNION", "INTERSECT", "EXCEPT", "PIVOT", "PIVOT_WIDER", "PIVOT_LONGER"}
@@ -32,14 +32,14 @@ _NEEDS_ALIAS = "Give the source one: USING (SELECT ...) AS s."
 
 
 def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
-    """Cut a MERGE.
+    """Divide a MERGE.
 
     Args:
-        columns_of: asked where a clause takes the source's columns as they are.
+        columns_of: returns the names of the source's columns, where a clause takes all of them.
 
     Raises:
-        NotSupported: those columns cannot be told.
-        SyntaxError_.
+        NotSupported: the names of those columns cannot be determined.
+        SyntaxError_: DuckDB's parser does not accept the text.
     """
     cut.head("INTO")
     reader = cut.reader
@@ -55,7 +55,7 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     if any(clause.star is not None for clause in clauses):
         columns = _source_columns(cut.with_text, source, name, columns_of)
     tokens = cut.tokens[first:on_at]
-    # `s` of `AS s(a, b)` is no function.
+    # `s` in `AS s(a, b)` is no function.
     source_calls = cut.calls(first, alias_at) | cut.calls(alias_at + 1, on_at)
     return replace(
         cut.dml(Verb.MERGE, virtual=MERGE_ACTION),
@@ -78,7 +78,7 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
 
 
 def _row_count(reader: TokenReader, first: int) -> int | None:
-    """The rows of a source that is written out: VALUES in brackets, or SELECT without FROM."""
+    """The number of rows of a literal source: VALUES in parentheses, or SELECT without FROM."""
     reader.index = first
     if reader.peek() != "(":
         return None
@@ -103,7 +103,7 @@ def _clause_starts(cut: Cut, first: int, end: int) -> list[int]:
 
 
 def _join_at(cut: Cut, first: int, end: int) -> int:
-    """Index of the ON or USING of the MERGE itself: the last one, for the source may be a join."""
+    """Index of the ON or USING of the MERGE itself: the last one, because the source may be a join."""
     tokens = cut.tokens
     for at in range(end - 1, first, -1):
         token = tokens[at]
@@ -141,13 +141,13 @@ def _source_name(cut: Cut, first: int, end: int) -> tuple[str | None, int]:
 def _source_columns(
     with_text: str, source: str, name: str | None, columns_of: ColumnsOf | None
 ) -> tuple[str, ...]:
-    """The names of the source's columns, each of them told apart by the source's name."""
+    """The names of the source's columns, each of them unique under the source's name."""
     names: tuple[str, ...] = ()
     if name is not None and columns_of is not None:
         try:
             names = columns_of(f"{with_text} SELECT {name}.* FROM {source}")
         except duckdb.Error:
-            names = ()  # the name is not what its columns are known by
+            names = ()  # the columns are not known under this name
     if not names or len({fold(column) for column in names}) < len(names):
         raise NotSupported(
             "MERGE takes all columns only of a source with a name, none of whose columns share theirs",
@@ -165,7 +165,7 @@ _MATCHES = (
 
 
 def _clause(cut: Cut, first: int, end: int) -> MergeClause:
-    """Cut `WHEN ... THEN ...`."""
+    """Divide `WHEN ... THEN ...`."""
     reader = cut.reader
     reader.index = first + 1
     match = next((match for words, match in _MATCHES if reader.accept(*words)), None)
@@ -195,7 +195,7 @@ def _updates(cut: Cut, end: int, clause: MergeClause) -> MergeClause:
 
 
 def _order(reader: TokenReader) -> str:
-    """Read BY NAME or BY POSITION and a star; the default is by position."""
+    """Read BY NAME or BY POSITION, and a star; the default is by position."""
     by_name = reader.accept("BY", "NAME")
     reader.accept("BY", "POSITION")
     reader.accept("*")
@@ -234,7 +234,7 @@ _ACTIONS = {
 }
 
 
-# Words that make a query pick, group, number or order its rows, wherever they stand in it.
+# Words that make a query choose, group, number or order its rows, anywhere in it.
 _PICKING_WORDS = frozenset(
     {"DISTINCT", "GROUP", "HAVING", "QUALIFY", "LIMIT", "OFFSET", "FETCH", "ORDER", "UNION", "INTERSECT"}
     | {"EXCEPT", "SAMPLE", "TABLESAMPLE", "OVER", "WINDOW", "PIVOT", "UNPIVOT"}
@@ -244,17 +244,17 @@ _ROWID = "rowid"
 
 
 def slice_dml(statement: Classified, schema: str, columns_of: ColumnsOf | None = None) -> Dml:
-    """Cut one INSERT, UPDATE, DELETE, TRUNCATE or MERGE on a captured table.
+    """Divide one INSERT, UPDATE, DELETE, TRUNCATE or MERGE on a captured table.
 
     Args:
-        statement: what `classify` said of it; any kind that writes a captured table may be given.
+        statement: the classified statement, of any kind that writes a captured table.
         schema: the schema that the target's name resolves to, for RETURNING schema.table.column.
-        columns_of: gives the names of a query's columns; without it the statements that go by them
-            are not supported.
+        columns_of: returns the names of a query's columns; without it, statements that need them are not
+            supported.
 
     Raises:
-        NotSupported: 0A000 for what capture does not support, with what to write instead.
-        SyntaxError_: 42601 where the text is not what DuckDB's parser lets through.
+        NotSupported: capture does not support the statement; the message names an alternative.
+        SyntaxError_: DuckDB's parser does not accept the text.
     """
     _refuse_what_is_not_captured(statement)
     assert statement.dml is not None
@@ -315,7 +315,7 @@ def _insert(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
 def _query_from(cut: Cut, first: int, end: int) -> tuple[str, ...]:
     """The table of `SELECT ... FROM table [AS alias] [WHERE ...]`; () for any other query.
 
-    Whatever could give other rows the second time, by picking or ordering them, is more.
+    A query that may return other rows the second time, because it chooses or orders them, is excluded.
     """
     tokens = cut.tokens
     if first >= end or tokens[first].kind != "SELECT" or cut.has_subquery(first + 1, end):
@@ -372,9 +372,9 @@ def conflict_at(cut: Cut, first: int, end: int) -> int:
 
 
 def _row_ranges(cut: Cut, first: int, end: int) -> list[tuple[int, int]] | None:
-    """The token ranges of the rows of VALUES, of DEFAULT VALUES an empty one.
+    """The token ranges of the rows of VALUES; DEFAULT VALUES has one empty row.
 
-    None where a query is the source, or where more than rows stands there (ORDER BY, UNION, ...).
+    None if the source is a query, or has more than rows (ORDER BY, UNION, ...).
     """
     kind = cut.tokens[first].kind if first < end else ""
     if kind == "DEFAULT":
@@ -392,7 +392,7 @@ def _row(cut: Cut, first: int, end: int) -> tuple[str | None, ...]:
 
 
 def _conflict(cut: Cut, at: int, end: int) -> Conflict | None:
-    """Cut ON CONFLICT; DO NOTHING gives None, for nothing is updated."""
+    """Divide ON CONFLICT; DO NOTHING returns None, because nothing is updated."""
     if at >= end:
         return None
     reader = cut.reader
@@ -461,7 +461,7 @@ def _truncate(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
 
 
 def _equal_columns(tokens: Sequence[Token], first: int, end: int) -> frozenset[str]:
-    """Lower-case names before a top-level `=` or IN; none where a top-level OR widens the predicate."""
+    """Lower-case names before a top-level `=` or IN; empty if a top-level OR widens the predicate."""
     top = [i for i in range(first, end) if tokens[i].depth == 0]
     if any(tokens[i].kind == "OR" for i in top):
         return frozenset()

@@ -1,8 +1,8 @@
-"""INSERT into a topic, and PUBLISH, which is one: the query's rows become events.
+"""INSERT into a topic, and PUBLISH, which is an INSERT: the query's rows become events.
 
-The text is split into the query with the published rows and RETURNING. The query is DuckDB's to run, in the
-session's own transaction; how a value of its type becomes a payload, a key or headers is in the INSERT that
-is made around it (engine/log/topic_rows.py). Source: docs/topics.md.
+The text is divided into the query of the published rows and RETURNING. DuckDB runs the query in the session's
+own transaction; the INSERT around it (engine/log/topic_rows.py) converts values of its types into payloads,
+keys and headers. Source: docs/topics.md.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class TopicInsert:
     """An INSERT into a topic.
 
     Args:
-        query: the text of what is inserted, with the WITH before the statement.
-        pieces: what makes it of the statement's text.
-        columns: which columns of the topic the query's are; None for all, or as many as it has.
-        by_name: the query's columns are found by their names.
+        query: the text of the query, with the WITH before the statement.
+        pieces: the replacements that make it from the statement's text.
+        columns: the topic's columns that the query fills; None for all, or the first ones.
+        by_name: the query's columns are matched by name.
         relation: the name by which RETURNING knows the topic.
-        returning: its select list, or None.
-        row: where the query is one row of parameters (their numbers, from 1) and strings, that row.
+        returning: the select list of RETURNING, or None.
+        row: the row, if the query is one row of parameters (their numbers, from 1) and strings; else None.
     """
 
     query: str
@@ -83,10 +83,11 @@ class TopicInsert:
     row: tuple[int | str, ...] | None = None
 
     def named(self, names: tuple[str, ...]) -> tuple[str | None, ...]:
-        """The role of each of the query's columns, given their names.
+        """The role of each of the query's columns, from their names.
 
         Raises:
-            InvalidParameterValue: they are too many or too few. UndefinedColumn.
+            InvalidParameterValue: there are too many or too few columns.
+            UndefinedColumn: the topic has no such column.
         """
         given: tuple[str, ...] = names if self.by_name else self.columns or COLUMNS[: len(names)]
         found = tuple(fold(name) for name in given)
@@ -107,10 +108,10 @@ _HINT = "A topic's columns are payload, key and headers."
 
 
 def cut_insert(statement: Classified, schema: str) -> TopicInsert:
-    """Cut an INSERT into a topic.
+    """Divide an INSERT into a topic.
 
     Raises:
-        NotSupported: a form that an append cannot have.
+        NotSupported: the form is not possible for an append.
     """
     facts = statement.dml
     assert facts is not None
@@ -144,7 +145,7 @@ def cut_insert(statement: Classified, schema: str) -> TopicInsert:
 
 
 def _row(tokens: Sequence[Token]) -> tuple[int | str, ...] | None:
-    """The parameters and strings of `VALUES (a, b)`, each perhaps in brackets of its own."""
+    """The parameters and strings of `VALUES (a, b)`, each optionally in parentheses."""
     if len(tokens) < 4 or tokens[0].kind != "VALUES" or tokens[1].kind != "(":
         return None
     last = closing(tokens, 1)
@@ -179,29 +180,29 @@ def _row(tokens: Sequence[Token]) -> tuple[int | str, ...] | None:
 Values = tuple[object, ...]
 T = TypeVar("T")
 
-# As of the option written out (`language/clauses.py`).
+# The bound of the option in the text (`language/clauses.py`).
 SEQUENCE_MAX = 10**18 - 1
-# A producer's name stands in each of its events.
+# The maximum length of a producer's name, which each of its events contains.
 PRODUCER_CHARS_MAX = 255
-# What RETURNING may name.
+# The columns that RETURNING may name.
 RETURNED = "lsn, partition, payload, key, headers"
-# Under which a statement keeps its plan, and its text in pieces.
+# The keys under which a statement keeps its plan, and its divided text.
 _PLAN = "publication"
 _CUT = "topic_insert"
-# The events of an INSERT that several nodes have stored, while RETURNING is worked out.
+# The events of an INSERT that several nodes have stored, for the evaluation of RETURNING.
 _STORED = "__ducktail_stored"
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """An INSERT into a topic, ready for its numbers; parameters are those of the user's text."""
+    """An INSERT into a topic, ready for its numbers; its parameters are those of the user's text."""
 
     made: Publication
     insert: TopicInsert
 
 
 def target(session: Context, classified: Classified) -> Stream | None:
-    """The topic that an INSERT goes to; None for another statement."""
+    """The topic of an INSERT; None for another statement."""
     if classified.dml is None or classified.verb != "INSERT":
         return None
     stream = session.database.catalog.streams.get(session.names.table_key(classified.dml.target))
@@ -212,7 +213,7 @@ def refuse_in_with(session: Context, text: str) -> None:
     """Refuse a text whose common table expressions publish.
 
     Raises:
-        NotSupported.
+        NotSupported: one of them does.
     """
     for name in cte_targets(text):
         stream = session.database.catalog.streams.get(session.names.table_key(name))
@@ -227,7 +228,7 @@ def query_of(session: Context, classified: Classified) -> TopicInsert:
     """The query of an INSERT into a topic.
 
     Raises:
-        NotSupported: a form that an append cannot have.
+        NotSupported: the form is not possible for an append.
     """
     return cut_insert(classified, session.names.schema)
 
@@ -238,7 +239,7 @@ def describe(
     """Describe the statement to the client before it runs.
 
     Args:
-        classified: the text for DuckDB's binder, each stream scan an empty relation.
+        classified: the text for DuckDB's binder, in which each stream scan is an empty relation.
     """
     insert = query_of(session, classified)
     published = statement.published
@@ -271,8 +272,7 @@ def write_topic(
     """Publish the rows of the statement's query.
 
     Args:
-        classified: the text that DuckDB is to run: the statement's own, or the same with its stream
-            scans replaced.
+        classified: the text for DuckDB: the statement's own, or the same with its stream scans replaced.
     """
     told = statement.published is not None
     part = session.part
@@ -281,7 +281,7 @@ def write_topic(
     named = _named(statement, parameters)
     owners = remote_owners(session, topic)
     if owners is None and named is not None and session.database.catalog.segments.of(topic.stream_id):
-        # Whether it was published before is told by partition, where some have come from other nodes.
+        # Partitions from other nodes each know whether it was published before.
         owners = owners_of(session, topic.schema, topic.name, topic.partitions)
     if owners is not None:
         rows = partial(_rows, session, statement, classified, parameters)
@@ -302,7 +302,7 @@ def write_topic(
     def work(transaction: Transaction) -> Waiting[PublishedShare]:
         topics = session.database.topics
         present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
-        # A placement may have come into force before the lock was this transaction's.
+        # A placement may have come into force before the transaction got the lock.
         check_owned(session, topic)
         transaction.annotate(session.variables.annotation)
         types = _types(session, statement, parameters)
@@ -338,7 +338,7 @@ def _rows(
     topic: Stream,
     transaction: Transaction,
 ) -> pa.Table:
-    """The events of an INSERT into a topic that other nodes have a share of: partition hash and texts."""
+    """The events of an INSERT into a topic of several nodes: partition hashes and texts."""
     types = _types(session, statement, parameters)
     _, alone = _alone(session, statement, classified, parameters, topic, types)
     if alone is not None:
@@ -365,12 +365,12 @@ def _returned(
 def _returned_of_all(
     session: Context, topic: Stream, insert: TopicInsert, events: pa.Table, done: PublishedShare
 ) -> PublishedShare:
-    """The rows of RETURNING for events that several nodes have stored, in the order of the rows."""
+    """The rows of RETURNING for events that several nodes have stored, in the order of the query's rows."""
     assert done.table is not None and done.table.num_rows == events.num_rows, "each event has its place"
     places = {name: done.table.column(name) for name in ("lsn", "partition")}
     texts = {name: events.column(name) for name in ("payload", "key", "headers")}
     session.cursor.register(_STORED, pa.table({**places, **texts}))
-    # Of the types that the log's columns have.
+    # Use the types of the log's columns.
     rows = f"SELECT lsn, partition, {', '.join(f'{name}::JSON AS {name}' for name in texts)} FROM {_STORED}"
     try:
         return _selected(session, f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}", done.count)
@@ -408,7 +408,7 @@ def _alone(
     topic: Stream,
     types: tuple[str, ...],
 ) -> tuple[TopicInsert, Single | None]:
-    """The INSERT, and its event where it is one of plain values that need no query."""
+    """The INSERT, and its event if it consists of plain values and needs no query."""
     kept = statement.plans.get(_CUT)
     if classified.text == statement.text and isinstance(kept, TopicInsert):
         insert = kept
@@ -442,7 +442,7 @@ def _planned(
     topic: Stream,
     transaction: Transaction,
 ) -> _Plan:
-    """The plan for parameters of these types, kept with the statement; names are as the snapshot has them."""
+    """The plan for parameters of these types, kept with the statement; names are resolved in the snapshot."""
     division = session.variables.integer_division
     key = (topic, transaction.catalog_version, session.names.path, division, types)
     kept = statement.plans.get(_PLAN)
@@ -454,7 +454,7 @@ def _planned(
     query, names, column_types = _at_place(insert, lambda: _bound(session, insert, types))
     untold = names == UNTOLD
     if untold:
-        # They hang on a parameter's value, as those of `range($1)` do.
+        # The columns depend on a parameter's value, as in `range($1)`.
         text, values = numbered(query, parameters)
         relation = session.cursor.sql(text, params=values or None)
         names, column_types = tuple(relation.columns), tuple(map(type_text, relation.types))
@@ -471,7 +471,7 @@ def _bound(
     """The query with its parameters cast to their types, and its columns' names and types."""
     try:
         found = bind(session.cursor, insert.query).parameters if "" in types else {}
-        # What is NULL, and nobody says what it would be, is taken for text.
+        # A NULL of undetermined type is text.
         known = {str(n): type_ or found.get(str(n), "VARCHAR") for n, type_ in enumerate(types, 1)}
         query = with_casts(insert.query, known)
         told = bind(session.cursor, query)
@@ -480,7 +480,7 @@ def _bound(
         raise placed(session, error, insert.query) from error
 
 
-# DuckDB's types of Python's values; what is not here is asked of DuckDB.
+# DuckDB's types of Python's values; DuckDB determines the types of other values.
 _TYPES: dict[type, str] = {
     type(None): "",
     str: "VARCHAR",
@@ -494,7 +494,7 @@ _TYPES: dict[type, str] = {
 
 
 def _types(session: Context, statement: ParsedStatement, parameters: Values) -> tuple[str, ...]:
-    """The type of each parameter: as the client has declared it, else as its value is; "" for a NULL's."""
+    """The type of each parameter: the client's declared type, else that of its value; "" for a NULL."""
     given = statement.parameter_types_given
     found = []
     for place, value in enumerate(parameters):
@@ -509,7 +509,7 @@ def _types(session: Context, statement: ParsedStatement, parameters: Values) -> 
 
 
 def _named(statement: ParsedStatement, parameters: Values) -> Named | None:
-    """Producer and sequence of a PUBLISH."""
+    """Producer and sequence of a PUBLISH, if given."""
     published = statement.published
     if published is None or published.producer is None:
         return None
@@ -528,7 +528,7 @@ def _named(statement: ParsedStatement, parameters: Values) -> Named | None:
 
 
 def _at_place(insert: TopicInsert, work: Callable[[], T]) -> T:
-    """Do `work`; the position of its error refers to the statement's text."""
+    """Do `work`; the position of its error refers to the user's text."""
     try:
         return work()
     except DucktailError as error:
@@ -538,7 +538,7 @@ def _at_place(insert: TopicInsert, work: Callable[[], T]) -> T:
 
 
 def refuse_explained(topic: Stream) -> NotSupported:
-    """EXPLAIN ANALYZE would publish."""
+    """The error for EXPLAIN ANALYZE of an INSERT into a topic, which would publish."""
     return NotSupported(
         f'EXPLAIN ANALYZE cannot publish to topic "{topic.name}"',
         hint="EXPLAIN shows the plan of what would be published.",

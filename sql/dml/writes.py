@@ -1,8 +1,8 @@
-"""INSERT, UPDATE, DELETE and TRUNCATE: captured where the table has a stream, plain where not.
+"""INSERT, UPDATE, DELETE and TRUNCATE: captured if the table has a stream, plain otherwise.
 
-A captured statement runs in an explicit transaction, under the writer lock, in the shape that the
-engine chooses; a plain one is DuckDB's own, after a look at the gate (a CREATE STREAM on the table
-may be under way). Source: docs/design/sql.md, "Writing".
+A captured statement runs in an explicit transaction, under the writer lock, in the shape that the engine
+chooses; a plain one is DuckDB's own, after a check of the gate (a CREATE STREAM on the table may be running).
+Source: docs/design/sql.md, "Writing".
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ..text.classified import Classified
 from . import topic_writes
 from .dml import slice_dml
 
-# Within, rows of these types come whole from the session's cursor.
+# Context in which rows of these types leave the session's cursor without loss.
 Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]
 
 
@@ -62,8 +62,8 @@ class WriteMode:
     """The mode in which a DML text runs.
 
     Args:
-        keeping: how the rows of RETURNING are taken from DuckDB.
-        explain: the words of EXPLAIN ANALYZE, whose plan is then all that is answered.
+        keeping: the context in which the rows of RETURNING are taken from DuckDB.
+        explain: the words of EXPLAIN ANALYZE; the answer is then only the plan.
     """
 
     keeping: Keeping = lossless
@@ -79,9 +79,9 @@ TAGS: dict[str, Callable[[int], str]] = {
     "TRUNCATE": lambda _: "TRUNCATE TABLE",
 }
 
-# Under which a statement keeps its parsed text for a table without a stream.
+# The key under which a statement keeps its parsed text for a table without a stream.
 _PLAIN = "plain"
-# The verbs that a topic takes.
+# The verbs that append to a topic.
 APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
 
 
@@ -101,9 +101,8 @@ def write(
     """Run a DML text.
 
     Args:
-        statement: whose plans are kept.
-        classified: the text that DuckDB is to run: the statement's own, or the same with its
-            stream scans replaced.
+        statement: the statement that keeps the plans.
+        classified: the text for DuckDB: the statement's own, or the same with its stream scans replaced.
     """
     rows = yield from write_rows(session, statement, classified, parameters)
     tag = TAGS[_verb(statement, classified)]
@@ -122,8 +121,8 @@ def write_rows(
     """Run a DML text and keep its rows.
 
     Args:
-        statement, classified: as `write` takes them.
-        how: how they are taken, and whether it is explained instead.
+        statement, classified: see `write`.
+        how: the mode: how rows are taken, and whether the text is explained instead.
     """
     facts = classified.dml
     assert facts is not None
@@ -131,7 +130,7 @@ def write_rows(
     refuse_ours(session, _verb(statement, classified), key, facts.target_position)
     topic = topic_writes.target(session, classified)
     if topic is not None:
-        if not session.access.may("insert", topic.key):  # It may have got this name since it was judged.
+        if not session.access.may("insert", topic.key):  # The name may be new.
             raise InsufficientPrivilege(f'permission denied for topic "{topic.name}"')
         if how.explain is not None:
             raise topic_writes.refuse_explained(topic)
@@ -150,11 +149,12 @@ def write_rows(
 
 
 def refuse_target(session: Context, statement: ParsedStatement) -> None:
-    """Refuse a write to internal objects, before DuckDB does so in its own words.
+    """Refuse a write to internal objects, before DuckDB does so with its own message.
 
     Raises:
-        NotSupported: the target is a stream. InsufficientPrivilege: it is in our schema.
-        WrongObjectType: PUBLISH to what is no topic.
+        NotSupported: the target is a stream.
+        InsufficientPrivilege: it is in the reserved schema.
+        WrongObjectType: the target of a PUBLISH is no topic.
     """
     facts = statement.classified.dml
     assert facts is not None
@@ -172,11 +172,12 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
 
     Args:
         verb: INSERT, PUBLISH, COPY and so on.
-        start: where the name stands, from 0.
+        start: the position of the name, from 0.
 
     Raises:
-        NotSupported: the target is a stream. InsufficientPrivilege: it is in our schema.
-        WrongObjectType: PUBLISH to what is no topic.
+        NotSupported: the target is a stream.
+        InsufficientPrivilege: it is in the reserved schema.
+        WrongObjectType: the target of a PUBLISH is no topic.
     """
     position = start + 1
     if key[0] == OURS:
@@ -211,7 +212,7 @@ def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | Wr
     there_is = key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key))
     catalog = session.database.catalog
     if there_is:
-        # It may be the view of a topic that was not there yet when this statement began.
+        # It may be the view of a topic that was created after the statement began.
         catalog.changes.settle()
     if there_is and catalog.stream_of_view(key) is None:
         return WrongObjectType(
@@ -232,7 +233,7 @@ def _plain(
     key: Key,
     how: WriteMode,
 ) -> Waiting[Rows | None]:
-    """A write of a table without a stream; None where it has just got one."""
+    """Write a table without a stream; None if the table has just got one."""
     facts = classified.dml
     assert facts is not None
     if session.block.begun:
@@ -268,14 +269,14 @@ def _check_returned(statement: ParsedStatement, classified: Classified, shape: B
     """Check that the described columns of RETURNING are still valid, before anything is written.
 
     Args:
-        classified: the write; of a part of the statement the client knows nothing.
+        classified: the write; a part of the statement has no columns that the client knows.
     """
     if classified.text == statement.text:
         check_columns(statement, result_columns(shape.names, shape.types))
 
 
 def _shape_with(session: Context, text: str, parameters: tuple[object, ...]) -> Bound:
-    """The columns of a query, or of RETURNING, where they hang on the parameters: with these values."""
+    """The columns of a query, or of RETURNING, for these parameter values, on which their types depend."""
     names = [str(place) for place, _ in enumerate(parameters, 1)]
     asked = ", ".join(f"typeof(${name})" for name in names)
     types = dict(zip(names, ask(session.meta, f"SELECT {asked}", parameters), strict=True))
@@ -283,7 +284,7 @@ def _shape_with(session: Context, text: str, parameters: tuple[object, ...]) -> 
 
 
 def _parsed(session: Context, statement: ParsedStatement, text: str) -> Parsed:
-    """A text of a statement's that DuckDB parses once, as long as it parses `/` alike."""
+    """A text of a statement, parsed by DuckDB once for each meaning of `/`."""
     division = session.variables.integer_division
     kept = statement.plans.get(_PLAIN)
     if not isinstance(kept, tuple) or kept[0].text != text or kept[1] is not division:
@@ -300,7 +301,7 @@ def _captured(
     key: Key,
     how: WriteMode,
 ) -> Waiting[Rows | None]:
-    """A write of a captured table; None where its last stream has just been dropped."""
+    """Write a captured table; None if its last stream has just been dropped."""
 
     transactions = session.database.transactions
 
@@ -325,7 +326,7 @@ def _captured(
             return Rows(outcome.rows)
         return Rows(outcome.rows, shape.names, shape.types, outcome.returning)
 
-    # What reads a stream, or a frame of this process, may have read it to its end.
+    # A statement that reads a stream or a frame of this process may have consumed it.
     again = classified.text == statement.text and not session.frames.registered
     return (yield from session.block.unit_with_memory(work, again=again))
 
@@ -338,14 +339,14 @@ def _plan(
     version: tuple[int, tuple[str, ...], bool],
     parameters: tuple[object, ...],
 ) -> tuple[capture.Plan, Bound]:
-    """The statement's plan for the table as it is, kept with the statement.
+    """The statement's plan for the present table, kept with the statement.
 
-    Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then, the search path,
-    and how `/` is parsed. A plan for others may take a view for a table: so none is kept behind DDL of the
-    block itself.
+    Names are resolved in the transaction's own MVCC snapshot: `version` is the catalog's version there, the
+    search path, and the meaning of `/`. With other names a plan may take a view for a table, so none is kept
+    after DDL of the block itself.
 
-    The user's own text is bound first, on the session's cursor: a wrong name is told with its place
-    in what the user wrote.
+    The user's own text is bound first, on the session's cursor, so that the error for an unknown name has its
+    position there.
     """
     kept = statement.plans.get(classified.text) if not session.block.ddl else None
     if isinstance(kept, tuple) and kept[0] is captured.table and kept[1] == version:
@@ -374,6 +375,6 @@ def _plan(
 
 
 def _is_plain_table(session: Context, name: tuple[str, ...]) -> bool:
-    """True if a name is a table of the database whose rows are the same when it is read twice."""
+    """True if a name is a table of the database, whose rows are the same in a second read."""
     schema, table = session.names.table_key(name)
     return schema not in (OURS, TEMPORARY) and is_plain_table(session.cursor, schema, table)

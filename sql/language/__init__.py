@@ -1,1 +1,1 @@
-"""The language: statements as values, their grammar, the sqlglot dialect, and statements as text again."""
+"""The language: statements as values, their grammar, the sqlglot dialect, and statements as SQL text."""

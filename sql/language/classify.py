@@ -1,9 +1,9 @@
-"""The allow-list: the kind of a statement, by its opening words.
+"""The classification of statements by their opening words, which is the allow-list.
 
-Nothing is passed on to DuckDB because it was not recognised: a statement is of a kind known here, or
-it is refused. The opening words of our own statements are those of `statements/`. The classifier reads
-tokens only; whether a statement writes a captured table, also through a function or a view, is asked of
-DuckDB's own binder, so `may_write` errs on the side of yes. Source: docs/design/sql.md, "Rights".
+No unrecognised statement is passed on to DuckDB: a statement is of a known kind, or it is refused. The
+opening words of ducktail's statements are those of `statements/`. The classifier reads tokens only; DuckDB's
+own binder decides whether a statement writes a captured table, also through a function or a view, so
+`may_write` is True in doubt. Source: docs/design/sql.md, "Rights".
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from .classify_session import (
 from .statements.row import canonical, expansions
 from .statements.table import ROWS
 
-# Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
+# Verbs that write, as words anywhere in a text; QUERY runs a text that is not among the tokens.
 _WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})
 _CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"})
 
-# It runs a plan that no look at the text can judge (facts of docs/design/sql.md, "Ways round").
+# It runs a plan that no inspection of the text can check (facts of docs/design/sql.md, "Ways round").
 _FORBIDDEN_FUNCTION = "json_execute_serialized_sql"
 
-# Openings of other systems' statements, and of some that are not supported, which our parser answers.
+# Openings of other systems' statements, and of some unsupported ones, which ducktail's parser answers.
 _FOREIGN = (
     "CREATE OR REPLACE [CHANGE] STREAM",
     "CREATE OR REPLACE TOPIC",
@@ -97,16 +97,16 @@ Rule = Callable[[TokenReader], Classified]
 
 
 def classify(text: str) -> Classified:
-    """Say what one statement is.
+    """Classify one statement.
 
     Args:
         text: one statement, with or without a semicolon at its end.
 
     Returns:
-        Its class; a statement that must not run is of Kind.REFUSED, with the error to raise.
+        Its classification; a statement that must not run is of Kind.REFUSED, with the error to raise.
 
     Raises:
-        SyntaxError_: with the position, where the opening is malformed or unknown.
+        SyntaxError_: the opening is malformed or unknown; the error has the position.
     """
     tokens = tokenize(text)
     while tokens and tokens[-1].kind == ";":
@@ -136,7 +136,7 @@ def classify(text: str) -> Classified:
 _OPENINGS = {words: canonical(words) for pattern in _FOREIGN for words in expansions(pattern)} | {
     words: verb for row in ROWS for words, verb in row.openings.items()
 }
-# Openings that are ours only with a name behind them.
+# Openings that are ducktail's only if a name follows.
 _NEED_A_NAME = frozenset(words for row in ROWS if row.needs_name for words in row.openings)
 _OPENING_FIRSTS = frozenset(words[0] for words in _OPENINGS)
 _OPENING_WORDS_MAX = max(len(words) for words in _OPENINGS)
@@ -172,9 +172,9 @@ def _may_write(tokens: tuple[Token, ...]) -> bool:
 
 
 def _cte_writes(tokens: tuple[Token, ...]) -> bool:
-    """True if a bracket opens with a data-modifying verb that something follows: `( UPDATE t`.
+    """True if a parenthesis opens with a data-modifying verb that another token follows: `( UPDATE t`.
 
-    Also where a WITH stands before the verb in the bracket: `( WITH a AS ( SELECT 1 ) UPDATE t`.
+    A WITH may precede the verb in the parenthesis: `( WITH a AS ( SELECT 1 ) UPDATE t`.
     """
     return any(
         tokens[i].kind in _CTE_VERBS
@@ -200,7 +200,7 @@ def _read(reader: TokenReader) -> Classified:
 
 
 def take_cte_head(reader: TokenReader) -> tuple[str, int]:
-    """Take a common table expression up to its query's bracket: its name, and how many columns it lists."""
+    """Read a common table expression up to its query's parenthesis: its name, and its number of columns."""
     name, columns = reader.identifier(), 0
     if reader.peek() == "(":
         columns = len(reader.slices(*reader.brackets()))
@@ -214,7 +214,7 @@ def take_cte_head(reader: TokenReader) -> tuple[str, int]:
 
 
 def _with(reader: TokenReader) -> Classified:
-    """WITH: the statement is what stands behind the last common table expression."""
+    """WITH: classify the statement after the last common table expression."""
     reader.take()
     reader.accept("RECURSIVE")
     while True:
@@ -281,7 +281,7 @@ def _alias(reader: TokenReader) -> str | None:
 
 
 def _writing(rule: Rule) -> Rule:
-    """The same rule, with `may_write` from all the words: CTAS and COPY TO can run a DML."""
+    """The same rule, with `may_write` from all words: CTAS and COPY TO may contain DML."""
 
     def ruled(reader: TokenReader) -> Classified:
         found = rule(reader)
@@ -319,7 +319,7 @@ def _pragma(reader: TokenReader) -> Classified:
 
 
 def _forward(reader: TokenReader) -> Classified:
-    """FORWARD $1: what nodes of a cluster say to each other, and nothing else."""
+    """FORWARD $1: the statement between nodes of a cluster, for which it is reserved."""
     if [token.kind for token in reader.tokens[1:]] != [PARAMETER]:
         return _unknown(reader)
     return Classified(Kind.FORWARD, reader.text, tuple(reader.tokens), verb="FORWARD")
@@ -338,7 +338,7 @@ _SIMPLE_WAYS = {
 
 
 def _name(reader: TokenReader) -> str:
-    """A cursor's name: small letters unless it is quoted, as a driver's portal is called."""
+    """A cursor's name: small letters unless quoted, as the name of a driver's portal."""
     quoted = reader.peek() == QUOTED
     name = reader.identifier()
     return name if quoted else fold(name)
@@ -382,11 +382,11 @@ def _number(reader: TokenReader) -> int | None:
 
 
 def _taken(reader: TokenReader) -> tuple[str, int | None]:
-    """The way a cursor goes and how far: ("FORWARD", None) is all that is left."""
+    """The direction of a cursor and its count: ("FORWARD", None) means all remaining rows."""
     number = _number(reader)
     if number is not None:
         return "FORWARD", number
-    # A cursor may be called as one of the words; then nothing stands behind it.
+    # A cursor may have one of the words as its name; then no token follows it.
     way = reader.accept_one(*_WAYS) if reader.peek(1) else None
     if way is None:
         return "FORWARD", 1

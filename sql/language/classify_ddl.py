@@ -1,4 +1,4 @@
-"""CREATE, ALTER, DROP and COMMENT: which object, and which table changes with it."""
+"""CREATE, ALTER, DROP and COMMENT: the object, and the table that changes with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import fold
 from ..text.classified import Classified, DdlFacts, Kind, Name, TokenReader, refused
 
-# What DuckDB calls an object -> what we call it. Two words stand as one key.
+# DuckDB's word for an object -> ducktail's word. Two words form one key.
 _OBJECTS = {
     "TABLE": "TABLE",
     "VIEW": "VIEW",
@@ -19,7 +19,7 @@ _OBJECTS = {
     "TRIGGER": "TRIGGER",
 }
 
-# Objects that reach outside the database, or that would write behind our back.
+# Objects that reach outside the database, or that would write without ducktail's control.
 _NOT_ALLOWED = {
     "SECRET": "secrets are not allowed",
     "DATABASE": "changing databases is not allowed",
@@ -54,7 +54,7 @@ def _ddl(reader: TokenReader, facts: DdlFacts) -> Classified:
 
 
 def _object(reader: TokenReader) -> str | Classified:
-    """Take the object's word; a class where the object is refused."""
+    """Read the object's word; return a classification if the object is refused."""
     word = reader.peek()
     if word in _OBJECTS:
         reader.take()
@@ -154,9 +154,9 @@ def alter(reader: TokenReader) -> Classified:
     )
 
 
-# What ALTER TABLE t ADD and DROP may go on with, beside a column.
+# Words that may follow ALTER TABLE t ADD and DROP, beside a column.
 _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN")
-# What ALTER [COLUMN] c may go on with.
+# Words that may follow ALTER [COLUMN] c.
 _OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"), ("DROP", "DEFAULT"))
 
 

@@ -18,9 +18,9 @@ from ..text.classified import (
 )
 from ..text.tokens import STRING
 
-# Isolation levels as PostgreSQL spells them.
+# Isolation levels in PostgreSQL's spelling.
 _LEVELS = (("READ", "COMMITTED"), ("READ", "UNCOMMITTED"), ("REPEATABLE", "READ"), ("SERIALIZABLE",))
-# SHOW of these is a query about the catalog; SHOW of another name is a setting or a table.
+# SHOW of these words is a query of the catalog; SHOW of another name is a setting or a table.
 _SHOW_CATALOG = frozenset({"TABLES", "DATABASES", "SCHEMAS", "VARIABLES", "COLUMNS", "INDEXES", "FUNCTIONS"})
 
 
@@ -31,7 +31,7 @@ def _transaction(reader: TokenReader, verb: str, facts: TransactionFacts | None 
 
 
 def _modes(reader: TokenReader) -> TransactionFacts:
-    """Take the modes of BEGIN and SET TRANSACTION, parted by commas or not."""
+    """Read the modes of BEGIN and SET TRANSACTION, with or without commas between them."""
     isolation: str | None = None
     read_only: bool | None = None
     while not reader.at_end:
@@ -231,7 +231,7 @@ def explain(reader: TokenReader) -> Classified:
 
 
 def _are_options(reader: TokenReader) -> bool:
-    """True if the bracket holds EXPLAIN's options, and not a query."""
+    """True if the parenthesis contains EXPLAIN's options, and not a query."""
     return reader.peek(1) not in ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(", "PIVOT", "UNPIVOT")
 
 
@@ -266,7 +266,7 @@ def execute(reader: TokenReader) -> Classified:
 
 
 def _argument(reader: TokenReader, first: int, end: int) -> tuple[str | None, str]:
-    """One of EXECUTE's: the parameter that it names, and its expression."""
+    """One argument of EXECUTE: the name of its parameter, if any, and its expression."""
     tokens = reader.tokens
     if end - first > 2 and tokens[first].is_name and tokens[first + 1].kind in (":=", "=>"):
         return tokens[first].name, reader.cut(first + 2, end)

@@ -1,8 +1,8 @@
 """The clauses that statements share: values, options, and their rendering as SQL.
 
-The values are parameters, names and pieces of the user's text. The options of WITH (...) and SET (...) have
-one row each, with what the value must be: an unknown option or a bad value is 22023, lists what is known
-and asks "did you mean". No option is ever read and passed over. Source: docs/sql.md, "Streams", "Consumer
+The values are parameters, names and pieces of the user's text. Each option of WITH (...) and SET (...) has
+one row with the rule for its value: an unknown option or an invalid value is 22023, whose message lists the
+known ones and asks "did you mean". No option is read and ignored. Source: docs/sql.md, "Streams", "Consumer
 groups".
 """
 
@@ -55,7 +55,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of the user's own text, such as a predicate, and where it begins."""
+    """A piece of the user's own text, such as a predicate, and its position."""
 
     text: str
     position: int = field(default=0, compare=False)
@@ -64,7 +64,7 @@ class Fragment:
 Value = int | str | bool | tuple[str, ...] | None
 
 PARTITIONS_MAX = 1024
-# Below it a buffer holds too few events to be worth its bookkeeping.
+# A smaller buffer holds too few events to be worth its bookkeeping.
 BUFFER_BYTES_MIN = 64 << 10
 BUFFER_BYTES_MAX = 1 << 40
 # A shorter retention would trim events before a group that polls once a second has seen them.
@@ -93,7 +93,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options that a statement gives; each at most once."""
+    """The options in a statement; each at most once."""
 
     given: tuple[Option, ...] = ()
 
@@ -114,19 +114,19 @@ class Options:
         return next((option.value for option in self.given if option.name == name), None)
 
     def integer(self, name: str) -> int | None:
-        """The value of a count, a size or an interval; None when it is not given."""
+        """The value of a count, a size or an interval; None if absent."""
         value = self._value(name)
         assert value is None or isinstance(value, int)
         return value
 
     def text(self, name: str) -> str | None:
-        """The value of an option that is one of some words; None when it is not given."""
+        """The value of an option that is one of several words; None if absent."""
         value = self._value(name)
         assert value is None or isinstance(value, str)
         return value
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """The value of a list of columns; None when it is not given."""
+        """The value of a list of columns; None if absent."""
         value = self._value(name)
         assert value is None or isinstance(value, tuple)
         return value
@@ -137,8 +137,8 @@ class Rule:
     """The rule for an option's value.
 
     Args:
-        parse: makes the value of what was written; ValueError says what is expected, and a hint.
-        owners: the kinds of object that have it: stream, topic, group, publish.
+        parse: converts the written value; its ValueError has the expected form, and a hint.
+        owners: the kinds of objects that have the option: stream, topic, group, publish.
     """
 
     parse: Callable[[Raw], Value]
@@ -191,7 +191,7 @@ def _interval(low_ms: int) -> Callable[[Raw], Value]:
 
 
 def _or_none(parse: Callable[[Raw], Value], *words: str) -> Callable[[Raw], Value]:
-    """`parse`, or None for NULL, 'none' and some other words."""
+    """A parser that accepts NULL, 'none' and some other words as None, and calls `parse` for other values."""
 
     def parse_or_none(raw: Raw) -> Value:
         if raw.kind == "null" or raw.text.strip().lower() in ("none", *words):
@@ -256,15 +256,15 @@ RULES: dict[str, Rule] = {
     "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH),
 }
 
-# Of a stream that is there, these may be changed; the rest is fixed for its life.
+# Options that may be changed later; the others are fixed when the stream is created.
 CHANGEABLE = frozenset(
     {"retention", "retention_bytes", "buffer_bytes", "compaction", "compaction_lag", "tombstone_retention"}
 )
-# Of streams and topics, those whose value is a length of time in milliseconds.
+# Options of streams and topics whose value is a length of time in milliseconds.
 COMPACTED = ("compaction_lag", "tombstone_retention")
 INTERVALS = frozenset({"retention", *COMPACTED})
 
-# Words that people bring from elsewhere, and ours.
+# Words of other systems, and ducktail's equivalents.
 _FOREIGN = {
     "kafka_topic": "partitions",
     "num_partitions": "partitions",
@@ -282,14 +282,14 @@ _FOREIGN = {
 
 
 def check(owner: str, name: str, raw: Raw, position: int) -> Option:
-    """The option with its value.
+    """Check an option and convert its value.
 
     Args:
-        owner: what it is an option of: stream, topic, group, publish.
-        position: of the option's name in the text, from 1.
+        owner: the kind of its object: stream, topic, group, publish.
+        position: the position of the option's name in the text, from 1.
 
     Raises:
-        InvalidParameterValue: for an unknown name or a bad value.
+        InvalidParameterValue: the name is unknown or the value invalid.
     """
     folded = name.lower()
     rule = RULES.get(folded)
@@ -335,7 +335,7 @@ def collect(options: list[Option]) -> Options:
     """The options of one statement.
 
     Raises:
-        SyntaxError_: for one that is given twice.
+        SyntaxError_: an option is given twice.
     """
     seen: set[str] = set()
     for option in options:
@@ -372,12 +372,12 @@ def words(*parts: str | None) -> str:
 
 
 def when(condition: bool, text: str) -> str:
-    """The text, or nothing."""
+    """The text if the condition holds, else ""."""
     return text if condition else ""
 
 
 def clause(word: str, value: Scalar | None) -> str:
-    """A clause with a value; nothing without one."""
+    """A clause with a value; "" without a value."""
     return "" if value is None else f"{word} {scalar_sql(value)}"
 
 
@@ -397,7 +397,7 @@ def group_on_stream(group: str | Parameter, stream: Name) -> str:
 
 
 def perhaps_on(verb: str, stream: Name | None) -> str:
-    """A verb, and ON s where a stream is named."""
+    """A verb, and ON s if the statement names a stream."""
     return verb if stream is None else f"{verb} ON {name_sql(stream)}"
 
 

@@ -6,10 +6,10 @@ a limit with options that DuckDB does not have; it does not see ducktail's own s
 values are in the `meta` of the nodes. The keywords carry positions that trees lack, such as the end of a
 select list, through the parser as comments.
 
-The nodes that stand for what the language adds are sqlglot's own classes: a statement of ducktail's is a
+The nodes that represent ducktail's additions are sqlglot's own classes: a statement of ducktail is a
 `Command`, a stream scan a `Table`, so that code which walks a tree for tables and scopes finds it as a
-source. Their `meta` holds ducktail's dataclass, which decides; their text is in ducktail's language, and
-DuckDB's generator writes it.
+source. The dataclass in their `meta` is authoritative; their text is in ducktail's language, and DuckDB's
+generator writes it.
 
 The dialect is registered through the entry point `sqlglot.dialects`, so that `sqlglot.parse_one(text,
 dialect="ducktail")` reads the language and `.sql("ducktail")` writes it. The session calls `parse_tree`:
@@ -37,13 +37,13 @@ from .scan import Scan, find_scans, render_scan
 from .statements.row import Statement
 from .statements.table import find_opening, render_statement
 
-# Where in the text the select list of a Select ends, from 0: edits of the user's text go there.
+# The end of a Select's select list in the text, from 0, for edits of the user's text.
 LIST_END = "ducktail_list_end"
 _STATEMENT, _SCAN, _TRANSACTIONS = "ducktail_statement", "ducktail_scan", " TRANSACTIONS"
 
 
 def statement_node(statement: Statement) -> exp.Command:
-    """The node of a statement of ours."""
+    """The node of a statement of ducktail."""
     verb, _, rest = render_statement(statement).partition(" ")
     node = exp.Command(this=verb, expression=f" {rest}" if rest else None)
     node.meta[_STATEMENT] = statement
@@ -51,25 +51,25 @@ def statement_node(statement: Statement) -> exp.Command:
 
 
 def statement_of(node: exp.Expr) -> Statement | None:
-    """The statement of ours that a node is."""
+    """The statement of ducktail that a node represents; None for another node."""
     statement: Statement | None = node.meta.get(_STATEMENT)
     return statement
 
 
 def become_scan(table: exp.Expr, scan: Scan) -> None:
-    """Make a table a stream scan; what stands behind it in the tree stays."""
+    """Turn a table into a stream scan; the later nodes of the tree are unchanged."""
     table.set("this", exp.Var(this=render_scan(scan)))
     table.meta[_SCAN] = scan
 
 
 def scan_of(node: exp.Expr) -> Scan | None:
-    """The stream scan that a node is: its clauses and its place in the text."""
+    """The stream scan that a node represents: its clauses and its span in the text."""
     scan: Scan | None = node.meta.get(_SCAN)
     return scan
 
 
 def become_transactions(limit: exp.Expr) -> None:
-    """Make a limit one of transactions."""
+    """Mark a limit as one of transactions."""
     limit.set("limit_options", exp.Var(this=_TRANSACTIONS))
 
 
@@ -79,10 +79,10 @@ def counts_transactions(limit: exp.Expr) -> bool:
     return isinstance(options, exp.Var) and options.name == _TRANSACTIONS
 
 
-# Before what a token carries through the parser; a text has no such character.
+# The prefix of data that a token carries through the parser; a text has no such character.
 _MARK = "\0"
 _QUIET: ContextVar[bool] = ContextVar("ducktail_quiet", default=False)
-# What ends a select list behind FROM ... SELECT.
+# Tokens that end a select list after FROM ... SELECT.
 _BEHIND_LIST = frozenset(
     {TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.QUALIFY}
     | {TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION}
@@ -93,14 +93,14 @@ _ENDS_NUMBER = frozenset(
     {TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN, TokenType.VAR, TokenType.NULL}
     | {TokenType.PLACEHOLDER}
 )
-# sqlglot's parser recurses; a statement nested deeper than Python's stack is given up, not crashed on.
+# sqlglot's parser recurses; on a statement nested deeper than Python's stack it gives up and does not crash.
 _GIVEN_UP = (SqlglotError, RecursionError, KeyError, AttributeError, TypeError, ValueError, AssertionError)
 _OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
 
 class Ducktail(DuckDB):
-    """Our dialect; its parser and generator are DuckDB's."""
+    """The sqlglot dialect of ducktail; its parser and generator are DuckDB's."""
 
     def parse(self, sql: str, **opts: Any) -> list[exp.Expr | None]:
         """The trees of the statements of a text."""
@@ -122,9 +122,9 @@ class Ducktail(DuckDB):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within, sqlglot logs nothing: the user's text is not for the log.
+    """Context in which sqlglot logs nothing, because the user's text must not be in the log.
 
-    What sqlglot does not know DuckDB judges.
+    DuckDB decides on texts that sqlglot does not know.
     """
     before = _QUIET.set(True)
     try:
@@ -150,7 +150,7 @@ def _statements(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def _ours(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
-    """The node of a statement of ours, if it is one."""
+    """The node of a statement of ducktail; None for another statement."""
     if not tokens:
         return None
     start, end = tokens[0].start, tokens[-1].end + 1
@@ -166,13 +166,13 @@ def _ours(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
 def in_duckdbs_words(tokens: Sequence[Token], scans: Mapping[int, Scan]) -> list[Token]:
     """The tokens of a text with its scans as tables, and LIMIT n TRANSACTIONS as options of a limit.
 
-    `?` is the parameter that it is: the n-th of a text is `$n`.
+    The n-th `?` of a text becomes the parameter `$n`.
 
     Args:
-        scans: by where they begin.
+        scans: the scans by the index of their first token.
     """
     found: list[Token] = []
-    behind = marks = 0  # Where the last scan ends; `?` so far.
+    behind = marks = 0  # The end of the last scan; the number of `?` so far.
     for token in tokens:
         if token.start < behind:
             continue
@@ -206,7 +206,7 @@ def _as_table(scan: Scan, at: Token) -> Iterator[Token]:
 
 
 def _is_transactions(token: Token, before: Sequence[Token]) -> bool:
-    """True if a token is the word behind LIMIT n, and not a name."""
+    """True if a token is the word after LIMIT n, and not a name."""
     if token.text.upper() != "TRANSACTIONS" or token.token_type is not TokenType.VAR:
         return False
     depth = 0
@@ -226,7 +226,7 @@ def _is_transactions(token: Token, before: Sequence[Token]) -> bool:
 
 
 def with_places(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with those of FROM and SELECT telling where they stand among them."""
+    """The tokens, in which FROM and SELECT carry their own index."""
     found = list(tokens)
     for place, token in enumerate(tokens):
         if token.token_type in (TokenType.FROM, TokenType.SELECT):
@@ -235,16 +235,16 @@ def with_places(tokens: Sequence[Token]) -> list[Token]:
 
 
 def put_list_ends(tree: exp.Expr, tokens: Sequence[Token]) -> None:
-    """Tell each select of a tree that has FROM where its list ends in the text.
+    """Note in each select of a tree that begins with FROM the end of its list in the text.
 
     Args:
-        tokens: `with_places`, of which the tree was made.
+        tokens: the tokens of `with_places`, from which the tree was made.
     """
     for select in tree.find_all(exp.Select):
         from_ = select.args.get("from_")
         from_place, select_place = _place(from_), _place(select)
         if from_place is None or select_place is None:
-            continue  # FROM alone.
+            continue  # There is FROM alone.
         last = from_place - 1 if from_place > select_place else _end_of_list(tokens, select_place)
         select.meta[LIST_END] = tokens[last].end + 1
 
@@ -256,7 +256,7 @@ def _place(node: exp.Expr | None) -> int | None:
 
 
 def _end_of_list(tokens: Sequence[Token], place: int) -> int:
-    """The last token of the select list that begins behind SELECT, where FROM stood before it."""
+    """The last token of the select list after SELECT, if FROM preceded it."""
     depth = 0
     for index in range(place + 1, len(tokens)):
         kind = tokens[index].token_type
@@ -271,7 +271,7 @@ def _end_of_list(tokens: Sequence[Token], place: int) -> int:
 
 
 def put_ours_in(tree: exp.Expr, scans: Mapping[int, Scan]) -> None:
-    """Make the nodes of a tree that stand for what is ours be that."""
+    """Convert the nodes of a tree that represent ducktail's additions."""
     for node in list(tree.find_all(exp.Table, exp.Limit)):
         if isinstance(node, exp.Limit):
             options = node.args.get("limit_options")
@@ -290,13 +290,13 @@ def _like(token: Token, kind: TokenType, text: str, comments: list[str] | None =
 
 
 def parse_tree(text: str, start: int, end: int, scans: Sequence[Scan]) -> exp.Expr | SyntaxError_:
-    """The tree of the characters [start, end) of a text; its nodes have places in the whole text.
+    """The tree of the characters [start, end) of a text; its nodes have positions in the whole text.
 
     Args:
-        scans: the stream scans of the text, which the parser takes where they stand.
+        scans: the stream scans of the text, which the parser sees as tables.
 
     Returns:
-        The tree, or the error with which sqlglot gave up.
+        The tree, or the error of sqlglot's parser.
     """
     dialect = Ducktail()
     parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
@@ -324,7 +324,7 @@ def _failed_at(error: Exception, tokens: Sequence[Token]) -> Token | None:
     """The token at which the parser gave up; None at the end of the text.
 
     Args:
-        tokens: without the last one, which the parser tells of, where it stands behind it.
+        tokens: all tokens but the last, which the parser reports for an error after it.
     """
     if not isinstance(error, ParseError):
         return None

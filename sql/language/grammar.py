@@ -1,7 +1,7 @@
 """The grammar that statements share: names, scalars, streams and groups, options, errors.
 
-A rule takes tokens from a `Grammar` and gives a value; where something else stands it raises 42601
-at that token and says in the hint what would have fitted.
+A rule reads tokens from a `Grammar` and returns a value; at an unexpected token it raises 42601 with the
+position, and with the expected form in the hint.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ LSN_MAX = (1 << 63) - 1
 GROUP = "consumer group"
 _STREAM = "the name of a stream"
 _PARTITION_MAX = (1 << 31) - 1
-# A number of so many digits is out of any bound already; int() refuses much longer ones in its own words.
+# A number of more digits exceeds every bound; int() refuses much longer ones with its own message.
 _DIGITS_MAX = 40
-# The extended protocol counts parameters with 16 bits.
+# The extended protocol counts parameters in 16 bits.
 PARAMETERS_MAX = 65535
 
 
 class Grammar(TokenReader):
-    """A reader that knows the values of the language."""
+    """A token reader for the values of the language."""
 
     def word_ahead(self, ahead: int = 0) -> Token | None:
-        """The token ahead, None past the end."""
+        """The token ahead; None past the end."""
         index = self.index + ahead
         return self.tokens[index] if index < len(self.tokens) else None
 
     @property
     def position(self) -> int:
-        """Of the next token, in characters from 1."""
+        """The position of the next token, in characters from 1."""
         token = self.word_ahead()
         return len(self.text) + 1 if token is None else token.start + 1
 
     def expected(self, what: str) -> SyntaxError_:
-        """The error at the next token, with what would have fitted."""
+        """The error at the next token, with the expected form."""
         error = self.unexpected()
         return SyntaxError_(error.message, hint=f"Expected {what}.", position=error.position)
 
     def expect(self, *kinds: str) -> None:
-        """Take exactly these tokens.
+        """Read exactly these tokens.
 
         Raises:
-            SyntaxError_: at the first one that is another.
+            SyntaxError_: another token is there; the error is at the first difference.
         """
         for kind in kinds:
             if not self.accept(kind):
@@ -83,7 +83,7 @@ class Grammar(TokenReader):
         return name
 
     def full_name(self, what: str) -> Name:
-        """A name, perhaps with qualifiers; after a dot any word is one."""
+        """A name with optional qualifiers; after a dot any word is a name."""
         position = self.position
         parts = [self.simple_name(what)]
         while self.accept("."):
@@ -94,7 +94,7 @@ class Grammar(TokenReader):
         return Name(tuple(parts), position)
 
     def parameter(self) -> Parameter | None:
-        """`$n`, or the n-th `?` of the text, if it comes next."""
+        """`$n`, or the n-th `?` of the text; None if the next token is no parameter."""
         token = self.word_ahead()
         if token is None or token.kind != PARAMETER:
             return None
@@ -138,7 +138,7 @@ class Grammar(TokenReader):
         return self.take().value
 
     def literal(self, what: str) -> str:
-        """A string literal; a parameter is none."""
+        """A string literal; parameters are refused."""
         if self.peek() != STRING:
             raise self.expected(f"{what} as a string")
         return self.take().value
@@ -147,9 +147,9 @@ class Grammar(TokenReader):
         """An integer from `low` to `high`, or a parameter.
 
         Raises:
-            SyntaxError_: where no integer stands.
-            InvalidTextRepresentation: for a string that is none.
-            InvalidParameterValue: beyond the bounds.
+            SyntaxError_: there is no integer.
+            InvalidTextRepresentation: a string is no integer.
+            InvalidParameterValue: the number is out of bounds.
         """
         parameter = self.parameter()
         if parameter is not None:
@@ -173,7 +173,7 @@ class Grammar(TokenReader):
         return int(text[:_DIGITS_MAX]) * (-1 if negative else 1)
 
     def _quoted_integer(self, what: str) -> int:
-        """A driver that puts parameters into the text itself sends `'17'`."""
+        """An integer in quotes, from drivers that put parameters into the text (`'17'`)."""
         position = self.position
         text = self.take().value.strip()
         if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > _DIGITS_MAX:
@@ -193,7 +193,7 @@ class Grammar(TokenReader):
         """A map of LSNs by partition as a string, or a parameter.
 
         Raises:
-            InvalidTextRepresentation: where the string is no such map.
+            InvalidTextRepresentation: the string is no such map.
         """
         position = self.position
         text = self.string(f"{what}, such as '{{\"0\": 17}}',")
@@ -202,7 +202,7 @@ class Grammar(TokenReader):
         return text
 
     def partition(self) -> Number:
-        """A partition's number; the engine knows whether the stream has it."""
+        """A partition's number; the engine checks that the stream has it."""
         return self.number("PARTITION", high=_PARTITION_MAX)
 
     def stream(self) -> Name:
@@ -223,7 +223,7 @@ class Grammar(TokenReader):
         return self.text_or_name(GROUP), self.on_stream()
 
     def stream_and_group(self) -> tuple[Name, Text]:
-        """s CONSUMER GROUP g; ON was taken."""
+        """s CONSUMER GROUP g; ON has been read."""
         stream = self.stream()
         self.expect("CONSUMER", "GROUP")
         return stream, self.text_or_name(GROUP)
@@ -265,7 +265,7 @@ class Grammar(TokenReader):
         return option_rules.check(owner, name, self.raw_value(name), position)
 
     def raw_value(self, name: str) -> Raw:
-        """An option's value as it is written."""
+        """An option's value as written."""
         if self.peek() == "(":
             columns = self.bracketed(lambda: self._column_or_string(name))
             return Raw("list", ", ".join(columns), columns)
@@ -302,7 +302,7 @@ class Grammar(TokenReader):
         return Fragment(self.cut(first, self.index), self.tokens[first].start + 1)
 
     def none_twice(self, clause: str, seen: object) -> None:
-        """Raise 42601 at the token before where a clause was already given."""
+        """Raise 42601 at the previous token if the clause was given before."""
         if seen is not None:
             position = self.tokens[self.index - 1].start + 1
             raise SyntaxError_(f"{clause} is given twice", position=position)

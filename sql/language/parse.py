@@ -1,4 +1,4 @@
-"""The parser of the language: from a text to a statement of ours, or to a query with stream scans.
+"""The parser of the language: from a text to a statement of ducktail, or to a query with stream scans.
 
 How to use it, for one statement without its semicolon (`split_statements` cuts a longer text):
 
@@ -8,14 +8,13 @@ How to use it, for one statement without its semicolon (`split_statements` cuts 
         query = parse(text, is_table) # a Query
         shapes = shapes_of(query)     # shape.py: the read position of each scan, edits, pruning
 
-`is_table(name)` says whether the session sees a table or view of that (lower case) name; it is
-asked for "stream" and "topic" only, and only where a text has those words in a FROM clause. With
-such a table a Query may turn out to have no scans: then it is a text for DuckDB.
-A scan's `start` and `end` are its span in `text`: a relation's name, `AS`, the scan's `visible_name` and
-its column names take its place, and the rest of the text is the user's own.
-`query.problem` is an error of sqlglot's parser: DuckDB is still asked, and the error is raised only if
-DuckDB's parser refuses the text too.
-Parameters: `parameter_types(result)` has the types of those in our own clauses.
+`is_table(name)` is True if the session sees a table or view of that (lower-case) name; it is called for
+"stream" and "topic" only, and only if a text has those words in a FROM clause. With such a table a Query may
+have no scans: then it is a text for DuckDB. A scan's `start` and `end` are its span in `text`: a relation's
+name, `AS`, the scan's `visible_name` and its column names replace it, and the rest of the text is the user's
+own. `query.problem` is an error of sqlglot's parser: DuckDB still runs the text, and the error is raised only
+if DuckDB's parser refuses it too. `parameter_types(result)` returns the types of the parameters in ducktail's
+clauses.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from .scan import IsTable, Scan, find_scans, may_open
 from .statements.row import Row, Statement
 from .statements.table import find_opening
 
-# How many queries are kept parsed, and how long they may be: a reader polls with the same text again
-# and again. Some 20 KB a query makes 10 MB at most.
+# Bounds of the parsed queries that are kept: a reader polls with the same text again and again. Some 20 KB
+# for each query make 10 MB at most.
 KEPT_QUERIES = 256
 KEPT_CHARACTERS_MAX = 4096
 
@@ -48,7 +47,7 @@ class TransactionLimit:
 
     Args:
         start, end: its span in the text, from 0, half open.
-        limit: how many; None for LIMIT NULL TRANSACTIONS, which bounds nothing.
+        limit: the number of transactions; None for LIMIT NULL TRANSACTIONS, which bounds nothing.
     """
 
     start: int
@@ -58,16 +57,16 @@ class TransactionLimit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """A text for DuckDB that holds stream scans; the same text gives the same object.
+    """A text for DuckDB with stream scans; the same text returns the same object.
 
     Args:
         text: the user's text.
         scans: its stream scans, in the text's order.
-        tokens: of the whole text.
-        tree: sqlglot's tree, without EXPLAIN and COPY; None where sqlglot did not understand the text.
-        problem: the error with which sqlglot gave up.
-        explain: whether EXPLAIN stands before it, with or without ANALYZE.
-        copy: whether it is `COPY (query) TO`; the tree is the inner query's.
+        tokens: the tokens of the whole text.
+        tree: sqlglot's tree, without EXPLAIN and COPY; None if sqlglot did not understand the text.
+        problem: the error of sqlglot's parser.
+        explain: EXPLAIN precedes it, with or without ANALYZE.
+        copy: it is `COPY (query) TO`; the tree is the inner query's.
         transactions: the clause LIMIT n TRANSACTIONS; None without it.
     """
 
@@ -93,7 +92,7 @@ _EACH_HAS_ONE = ("stream", "topic", "consumer", "emit", "wait", "group")
 
 
 def has_scan(text: str) -> bool:
-    """True if `parse` must read this text: a scan may stand in it, or a foreign clause that meant one."""
+    """True if `parse` must read this text: it may contain a scan, or a foreign clause that means one."""
     if not occurs(_WORDS, text, _EACH_HAS_ONE):
         return False
     tokens = tokenize(text)
@@ -108,14 +107,14 @@ def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
     """Read one statement.
 
     Args:
-        text: one statement; comments and a semicolon at the end do no harm.
-        is_table: whether a table or view of that lower-case name is visible.
+        text: one statement; comments and a final semicolon are allowed.
+        is_table: returns True if a table or view of that lower-case name is visible.
 
     Raises:
-        SyntaxError_: with the position of the token.
-        InvalidParameterValue: for an option or a number out of bounds.
-        InvalidTextRepresentation: for a bad position.
-        NotSupported: for a scan where none may be, as in a view.
+        SyntaxError_: the text is invalid; the error has the position of the token.
+        InvalidParameterValue: an option or a number is out of bounds.
+        InvalidTextRepresentation: a map of LSNs is malformed.
+        NotSupported: a scan is not allowed there, as in a view.
     """
     tokens = tokenize(text)
     while tokens and tokens[-1].kind == ";":
@@ -208,7 +207,7 @@ _DEFINITIONS = {"VIEW": "view", "MACRO": "macro", "FUNCTION": "macro", "TRIGGER"
 
 
 def _refuse_definitions(tokens: tuple[Token, ...]) -> None:
-    """A scan is read when the statement runs: nothing that is kept can hold one."""
+    """Refuse a scan in a stored definition: a scan is read when its statement runs."""
     if tokens[0].kind != "CREATE":
         return
     for token in tokens[1:6]:
@@ -224,7 +223,7 @@ def _refuse_definitions(tokens: tuple[Token, ...]) -> None:
 
 
 def _check_limits(tokens: tuple[Token, ...]) -> None:
-    """DuckDB says of a negative LIMIT where it stands in its own text; we know the user's."""
+    """Refuse a negative LIMIT with its position in the user's text; DuckDB's error has another one."""
     for index, token in enumerate(tokens[:-2]):
         if token.kind in ("LIMIT", "OFFSET") and tokens[index + 1].kind == "-":
             number = tokens[index + 2]
@@ -254,16 +253,16 @@ def _transactions(text: str, tokens: tuple[Token, ...], scans: int) -> Transacti
     return found
 
 
-# The types of parameters in our own clauses, by the field that they stand for.
+# The types of parameters in ducktail's clauses, by their fields.
 _BIGINT = frozenset({"lsn", "limit", "wait_for", "sequence"})
 _INTEGER = frozenset({"partition", "partitions"})
 
 
 def parameter_types(parsed: Statement | Query) -> dict[int, str]:
-    """The DuckDB types of the parameters in our clauses, by their number: BIGINT, INTEGER or VARCHAR.
+    """The DuckDB types of the parameters in ducktail's clauses, by number: BIGINT, INTEGER or VARCHAR.
 
-    AFTER's is VARCHAR, as it may hold a map of positions as well as an LSN (`parse_after` reads both); a
-    client that binds a number says its type itself. START takes an LSN alone.
+    AFTER's is VARCHAR, because it may be a map of positions as well as an LSN (`parse_after` reads both); a
+    client that binds a number declares its type. START accepts an LSN only.
     """
     types: dict[int, str] = {}
     for part in parsed.scans if isinstance(parsed, Query) else (parsed,):

@@ -1,6 +1,6 @@
 """A position of a whole stream as text: a JSON object of LSNs by partition, `{"0": 17, "3": 20}`.
 
-What `SHOW READ POSITION` shows, and `AT`, `AFTER` and `SEEK` take.
+`SHOW READ POSITION` returns this form; `AT`, `AFTER` and `SEEK` accept it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...engine.checkpoints.positions import LSN_MAX, PartitionLsns
 from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation
 
 _HINT = 'A position is a map of partitions to LSNs, such as {"0": 17, "1": 20}.'
-# No number in a position has more digits; what is longer is refused before int() reads it.
+# The maximum number of digits of a number; longer ones are refused before int() reads them.
 _DIGITS_MAX = 19
 
 
@@ -22,12 +22,12 @@ def parse_positions(text: str) -> dict[int, int]:
     {0: 17, 1: 20}
 
     Raises:
-        InvalidTextRepresentation.
+        InvalidTextRepresentation: the text is no map of LSNs.
     """
     try:
         return dict(PartitionLsns.parse(text).lsns)
     except InvalidTextRepresentation as error:
-        # Where it is wrong is a place in this text, and not in the statement's.
+        # The JSON error's position is in this text, not in the statement's.
         raise InvalidTextRepresentation(error.message, detail=error.detail, hint=_HINT) from None
 
 
@@ -35,7 +35,7 @@ def parse_after(value: int | str) -> int | dict[int, int]:
     """The value of AFTER: an LSN, also as text (drivers send `'17'`), or LSNs by partition.
 
     Raises:
-        InvalidTextRepresentation.
+        InvalidTextRepresentation: the value is no LSN and no map of LSNs.
     """
     if isinstance(value, str):
         digits = value.strip()
@@ -57,7 +57,7 @@ def format_positions(positions: Mapping[int, int]) -> str:
 
 
 def check_position_text(text: str, position: int) -> None:
-    """Raise 22P02 at `position` (characters, from 1) where the text is no map of LSNs."""
+    """Raise 22P02 at `position` (characters, from 1) if the text is no map of LSNs."""
     try:
         parse_positions(text)
     except InvalidTextRepresentation as error:
@@ -65,7 +65,7 @@ def check_position_text(text: str, position: int) -> None:
 
 
 def check_after_text(text: str, position: int) -> None:
-    """Raise 22P02 at `position` (characters, from 1) where the text is no LSN and no map of LSNs."""
+    """Raise 22P02 at `position` (characters, from 1) if the text is no LSN and no map of LSNs."""
     try:
         parse_after(text)
     except InvalidTextRepresentation as error:
@@ -73,7 +73,7 @@ def check_after_text(text: str, position: int) -> None:
 
 
 def require_one_lsn(after: int | Mapping[int, int], position: int | None = None) -> None:
-    """Raise 22023 where AFTER of one partition is a map of LSNs."""
+    """Raise 22023 if the AFTER of one partition is a map of LSNs."""
     if not isinstance(after, int):
         raise InvalidParameterValue(
             "SEEK of one partition takes an LSN, not a map",

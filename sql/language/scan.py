@@ -1,9 +1,9 @@
-"""Stream scans in a FROM clause: their places, their clauses, and their text.
+"""Stream scans in a FROM clause: their positions, their clauses, and their text.
 
-The tokens alone decide, so that the pre-check, the parser and the session agree to the character.
-`STREAM` or `TOPIC`, unquoted, begins a scan where a table may stand (after FROM, JOIN, USING, a
-comma or bracket of a FROM list) and a name follows. Where a table, view or CTE called `stream` (or
-`topic`) is visible, that table with an alias is meant, unless a clause of ours follows the name.
+The tokens alone decide, so that the pre-check, the parser and the session agree to the character. An unquoted
+`STREAM` or `TOPIC` begins a scan if a table may be there (after FROM, JOIN, USING, a comma or parenthesis of
+a FROM list) and a name follows. If a table, view or CTE called `stream` (or `topic`) is visible, the text
+means that table with an alias, unless a clause of ducktail follows the name.
 Source: docs/sql.md, "Reading".
 """
 
@@ -34,9 +34,9 @@ from .grammar import GROUP, NUMBER, STRING, Grammar
 IsTable = Callable[[str], bool]
 
 _OPENINGS = ("STREAM", "TOPIC")
-# A comma belongs to the clause whose word comes before it at its own depth.
+# A comma belongs to the clause whose word precedes it at its own depth.
 _FROM_WORDS = frozenset({"FROM", "JOIN", "USING"})
-# Statements that begin with a table.
+# Statements that begin with a table's name.
 _STATEMENT_WORDS = frozenset({"PIVOT", "PIVOT_WIDER", "UNPIVOT", "PIVOT_LONGER"})
 _OTHER_CLAUSES = frozenset(
     {"SELECT", "WHERE", "BY", "HAVING", "QUALIFY", "WINDOW", "VALUES", "LIMIT", "OFFSET", "SET", "RETURNING"}
@@ -56,14 +56,14 @@ class Scan:
         member: the group's member that reads.
         after: an LSN (int), a map of LSNs by partition as JSON text, or None.
         envelope: 'json' or 'changes'.
-        wait: how long to wait for events, an interval as text.
-        wait_for: how many events to wait for; None is one.
-        topic: whether the word was TOPIC.
+        wait: the maximum wait for events, an interval as text.
+        wait_for: the number of events to wait for; None means one.
+        topic: the word was TOPIC.
         alias: the table alias, as given.
         columns: the alias's column names.
         start, end: the span in the text from STREAM through the alias and its column names.
-        away: the other node whose stream it is, where the rest of the query is this node's own.
-        typed: name and type of its columns then, in ENVELOPE CHANGES.
+        away: the other node whose stream it is, in a query that runs on this node.
+        typed: name and type of its columns in that case, in ENVELOPE CHANGES.
     """
 
     stream: Name
@@ -100,7 +100,7 @@ class Scan:
 
 
 def _stands_in_from(tokens: Sequence[Token], index: int) -> bool:
-    """True if a table may stand at `index`."""
+    """True if a table may be at `index`."""
     if index == 0:
         return False
     before = tokens[index - 1].kind
@@ -133,7 +133,7 @@ def _comma_in_from(tokens: Sequence[Token], comma: int) -> bool:
 
 
 def _clause_ahead(g: Grammar) -> str | None:
-    """The clause that begins at the next token, if one does and it is no alias."""
+    """The clause that begins at the next token; None if there is none, or the token is an alias."""
     word, following = g.peek(), g.peek(1)
     begins = {
         "PARTITION": following in ("(", *_VALUE),
@@ -146,7 +146,7 @@ def _clause_ahead(g: Grammar) -> str | None:
 
 
 def _skip_name(g: Grammar) -> bool:
-    """Move past a qualified name; False where none stands."""
+    """Move past a qualified name; False if there is none."""
     if not g.is_name_ahead():
         return False
     g.index += 1
@@ -156,7 +156,7 @@ def _skip_name(g: Grammar) -> bool:
 
 
 def _has_cte(tokens: Sequence[Token], word: str) -> bool:
-    """True if a common table expression of that name stands anywhere in the text."""
+    """True if the text has a common table expression of that name, anywhere."""
     for index, token in enumerate(tokens):
         if index == 0 or not token.is_name or token.name.upper() != word:
             continue
@@ -187,7 +187,7 @@ def openings(tokens: Sequence[Token], text: str, is_table: IsTable) -> Iterator[
 
 
 def may_open(tokens: Sequence[Token]) -> bool:
-    """True if a scan may stand in these tokens, whatever tables there are."""
+    """True if these tokens may contain a scan, for any set of tables."""
     for index, token in enumerate(tokens):
         if token.kind in _OPENINGS and index + 1 < len(tokens) and _stands_in_from(tokens, index):
             return True
@@ -198,9 +198,9 @@ def find_scans(tokens: Sequence[Token], text: str, is_table: IsTable) -> tuple[S
     """All stream scans of a text, in its order.
 
     Raises:
-        SyntaxError_: in a scan's clauses.
-        InvalidParameterValue: for a value out of bounds.
-        InvalidTextRepresentation: for a bad map of LSNs.
+        SyntaxError_: a scan's clause is malformed.
+        InvalidParameterValue: a value is out of bounds.
+        InvalidTextRepresentation: a map of LSNs is malformed.
     """
     return tuple(parse_scan(Grammar(text, tokens, index)) for index in openings(tokens, text, is_table))
 
@@ -256,7 +256,7 @@ class _ScanClauses:
         self.wait_for: Number | None = None
 
     def take(self, word: str) -> None:
-        """Take the clause that begins with the next token."""
+        """Read the clause that begins with the next token."""
         rules = {
             "PARTITION": ("partitions", self._partition),
             "CONSUMER": ("group", self._group),
@@ -281,8 +281,8 @@ class _ScanClauses:
     def _group(self) -> None:
         self.g.expect("GROUP")
         self.group = self.g.text_or_name(GROUP)
-        # A member's name may be an identifier here, as nothing else can be meant; but an alias called
-        # member is one: `CONSUMER GROUP g member WHERE ...`.
+        # A member's name may be an identifier here, because nothing else is possible; but an alias called
+        # member is also accepted: `CONSUMER GROUP g member WHERE ...`.
         if self.g.peek() == "MEMBER" and (self.g.peek(1) in (STRING, PARAMETER) or self._named_member()):
             self.g.index += 1
             self.member = self.g.text_or_name("member")
@@ -308,7 +308,7 @@ class _ScanClauses:
         if isinstance(self.wait, str):
             _check_interval(self.wait, position)
         if self.g.peek() == "::" and self.g.peek(1) == "INTERVAL":
-            self.g.index += 2  # Drivers that put their parameters into the text cast an interval.
+            self.g.index += 2  # Drivers that put parameters into the text cast an interval.
         if self.g.peek() == "FOR" and self.g.peek(1) in _VALUE:
             self.g.index += 1
             self.wait_for = self.g.number("FOR", low=1)
@@ -352,7 +352,7 @@ _TAKES = {
 
 
 def _check_alias(g: Grammar, alias: Token) -> None:
-    """Refuse an alias without AS that is a clause of ours cut short, or a word misspelt."""
+    """Refuse an alias without AS that is an incomplete clause of ducktail, or a misspelt word."""
     takes = _TAKES.get(alias.kind)
     if takes is not None:
         error = g.unexpected()

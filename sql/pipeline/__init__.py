@@ -1,1 +1,1 @@
-"""The path of every statement: parse, resolve names, ask for rights, run."""
+"""The path of every statement: parse, resolve names, check rights, run."""

@@ -1,7 +1,7 @@
 """The calls of a session: each alone, cancellable, with DuckDB's errors translated.
 
 A failing call leaves nothing: the open result is void, and the block has failed. If DuckDB has invalidated
-the database, the error says so. Source: docs/design/sql.md, "Session".
+the database, the error is that. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..text.hints import hint_for
 
 T = TypeVar("T")
 
-# How long the end of a statement may be waited for that has no time left.
+# The time for the end of a statement that has used up its own.
 END_MS = 500
 
 
 class Calls:
-    """See the head of the file.
+    """The calls of one session, each guarded and with translated errors.
 
     Args:
-        renew: makes new cursors, where the file has been opened again since the last ones were made.
+        renew: creates new cursors, if the file has been reopened since the last ones were created.
     """
 
     def __init__(self, session: Context, entry: SessionEntry, renew: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class Calls:
         self._variables = session.variables
         self._access = session.access
         self._renew = renew
-        # The text of a statement that has waited for its preparation, and when its time is over.
+        # The text of a statement that has waited during its preparation, and the end of its time.
         self._prepared: tuple[str, float] | None = None
 
     def run(
@@ -50,11 +50,11 @@ class Calls:
         """Run a piece of work, which may wait.
 
         Args:
-            ends: it is the end of a statement whose rows were given: it has what is left of its time.
-            text: of the statement that it runs: the time that its preparation took counts.
+            ends: the work ends a statement whose rows were sent: it has the rest of the statement's time.
+            text: the text of the running statement, whose preparation counts towards its time.
 
         Raises:
-            DucktailError: any; inside a block the block has failed then.
+            DucktailError: the work has failed; an open block has then failed too.
         """
         yield from self._database.standing()
         self._enter()
@@ -76,7 +76,7 @@ class Calls:
     def prepare(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
         """Perform the waits of a statement before it runs, in the running call or in one of its own.
 
-        As in PostgreSQL the statement's time-out begins here, and is over for all of it at once.
+        As in PostgreSQL, the statement's time-out begins here, and covers preparation and execution together.
         """
         if self._guard.running:
             return (yield from work())
@@ -86,7 +86,7 @@ class Calls:
         return result
 
     def forget_prepared(self) -> None:
-        """Handle a Sync: later statements have all of their time, whatever was prepared before."""
+        """Handle a Sync: later statements have their full time, whatever was prepared before."""
         self._prepared = None
 
     def _left_of(self, text: str, limit_ms: int) -> int:
@@ -97,7 +97,7 @@ class Calls:
         return min(limit_ms, max(1, round(left_s * 1000)))
 
     def fetch(self, step: Callable[[], ResultBatch | None]) -> ResultBatch | None:
-        """Run a fetch the same way; it waits for nothing."""
+        """Run a fetch as a call; it waits for nothing."""
         self._enter()
         try:
             self._renew()
@@ -125,13 +125,13 @@ class Calls:
         entry.state, entry.since_us, entry.since_s = state, clock.now_us(), clock.monotonic_s()
 
     def _fail(self, error: BaseException) -> NoReturn:
-        """End a call with an error; a closed driver and an interrupt of the thread are some as well."""
+        """End a call with an error; a closed driver and an interrupt of the thread are errors too."""
         told = recognized(error) or error
         if isinstance(told, DucktailError):
             told = self.told(told)
         if isinstance(told, QueryCanceled):
             why = self._guard.cancel_error()
-            # What stands of it nevertheless.
+            # The part that remains in spite of the error.
             why.detail, why.hint = told.detail, told.hint
             told = why
         self._block.failed()
@@ -152,6 +152,6 @@ class Calls:
         fallen = self._database.fallen
         if fallen is None or not self._guard.running or self._block.begun:
             return fallen or error
-        # It may have been its own COMMIT that DuckDB could not end.
+        # DuckDB may have failed to complete the call's own COMMIT.
         told = " Where the statement wrote, its outcome is unknown."
         return type(fallen)(fallen.message, detail=f"{fallen.detail}.{told}", hint=fallen.hint)

@@ -1,15 +1,15 @@
-"""The checks of a statement beside rights: READ ONLY transactions, and views that lack a part of a topic.
+"""The checks of a statement besides rights: READ ONLY transactions, and partial views of topics.
 
 READ ONLY transactions permit the same statements as PostgreSQL. For ducktail's statements the row states
-what they change. DuckDB's statements are checked by its binder, which detects a write in a view, a macro or
-a common table expression, and nextval; DuckDB's own transaction is read-only as well, if the block began
-so. A temporary table may be written, not created. A read of a group moves the session's read position,
-which is in its memory alone; committing it is a write.
+their changes. DuckDB's statements are checked by its binder, which detects a write in a view, a macro or a
+common table expression, and nextval; DuckDB's own transaction is read-only as well, if the block began so. A
+temporary table may be written, not created. A read of a group moves the session's read position, which is
+only in memory; committing it is a write.
 
-The view of a topic, `SELECT * FROM t` without TOPIC, has what this node's log has: it may be a part. A
-query that names it is therefore refused, also where partitions have come from other nodes with their
-events. A text is looked through by DuckDB's parser only where such a topic's name stands in it once more
-than its own clauses and its target say.
+The view of a topic, `SELECT * FROM t` without TOPIC, reads only this node's log, which may be a part of the
+topic. A query that names it is therefore refused, also if partitions have come from other nodes with their
+events. A text is examined by DuckDB's parser only if such a topic's name is in it more often than its own
+clauses and its target require.
 
 Source: docs/sql.md, "Transactions"; PostgreSQL documentation, "SET TRANSACTION"; docs/cluster.md.
 """
@@ -42,7 +42,7 @@ def check_read_only(session: Context, statement: ParsedStatement) -> None:
     """Refuse writes in a read-only transaction.
 
     Raises:
-        ReadOnlyTransaction.
+        ReadOnlyTransaction: the statement writes.
     """
     if not begun_read_only(session):
         return
@@ -69,7 +69,7 @@ def check_read_only(session: Context, statement: ParsedStatement) -> None:
 
 
 def _check_query(session: Context, statement: ParsedStatement, classified: Classified) -> None:
-    """A query that writes: by a common table expression, or by taking a sequence's next number."""
+    """Refuse a query that writes: in a common table expression, or by taking a sequence's next number."""
     text = classified.text
     try:
         if isinstance(statement.node, Query):
@@ -77,7 +77,7 @@ def _check_query(session: Context, statement: ParsedStatement, classified: Class
         if not bound(session, text).writes:
             return
     except DucktailError:
-        return  # It does not bind, or only with what its parameters are: DuckDB's own transaction tells.
+        return  # It does not bind, or only with its parameters' values: DuckDB's own transaction refuses it.
     if _calls_sequence(classified.tokens) or not classified.cte_writes:
         raise _cannot("nextval()")
     if not all(_is_temporary(session, target) for target in cte_targets(text)):
@@ -100,7 +100,7 @@ def check_views(session: Context, statement: ParsedStatement) -> None:
     """Refuse a statement that reads the view of a topic with partitions on other nodes.
 
     Raises:
-        NotSupported.
+        NotSupported: the statement reads such a view.
     """
     if not session.database.cluster.placement.epoch or session.part is not None or statement.inline:
         return
@@ -125,7 +125,7 @@ def check_views(session: Context, statement: ParsedStatement) -> None:
 
 
 def _refuse_copied(session: Context, facts: CopyFacts) -> None:
-    """The same of COPY t TO STDOUT; a query that is copied is a statement of its own."""
+    """Refuse COPY t TO STDOUT of such a view; a copied query is a statement of its own."""
     if facts.table is None or facts.reads:
         return
     stream = session.names.find_stream(facts.table)
@@ -140,7 +140,7 @@ def _is_part(session: Context, stream: Stream) -> bool:
     try:
         return bool(owners_of(session, stream.schema, stream.name, stream.partitions).remote)
     except WrongState:
-        return True  # Some of its partitions are on no node.
+        return True  # No node has some of its partitions.
 
 
 def _read(session: Context, statement: ParsedStatement) -> Iterator[Table]:
@@ -151,7 +151,7 @@ def _read(session: Context, statement: ParsedStatement) -> Iterator[Table]:
         try:
             named = part.named(session.names.cursor())
         except NotAnalysed:
-            continue  # It is no query: DuckDB says what is wrong with it.
+            continue  # The text is no query: DuckDB reports its error.
         yield from (table for table in named.tables if "select" in table.privileges)
 
 

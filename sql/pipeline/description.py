@@ -1,6 +1,6 @@
 """The description of a statement for its client, before it runs: parameter types and columns.
 
-It belongs to a state of the catalog (`state_of`), and is worked out again in another one.
+A description belongs to a state of the catalog (`state_of`), and is computed again in another one.
 Source: docs/design/schema_changes.md; docs/design/sql.md.
 """
 
@@ -38,7 +38,7 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
     """Describe a statement before it runs, with DuckDB's binder.
 
     Raises:
-        DucktailError: what is wrong with it.
+        DucktailError: the statement is invalid.
     """
     if statement.away is not None and not relay.describes_itself(statement):
         return relay.describe_now(session, statement)
@@ -51,7 +51,7 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
         found = DESCRIBERS.get(full.classified.kind, _nothing)(session, full)
         if full is not statement:
             full.tell(found)
-        # Where the catalog was changed meanwhile, the description may be of before and of after.
+        # If the catalog was changed meanwhile, the description may mix the states before and after.
         lasts = state == state_of(session) and full.classified.kind not in NAMING and not _of_rows(full)
         statement.described_in = state if lasts else None
         return found
@@ -60,8 +60,8 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
 def state_of(session: Context) -> object:
     """The state to which a description belongs: catalog, search path, and the meaning of `/`.
 
-    None is a state that will not be again: the session's own changes of the catalog, which may be rolled
-    back, or one that changes just now.
+    None is a state that will not occur again: it contains the session's own changes of the catalog, which may
+    be rolled back, or it is changing now.
     """
     transaction = session.block.transaction
     if session.block.ddl:
@@ -89,7 +89,7 @@ def is_stale(session: Context, statement: ParsedStatement) -> bool:
 
 @contextmanager
 def _looked_at(session: Context, statement: ParsedStatement) -> Iterator[ParsedStatement]:
-    """Within, names are looked up and texts bound for a statement, which is given with its names in full."""
+    """Context in which names are looked up and texts bound; it yields the statement with qualified names."""
     with session.looking(), published_positions(statement.published):
         if statement.classified.kind not in UNBOUND:
             session.block.check_sound()
@@ -102,7 +102,7 @@ def _looked_at(session: Context, statement: ParsedStatement) -> Iterator[ParsedS
 def check_bound(session: Context, statement: ParsedStatement) -> None:
     """Check a statement for errors that do not depend on its parameters."""
     if statement.away is not None:
-        _ = statement.description  # Its node tells.
+        _ = statement.description  # Its node describes it.
         return
     with _looked_at(session, statement) as full:
         kind = full.classified.kind
@@ -239,9 +239,9 @@ def _described_forward(session: Context, statement: ParsedStatement) -> Descript
 
 
 PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
-# Statements whose columns are those of something that the session has under a name.
+# Statements with the columns of an object that the session has under a name.
 NAMING = frozenset({Kind.CURSOR, Kind.EXECUTE})
-# Described without a look at what there is: in a failed transaction too.
+# Described without a lookup, so that it is possible in a failed transaction.
 UNBOUND = frozenset({Kind.EMPTY, Kind.TRANSACTION})
 DESCRIBERS: dict[Kind, Callable[[Context, ParsedStatement], Description]] = {
     Kind.READ: _described_query,

@@ -1,9 +1,8 @@
 """The one pipeline of statements: locate, resolve, authorize, wait, run.
 
-What a user may do with a statement is judged for objects, in the state of the catalog in which it runs. A
-statement of a transaction has the transaction's snapshot. In autocommit a query is judged and begun, and
-begun again where a change of the catalog was committed meanwhile; what writes is judged and run in one
-transaction.
+Rights are checked for objects, in the state of the catalog in which the statement runs. A statement of a
+transaction has the transaction's snapshot. In autocommit a query is checked and begun, and begun again if a
+change of the catalog was committed meanwhile; a write is checked and run in one transaction.
 
 Source: docs/design/sql.md, "Names", and docs/security.md, "Enforcement".
 """
@@ -47,12 +46,12 @@ from ..text.spans import original_positions
 from . import checks, prepared
 from .resolve import in_full
 
-# How often a query is begun again, before it gets a transaction of its own, or is given up.
+# The maximum number of restarts of a query, before it gets its own transaction, or fails.
 TRIES, SCAN_TRIES = 2, 20
-# What is judged and run in one transaction. Definitions have their own (rights/ddl_permission.py); ours are
-# judged under the writer lock; everything else takes no part of DuckDB's catalog.
+# Kinds that are checked and run in one transaction. Definitions have their own (rights/ddl_permission.py);
+# ducktail's statements are checked under the writer lock; other kinds use no part of DuckDB's catalog.
 _WRITING = frozenset({"SET VARIABLE", "EXPLAIN"})
-# Verbs that are answered from the session's own state; the ends, where nothing has been done.
+# Verbs answered from the session's own state; the ends of a transaction in which nothing was done.
 INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
 INLINE_ENDS = frozenset({"COMMIT", "ROLLBACK"})
 
@@ -65,10 +64,10 @@ def execute(
     """Locate, resolve, authorize and run one statement.
 
     Args:
-        run: runs it instead of the runner of its kind.
+        run: runs it in place of the runner of its kind.
 
     Raises:
-        DucktailError: any; with its place in the statement as it was given.
+        DucktailError: the statement fails; the error's position is in the given text.
     """
     if relay.is_remote(session, statement):
         statement = yield from relay.as_now(session, statement)
@@ -101,7 +100,7 @@ def _run_authorized(
 
 
 def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-    """Run a statement as the row of its kind says."""
+    """Run a statement by the row of its kind."""
     row = KINDS[statement.classified.kind]
     if row.names_files and parameters:
         files.check_given(session, statement.classified, parameters)
@@ -123,11 +122,11 @@ def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
 def _run_after_wait(
     session: Context, statement: ParsedStatement, parameters: Values, run: Runner
 ) -> Waiting[Result]:
-    """Run a statement after the wait for events that it asks for."""
+    """Run a statement after the wait for events in its text."""
     session.waited = yield from wait_for_events.wait(session, statement, parameters)
     session.names.waited = {} if session.waited is None else session.waited.streams
     try:
-        # Meanwhile somebody may have taken its right away.
+        # A right may have been revoked meanwhile.
         permission.check(session, statement, parameters)
         return (yield from run(session, statement, parameters))
     finally:
@@ -140,7 +139,7 @@ def _run_after_wait(
 def _in_state(
     session: Context, statement: ParsedStatement, checked: Callable[[], Waiting[Result]]
 ) -> Waiting[Result]:
-    """Check and run a statement so that it runs in the state of the catalog by which it is checked."""
+    """Check and run a statement in one state of the catalog."""
     if not session.access.limited or session.block.begun:
         return (yield from checked())
     kind, verb = statement.classified.kind, statement.classified.verb
@@ -151,7 +150,7 @@ def _in_state(
         and in_cluster(session)
         and topic_writes.target(session, statement.classified) is not None
     ):
-        return (yield from checked())  # Its events go to several nodes, which is not done in a transaction.
+        return (yield from checked())  # Its events go to several nodes, outside a transaction.
     if kind is Kind.DML or verb in _WRITING:
         return (yield from _in_one_transaction(session, checked))
     return (yield from checked())
@@ -160,8 +159,8 @@ def _in_state(
 def _in_one_transaction(session: Context, checked: Callable[[], Waiting[Result]]) -> Waiting[Result]:
     """Run a write in a transaction whose snapshot has the catalog by which it was checked.
 
-    That no change of it was committed meanwhile is seen before COMMIT, which costs nothing; else it is
-    rolled back and run in a transaction whose snapshot is fixed first.
+    The absence of other changes is checked before COMMIT, which costs nothing; after a change the write is
+    rolled back and runs in a transaction whose snapshot is fixed first.
     """
 
     def assumed() -> Waiting[Result]:
@@ -181,11 +180,11 @@ def _in_one_transaction(session: Context, checked: Callable[[], Waiting[Result]]
 def _in_one_state(
     session: Context, statement: ParsedStatement, checked: Callable[[], Waiting[Result]]
 ) -> Waiting[Result]:
-    """A query in autocommit: the catalog that it was checked by is the one that it has begun with."""
+    """Run a query in autocommit so that it begins with the catalog by which it was checked."""
     if statement.classified.may_write:
         return (yield from _in_one_transaction(session, checked))
     if statement.inline:
-        return (yield from checked())  # It is answered from what is ours alone.
+        return (yield from checked())  # It is answered from ducktail's own data only.
     changes = session.database.catalog.changes
     scans = isinstance(statement.node, Query)
     for _ in range(SCAN_TRIES if scans else TRIES):
@@ -216,7 +215,7 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
     """True if running the statement now needs no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
     classified = statement.classified
     if session.cursors.has_open_result:
-        return False  # Its rest has to be taken first.
+        return False  # The rest of its result must be taken first.
     if statement.away is not None:
         return True
     if classified.kind is Kind.TRANSACTION:
@@ -226,7 +225,7 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
     if classified.kind is Kind.EMPTY:
         return True
     if session.access.limited:
-        return False  # What it may do is asked first.
+        return False  # Its rights are checked first.
     if classified.kind is Kind.SETTING:
         return set_and_show.is_inline(statement)
     if classified.kind is Kind.OURS:
@@ -271,10 +270,10 @@ class KindRow:
     """The way in which statements of a kind run.
 
     Args:
-        scanning: runs those with stream scans, after their WAIT.
-        names_files: True if their parameters may name files, which are checked then.
-        reads_views: True if they may read the view of a topic, which must not be a node's part of it.
-        described: True if their rows must have the columns that the client was told of.
+        scanning: runs statements with stream scans, after their WAIT.
+        names_files: True if parameters may name files, which are checked then.
+        reads_views: True if statements may read the view of a topic, which must not be partial.
+        described: True if the rows must have the described columns.
     """
 
     run: Runner
@@ -289,7 +288,7 @@ def _rows(run: Runner, scanning: Runner, *, described: bool = False) -> KindRow:
     return KindRow(run, scanning, names_files=True, reads_views=True, described=described)
 
 
-# A kind that is not here cannot run.
+# A kind without a row cannot run.
 KINDS: dict[Kind, KindRow] = {
     Kind.EMPTY: KindRow(_empty),
     Kind.OURS: KindRow(_run_ours),

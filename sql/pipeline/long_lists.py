@@ -1,4 +1,4 @@
-"""Long lists among a statement's parameters: passed to DuckDB as JSON, and cast to their type in its text.
+"""Long lists as parameters: passed to DuckDB as JSON, and cast to their type in the text.
 
 DuckDB's client converts each element of a Python list with Python's lock held, twice: 2,500,000 elements
 stop all other threads for some two seconds. A text is passed without conversion, and DuckDB's work on it
@@ -20,12 +20,12 @@ from ..text.classified import Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import PARAMETER, tokenize
 
-# Elements that DuckDB's client takes in a twentieth of a second.
+# The number of elements that DuckDB's client converts in a twentieth of a second.
 ELEMENTS_MAX = 50_000
-# Elements that are written at a time: json holds Python's lock as well.
+# The number of elements that are written at once: json holds Python's lock as well.
 AT_A_TIME = 50_000
 
-# Python's type of each element -> how JSON has it, and the types that are read back from that alike.
+# Python's type of an element -> its form in JSON, and the types that restore the same value from it.
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 _FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
     str: (None, frozenset({"VARCHAR"})),
@@ -41,14 +41,14 @@ _FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
 def as_json(
     statement: ParsedStatement, parameters: Sequence[object]
 ) -> tuple[str, list[Replacement], tuple[object, ...]] | None:
-    """The statement's text and its parameters with long lists as JSON; None where none is to be so.
+    """The statement's text and parameters with long lists as JSON; None if there are no long lists.
 
     Returns:
-        The text, what was put into it, and the parameters.
+        The text, the insertions into it, and the parameters.
     """
     if statement.node is not None or statement.away is not None or not statement.is_described:
-        # What no client was told of is run with the types that its values have: to describe it now would
-        # make a list that stands where any type may stand a text.
+        # A statement that was not described runs with the types of its values: a description now would make a
+        # list text in a place where any type is possible.
         return None
     if statement.classified.kind not in (Kind.READ, Kind.DML):
         return None
@@ -76,8 +76,8 @@ def as_json(
 def _exact(values: list[object]) -> str | None:
     """A list type that represents all decimals exactly; None if there is none.
 
-    The parameter's own type has only so many places where it is a numeric without a scale; DuckDB, too,
-    takes a list of decimals for the type that its values want.
+    The parameter's own type has a fixed scale if it is a numeric without one; DuckDB also chooses the type of
+    a list of decimals by its values.
     """
     whole = places = 0
     for value in values:
@@ -91,7 +91,7 @@ def _exact(values: list[object]) -> str | None:
 
 
 def _written(values: list[object], type_: str) -> str | None:
-    """A list as JSON; None where it would not be read back as it is."""
+    """A list as JSON; None if reading it back would not restore it."""
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) != 1 or not type_.endswith("[]"):
         return None
@@ -106,5 +106,5 @@ def _written(values: list[object], type_: str) -> str | None:
         try:
             parts.append(json.dumps(piece, ensure_ascii=False, allow_nan=False)[1:-1])
         except ValueError:
-            return None  # NaN or an infinity, which JSON has not.
+            return None  # NaN or an infinity, which JSON cannot represent.
     return f"[{','.join(parts)}]"

@@ -23,7 +23,7 @@ from ..session_state.statement import NUMERIC, ParsedStatement, RemoteTarget
 from ..statements import session_calls
 from ..text.classified import Classified, Kind
 
-# What has no DuckDB type of its own.
+# Types without a DuckDB type of their own.
 NUMERIC_OIDS = {value_types.NUMERIC: NUMERIC, value_types.ARRAY_OF[value_types.NUMERIC]: f"{NUMERIC}[]"}
 
 # Kinds whose text may hold a stream scan.
@@ -34,8 +34,10 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     """Parse a statement's text.
 
     Raises:
-        SyntaxError_: with the position. NotSupported: not in this version.
-        InsufficientPrivilege: it names a file that is out of reach, or is what only nodes send.
+        SyntaxError_: the text is invalid; the error has its position.
+        NotSupported: the statement is not supported in this version.
+        InsufficientPrivilege: it names a file outside the allowed directories, or is one that only nodes may
+            send.
     """
     refuse_passwords(text)
     part: Part | None = None
@@ -76,17 +78,17 @@ def _placed(session: Context, classified: Classified, node: object) -> tuple[Rem
     if classified.kind is Kind.EXPLAIN and classified.explain is not None:
         return _placed(session, *_read(session, classified.explain.inner))[0], node
     if classified.kind is Kind.CURSOR and classified.cursor is not None and classified.cursor.inner:
-        # Where that is may have to be asked, which can be done now; it is said here in any case.
+        # The lookup of the node may need other nodes, which is possible now; the error is raised in any case.
         _placed(session, *_read(session, classified.cursor.inner))
         return None, node
     return relay.placed(session, classified, node)
 
 
 def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStatement:
-    """A statement with its names in full, of the text that has them so.
+    """A statement parsed from the text with qualified names.
 
     Args:
-        statement: the same as it was given.
+        statement: the statement of the text as given.
     """
     classified, node = _read(session, text)
     away, node = _placed(session, classified, node)
@@ -107,7 +109,7 @@ def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStat
 
 
 def _read(session: Context, text: str) -> tuple[Classified, object]:
-    """Classify a text, and parse it if it is not DuckDB's."""
+    """Classify a text, and parse it if it is a statement of ducktail."""
     classified = classify(text)
     files.check_named(session, classified)
     if classified.kind is Kind.READ and (calls := session_calls.read(text)):
@@ -120,7 +122,7 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
 
 
 def _declared(oid: int) -> str:
-    """The DuckDB type of a parameter's declared OID, "" where it is left open."""
+    """The DuckDB type of a parameter's declared OID; "" if undeclared."""
     if oid in NUMERIC_OIDS:
         return NUMERIC_OIDS[oid]
     return (value_types.duckdb_type(oid) or "") if oid else ""

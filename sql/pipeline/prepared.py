@@ -1,7 +1,7 @@
 """PREPARE, EXECUTE, DEALLOCATE and EXPLAIN: statements about another statement.
 
-DuckDB's own PREPARE would take a write past the capture, so prepared statements are the session's.
-EXPLAIN never runs what it explains; EXPLAIN ANALYZE runs it, and a write of it is captured.
+DuckDB's own PREPARE would bypass capture, so prepared statements are the session's. EXPLAIN never runs its
+statement; EXPLAIN ANALYZE runs it, and its writes are captured.
 Source: docs/sql.md.
 """
 
@@ -37,17 +37,17 @@ from . import checks
 from .description import check_bound
 from .resolve import in_full
 
-# Types whose values Python has whole, and gives back to DuckDB as the same ones.
+# Types whose values survive the way through Python and back to DuckDB unchanged.
 _AS_PYTHON = frozenset({"BOOLEAN", "DOUBLE", "VARCHAR", "BLOB", "UUID"})
 _MOMENTS = frozenset({"DATE", "TIMESTAMP"})
-# What Python has for the infinities.
+# Python's values for the infinities.
 _ENDS = frozenset({datetime.date.min, datetime.date.max, datetime.datetime.min, datetime.datetime.max})
 # Types whose texts are not their values.
 _UNTOLD = frozenset({"VARIANT", "GEOMETRY"})
 
 
 def prepare(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """PREPARE name [(types)] AS statement: it takes the place of one that has the name, as in DuckDB."""
+    """PREPARE name [(types)] AS statement: replaces a prepared statement of the name, as in DuckDB."""
     facts = statement.classified.prepare
     assert facts is not None
     statements_max = session.database.settings.statements_max
@@ -67,7 +67,7 @@ def prepare(session: Context, statement: ParsedStatement, parameters: tuple[obje
 
 
 def _numbered(text: str) -> tuple[str, tuple[str, ...], int]:
-    """A statement whose parameters are $1, $2 and so on; the names that they had, and the highest number."""
+    """A statement with parameters $1, $2 and so on; their former names, and the highest number."""
     text = number_question_marks(text)
     marks = [token for token in tokenize(text) if token.kind == PARAMETER]
     numbers = [int(mark.text[1:]) for mark in marks if mark.text[1:].isdecimal()]
@@ -89,7 +89,7 @@ def execute_prepared(
     prepared = find_prepared(session.prepared, facts)
     values: tuple[object, ...] = ()
     if asked := prepared.arguments(facts):
-        # A query like any other: it is judged, and it sees what the session sees.
+        # It is a query as any other: its rights are checked, and it sees what the session sees.
         names = [f"a{place}" for place, _ in enumerate(asked, 1)]
         made = ", ".join(f"{argument} AS {name}" for argument, name in zip(asked, names, strict=True))
         told = ", ".join(f"typeof({name}), {name}, {name}::VARCHAR" for name in names)
@@ -97,13 +97,13 @@ def execute_prepared(
         found = yield from _evaluated(session, query, parameters)
         values = tuple(map(_value, found[::3], found[1::3], found[2::3]))
     result = yield from session.execute_within(prepared.statement, values)
-    if None not in values:  # A NULL has no type by the time that it is a value.
+    if None not in values:  # A NULL has lost its type once it is a value.
         check_described(statement, result)
     return result
 
 
 def _evaluated(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[tuple[object, ...]]:
-    """The values of the one row that a query answers."""
+    """The values of the only row of a query."""
     rows: list[tuple[object, ...]] = []
 
     def run(session: Context, full: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
@@ -123,19 +123,19 @@ def _evaluated(session: Context, text: str, parameters: tuple[object, ...]) -> W
 
 
 def _value(type_: object, value: object, text: object) -> object:
-    """An argument as a parameter's value, of the type that it has.
+    """An argument as a parameter's value with its type.
 
     Args:
-        type_: DuckDB's text of it.
-        value: as Python has it.
-        text: as DuckDB writes it.
+        type_: DuckDB's name of the type.
+        value: the value in Python.
+        text: the value in DuckDB's text form.
     """
     if value is None or type_ in _AS_PYTHON:
         return value
     if type_ in _UNTOLD:
         raise NotSupported(f"an argument of EXECUTE cannot be a {type_}")
     if isinstance(value, int):
-        # Python's has no type: DuckDB takes a BIGINT that is small for an INTEGER.
+        # Python's integer has no type: DuckDB takes a small BIGINT for an INTEGER.
         return value if type_ == _natural(value) else typed(value, str(type_))
     if isinstance(value, datetime.date) and type_ in _MOMENTS and value not in _ENDS:
         return value
@@ -163,14 +163,14 @@ def deallocate(
 
 
 def plan_rows(lines: list[str]) -> Result:
-    """An EXPLAIN's answer."""
+    """The rows of an EXPLAIN."""
     return text_rows([("QUERY PLAN", "VARCHAR")], [[line] for line in lines], "EXPLAIN")
 
 
 def _analyze_writing(
     session: Context, inner: ParsedStatement, parameters: tuple[object, ...], word: str
 ) -> Waiting[list[str]]:
-    """EXPLAIN ANALYZE of a statement that may write: it runs as usual, and is captured."""
+    """EXPLAIN ANALYZE of a statement that may write: it runs as usual, and its writes are captured."""
     classified = inner.classified
     if classified.kind is Kind.DDL or isinstance(inner.node, Query):
         raise NotSupported(

@@ -1,4 +1,4 @@
-"""The second step of a statement, after parsing: its names in full.
+"""The resolution of a statement's names, the step after parsing: each name is written in full.
 
 Each name of a table, view, sequence, type or index in a text is resolved once (`names.py`) and written in
 full, `"catalog"."schema"."name"`, as it is stored. Rights are checked on that text, capture works on it,
@@ -31,32 +31,32 @@ from .parsing import again
 _KINDS = {
     "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
 }  # fmt: skip
-# After which a query or a data-modifying expression may begin, beside the beginning of a text.
+# Words after which a query or a data-modifying expression may begin, besides the beginning of a text.
 _BEFORE_STATEMENT = frozenset({"(", ")", "AS", "UNION", "EXCEPT", "INTERSECT", "ALL", "NAME", "MATERIALIZED"})
-# Statements that name a table without telling the parser where, and the words that may stand in between.
+# Statements in which the parser reports no position of the table, and the words that may precede its name.
 _PLACELESS = {
     "INSERT": ("OR", "REPLACE", "IGNORE", "INTO"), "DELETE": ("FROM",), "UPDATE": ("OR", "REPLACE", "IGNORE"),
     "TRUNCATE": ("TABLE",), "TABLE": (), "DESCRIBE": ("TABLE",), "DESC": ("TABLE",), "SUMMARIZE": ("TABLE",),
 }  # fmt: skip
 
 
-# Kinds of statements without names of DuckDB's objects, or which are statements about others.
+# Kinds of statements without names of DuckDB's objects, or with another statement inside.
 _WITHOUT = frozenset(
     {Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE, Kind.REFUSED, Kind.FORWARD, Kind.CALL, Kind.CURSOR}
     | {Kind.EXPLAIN, Kind.PREPARE, Kind.EXECUTE, Kind.OURS, Kind.UTILITY}
 )
 
 
-# Under which a statement keeps itself with its names in full, and for which state of the catalog.
+# The key under which a statement keeps its qualified form, with its state of the catalog.
 _FULL = "in full"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A statement with its names in full, and the state of catalog and rights to which it belongs.
+    """A statement with qualified names, and the state of catalog and rights to which it belongs.
 
     Args:
-        full: None where the statement has them so itself.
+        full: the qualified statement; None if the statement is qualified itself.
     """
 
     full: ParsedStatement | None
@@ -64,13 +64,13 @@ class _Kept:
 
 
 def in_full(session: Context, statement: ParsedStatement) -> ParsedStatement:
-    """The statement with its names in full; the statement itself where they are."""
+    """The statement with qualified names; the statement itself if they are qualified."""
     access, names = session.access, session.names
     if session.block.whole and access.limited and not statement.waits:
         session.block.touched()
     if not _may_be_in_full(session, statement):
         return statement
-    # Each is another value after each change: whether it is the same one is all that is asked.
+    # Each of them is replaced at each change, so that a comparison by identity suffices.
     same = (names.objects(), names.temporary_objects(), access.rights, names.path)
     kept = statement.plans.get(_FULL)
     if isinstance(kept, _Kept) and all(map(is_, kept.same, same)):
@@ -88,7 +88,7 @@ def in_full(session: Context, statement: ParsedStatement) -> ParsedStatement:
 
 
 def _may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
-    """True if a statement may contain names that have to be written in full."""
+    """True if a statement may contain names to qualify."""
     classified = statement.classified
     if statement.away is not None or classified.error is not None or classified.kind in _WITHOUT:
         return False
@@ -96,7 +96,7 @@ def _may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
 
 
 def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
-    """The replacements that write the names of a statement in full; empty if none is needed."""
+    """The replacements that qualify the names of a statement; empty if none is needed."""
     classified, limited = statement.classified, session.access.limited
     naming = _Naming(session, classified)
     if classified.dml is not None:
@@ -110,14 +110,14 @@ def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Repla
             naming.target(name, start, limited=False)
     if classified.ddl is not None and not classified.ddl.temporary:
         _sequences(naming)
-    # A view's text is kept: in full it means the same to each of its readers.
+    # A view's text is kept: qualified, it means the same to each reader.
     if limited or classified.verb == "CREATE VIEW":
         _read(session, naming, statement)
     return naming.pieces
 
 
 def _may_mean_several(session: Context, classified: Classified) -> bool:
-    """True if the target or definition of a statement is named so that it could be one of several objects."""
+    """True if the name of a statement's target or new object could mean one of several objects."""
     if classified.kind not in (Kind.DML, Kind.DDL, Kind.COPY) and not classified.cte_writes:
         return False
     facts = classified.ddl
@@ -127,7 +127,7 @@ def _may_mean_several(session: Context, classified: Classified) -> bool:
 
 
 class _Naming:
-    """Collector of the replacements that write names in full, each position once."""
+    """Collector of the replacements that qualify names, each position once."""
 
     def __init__(self, session: Context, classified: Classified) -> None:
         self._names = session.names
@@ -139,7 +139,7 @@ class _Naming:
 
     @property
     def pieces(self) -> tuple[Replacement, ...]:
-        """In the order of the text."""
+        """The replacements in the order of the text."""
         return tuple(self._pieces[start] for start in sorted(self._pieces))
 
     def name(self, kind: str, parts: Name, start: int) -> None:
@@ -151,10 +151,10 @@ class _Naming:
             self.put(start, parts, found.in_full)
 
     def target(self, parts: Name, start: int, *, limited: bool) -> None:
-        """The name of a table that is written.
+        """Qualify the name of a written table.
 
-        What is not there yet may be there when DuckDB looks, and have a stream by then: so it gets one place
-        in which it is missing. To a limited user it is missing now (rights/reach.py).
+        A missing table may exist when DuckDB looks, with a stream by then, so it gets one schema in which it
+        is missing. To a limited user it is missing now (rights/reach.py).
         """
         self.name(TABLE, parts, start)
         if start not in self._pieces and not limited and self._resolver.find(TABLE, parts) is None:
@@ -175,14 +175,15 @@ class _Naming:
             self.put(start, parts, full)
 
     def sequence(self, token: Token) -> None:
-        """A string that is a sequence's name.
+        """Qualify a string that is a sequence's name.
 
-        It is kept in the file, whose name is its catalog's: the schema alone stands before it.
+        The name is stored in the file, and the catalog has the file's name, so it is qualified by the schema
+        only.
         """
         try:
             found = self._resolver.find(SEQUENCE, sequence_parts(token.value))
         except InsufficientPrivilege:
-            return  # Rights say so.
+            return  # The check of rights reports the error.
         if found is not None:
             full = literal(f"{ident(found.schema)}.{ident(found.name)}")
             self._pieces[token.start] = Replacement(token.start, token.end, full)
@@ -198,7 +199,7 @@ class _Naming:
             self._pieces[start] = Replacement(start, self.tokens[last].end, full)
 
     def chain(self, index: int) -> Name:
-        """The name that begins at a token; () where none does."""
+        """The name that begins at a token; () if there is none."""
         parts: list[str] = []
         while index < len(self.tokens) and self.tokens[index].is_name:
             parts.append(self.tokens[index].name)
@@ -208,7 +209,7 @@ class _Naming:
         return tuple(parts)
 
 
-# What is written and defined.
+# Written and defined names.
 
 
 def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
@@ -231,10 +232,10 @@ def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
 
 
 def _sequences(naming: _Naming) -> None:
-    """Names of sequences in a definition, which are strings: DuckDB looks them up at each use.
+    """Qualify sequence names in a definition, which are strings: DuckDB looks them up at each use.
 
-    In a query they stay as they are, as columns are called by them: it is judged by the same rules, and runs
-    now.
+    In a query they are left unchanged, because columns are named after them: a query is checked by the same
+    rules, and runs now.
     """
     for at, token in enumerate(naming.tokens[:-2]):
         if not token.is_name or fold(token.name) not in SEQUENCES or naming.tokens[at + 1].kind != "(":
@@ -243,22 +244,22 @@ def _sequences(naming: _Naming) -> None:
             naming.sequence(naming.tokens[at + 2])
 
 
-# What is read.
+# Read names.
 
 
 def _read(session: Context, naming: _Naming, statement: ParsedStatement) -> None:
-    """All that the queries and expressions of a statement name."""
+    """Qualify all names in the queries and expressions of a statement."""
     try:
         parts = parts_of(session, statement)
     except DucktailError:
         if statement.classified.verb == "MERGE":
-            return  # It cannot be cut: rights say so.
+            return  # It cannot be divided: the check of rights reports the error.
         raise
     for part in parts:
         try:
             named = part.named(session.names.cursor())
         except (NotAnalysed, DucktailError):
-            continue  # Rights say so.
+            continue  # The check of rights reports the error.
         if part.edits is None:
             continue
         for table in named.tables:
@@ -269,7 +270,7 @@ def _read(session: Context, naming: _Naming, statement: ParsedStatement) -> None
 
 
 def _placeless(naming: _Naming, named: Named) -> None:
-    """Tables behind words for which the parser does not report a position."""
+    """Qualify tables after words for which the parser reports no position."""
     wanted = {table.path for table in named.tables if table.place is None}
     for index, token in enumerate(naming.tokens):
         words = _PLACELESS.get(token.kind)

@@ -1,7 +1,7 @@
-"""The statements that a session has parsed: each is kept by its text, as drivers repeat theirs.
+"""The parsed statements of a session, kept by their texts, because drivers repeat them.
 
-Before one is prepared the other nodes of a cluster may have to be asked what a name is, or what columns
-a scan of theirs has. Source: docs/design/sql.md, "Session".
+Before a statement is prepared the other nodes of a cluster may have to be asked for a name, or for the
+columns of their scans. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -23,64 +23,64 @@ from .calls import Calls
 from .description import NAMING
 from .parsing import prepare
 
-# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is some fifty bytes
-# for each character of its text: all together have a bound, and a long text is not worth what it would hold.
+# Bounds of the parsed statements in a session. A parsed statement takes some fifty bytes for each character
+# of its text: all together have a bound, and very long texts are not kept.
 STATEMENTS_KEPT = 256
 KEPT_CHARS_ALL = 256 * 1024
 KEPT_TEXT_CHARS_MAX = 16 * 1024
-# How often the other nodes are asked something before one statement is prepared: once for all names, and for
-# the columns of a few scans in ENVELOPE CHANGES.
+# The maximum number of questions to other nodes for one statement: one for all names, and some for the
+# columns of scans in ENVELOPE CHANGES.
 ASKED_MAX = 34
-# Where a statement keeps the one for many executions of it.
+# The key under which a statement keeps its form for many executions.
 MANY = "many"
 
 
 class ParsedStatements:
-    """See the head of the file."""
+    """The cache of one session's parsed statements."""
 
     def __init__(self, session: Context, calls: Calls) -> None:
         self._session = session
         self._calls = calls
         self._kept: dict[tuple[object, ...], ParsedStatement] = {}
-        # Of their texts.
+        # The total number of characters of the texts.
         self._kept_chars = 0
 
     def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[ParsedStatement]:
-        """See Session."""
+        """Parse a statement; see `session.Session.parse`."""
         fresh = not self._session.guard.running
         if fresh:
             yield from self._session.database.standing()
         found = yield from self._parsed(text, oids, fresh)
         if found.away is None or not found.told_there:
             return found
-        # It is kept without what its owner has told of it: that may be another thing by now.
+        # It is kept without its owner's description, which may change.
         found = found.declared(found.parameter_types_given)
         if told:
             found.tell((yield from self._calls.prepare(text, partial(relay.describe, self._session, found))))
         return found
 
     def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[ParsedStatement]:
-        """A statement as it is kept, or is to be.
+        """Return a statement from the cache, or parse and keep it.
 
         Args:
-            fresh: it is a client's, and not one that is looked at once more.
+            fresh: a client has sent it; False for a repeated look at a statement.
         """
         key = self._key(text, oids)
         found = self._drop(key)
         if found is not None and fresh and found.away is None and found.told_there:
-            found = None  # The columns of the scans that it fetches may be others by now.
+            found = None  # The columns of its fetched scans may have changed.
         if found is None or self._session.block.ddl:
             found = yield from self._prepared(text, tuple(oids))
             passing = self._session.block.ddl or found.lacks or found.classified.kind in NAMING
             if passing or len(text) > KEPT_TEXT_CHARS_MAX:
-                # What this transaction has changed is nobody else's yet, and may never be; what no node has
-                # may be made on one; a cursor or prepared statement that was made again is another.
+                # Names may change: this transaction's changes may be rolled back, a name on no node may be
+                # created, and a cursor or prepared statement may be created again.
                 return found
         self._keep(key, found)
         return found
 
     def _keep(self, key: tuple[object, ...], statement: ParsedStatement) -> None:
-        """Keep a statement as the latest one; the earliest make room for it."""
+        """Keep a statement as the latest one, and drop the oldest ones beyond the bounds."""
         kept, size = self._kept, len(statement.text)
         while kept and (len(kept) >= STATEMENTS_KEPT or self._kept_chars + size > KEPT_CHARS_ALL):
             self._drop(next(iter(kept)))
@@ -94,7 +94,7 @@ class ParsedStatements:
         return found
 
     def _key(self, text: str, oids: Sequence[int]) -> tuple[object, ...]:
-        """Under which a statement is kept."""
+        """The key under which a statement is kept."""
         return text, tuple(oids), self._session.database.catalog.version, self._known
 
     @property
@@ -107,9 +107,9 @@ class ParsedStatements:
         return division, links.remote.version, session.database.cluster.placement.epoch, session.names.path
 
     def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[ParsedStatement]:
-        """A statement that was not prepared before; the other nodes may have to be asked first.
+        """Prepare a new statement; the other nodes may have to be asked first.
 
-        That is waited for within a call: it is cancelled, and takes its time, as the statement would.
+        The wait for them is in a call: it can be cancelled, and counts towards the statement's time-out.
         """
         try:
             with self._session.looking():
@@ -130,7 +130,7 @@ class ParsedStatements:
             learned = False
             for _ in range(ASKED_MAX):
                 if session.learn is not None and cluster.lacks and not learned:
-                    # It may be a topic, which stands on every node, but not here yet.
+                    # It may be a topic, which is on every node, but not here yet.
                     yield Wait(learning := session.learn())
                     learning.result()
                     learned = True
@@ -138,7 +138,7 @@ class ParsedStatements:
                     found = yield from links.look_up(missing.keys)
                     if not found and session.learn is not None and cluster.lacks:
                         if not learned:
-                            continue  # A node has told that it is one.
+                            continue  # A node has answered that it is one.
                         told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')
                         raise still_missing(cluster, told)
                     links.absent |= missing.keys - found.keys()
@@ -167,7 +167,7 @@ class ParsedStatements:
         known = self._kept.get(self._key(request.text, serving.oids_of(request)))
         if known is None or known.away is not None or not known.inline:
             return False
-        # Of the shares only reads: what a share writes goes its own way.
+        # Only reads among the shares: writes of a share have another path.
         return known.part is None or isinstance(known.node, Query)
 
     def many(self, statement: ParsedStatement) -> Waiting[Many | None]:

@@ -110,9 +110,9 @@ threadsafety = 1
 paramstyle = "qmark"
 
 DEFAULT_PORT = 5480
-# Notices kept until the program looks at them; a loop that never looks must not fill memory.
+# The maximum number of notices kept for a program that never reads them.
 NOTICES_MAX = 100
-# Under which `append` registers its frame for the time of its statement.
+# The name of `append`'s frame during its statement.
 APPENDED = f"{RESERVED_PREFIX}_append"
 
 
@@ -129,7 +129,7 @@ class Connection:
     As a context manager it commits (or after an error rolls back) and closes.
 
     Attributes:
-        notices: what the database said besides its answers, the newest last.
+        notices: notices and warnings beside the answers, the newest last.
     """
 
     # PEP 249, "Optional DB API Extensions": the exceptions as attributes of a connection.
@@ -198,24 +198,24 @@ class Connection:
         return self.cursor().execute(operation, parameters)
 
     def register(self, name: str, frame: object) -> None:
-        """Make a data frame readable in SQL under a name, in this connection alone.
+        """Make a data frame readable in SQL under a name, in this connection only.
 
-        It is read while a statement runs, not copied: leave it alone until then. It stays until
-        `unregister` or `close`, whatever becomes of transactions; the same name again replaces it.
+        It is read while a statement runs, not copied, so it must not change until then. It remains registered
+        until `unregister` or `close`, whatever happens to transactions; the same name again replaces it.
 
         Args:
-            name: as an identifier in SQL finds it, without quotes; case is ignored.
+            name: the name of an SQL identifier, without quotes; case is ignored.
             frame: a pandas or polars DataFrame, an Arrow Table, RecordBatch or RecordBatchReader, or
-                any object with `__arrow_c_stream__`. A reader, and an object that is none of the
-                others, is read once: a second statement, or one that reads it twice, is 55000.
+                any object with `__arrow_c_stream__`. A reader, or an object that is none of the others, can
+                be read once: a second read, also within one statement, is 55000.
 
         Raises:
-            ProgrammingError: a table, view or stream has the name; 42804, it holds no rows.
+            ProgrammingError: a table, view or stream has the name; 42804: the object holds no rows.
         """
         self._with_frames(lambda frames: frames.register(name, frame))
 
     def unregister(self, name: str) -> None:
-        """Let a registered object go.
+        """Remove a registered object.
 
         Raises:
             ProgrammingError: nothing is registered under the name.
@@ -226,16 +226,16 @@ class Connection:
         """Insert the rows of a data frame, as one INSERT in the session's transaction.
 
         Args:
-            table: its name as in SQL: schema-qualified or not, quoted where it must be.
+            table: the table's name in SQL: schema-qualified or not, quoted where necessary.
             frame: what `register` takes.
-            by_name: match columns by name; columns of the table that the frame has not take their
-                defaults. Otherwise the frame has the table's columns, in order.
+            by_name: match columns by name; columns of the table that the frame lacks take their defaults.
+                Otherwise the frame has the table's columns, in order.
 
         Returns:
-            How many rows were inserted.
+            The number of inserted rows.
 
         Raises:
-            Error: as INSERT does; nothing is inserted then.
+            Error: the INSERT fails, and no row is inserted.
         """
         with translated():
             target = table_name(table)
@@ -251,8 +251,8 @@ class Connection:
         """Commit the open transaction, if there is one.
 
         Raises:
-            OperationalError: it met another's writes; everything is rolled back.
-            InternalError: a statement in it had failed; everything is rolled back.
+            OperationalError: a conflict with another transaction; everything is rolled back.
+            InternalError: a statement of the transaction had failed; everything is rolled back.
         """
         self.check_open()
         failed = self._session.transaction_status == "E"
@@ -280,7 +280,7 @@ class Connection:
         """Serve this database over the Postgres wire, from a thread of this process.
 
         Args:
-            port: where to listen; 0 takes a free one, which the answer's `port` tells.
+            port: the port to listen on; 0 chooses a free one, which is the result's `port`.
             host: a loopback address.
 
         Returns:
@@ -301,13 +301,13 @@ class Connection:
         self._closed = True
         if not open_databases.is_ours(self._shared):
             return
-        with translated(), ExitStack() as last_first:  # Each step, whatever the one before it has raised.
+        with translated(), ExitStack() as last_first:  # Each step runs, even if the one before it has raised.
             last_first.callback(open_databases.leave, self._shared)
             last_first.callback(lambda: drive(self._session.close()))
             last_first.callback(self._streams.end, AdminShutdown("the connection is being closed"))
 
     def run_text(self, text: str, parameters: Sequence[object]) -> Result:
-        """Run the statements of `text`; the last one's result. For cursors.
+        """Run the statements of `text` and return the last result; for cursors.
 
         Several statements are one transaction, as in one simple query of PostgreSQL.
         """
@@ -315,7 +315,8 @@ class Connection:
             return self._run_all(split_statements(text), parameters)
 
     def run_many(self, text: str, sets: Iterable[Sequence[object]]) -> int:
-        """Run one statement with each set of parameters, all or none; the rows written. For cursors.
+        """Run one statement with each set of parameters, all or none, and return the rows written; for
+        cursors.
 
         Outside a transaction the whole run is one.
         """
@@ -351,7 +352,7 @@ class Connection:
 
     @property
     def reading(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's cursor with the session's settings, beside the one that runs statements. For cursors."""
+        """DuckDB's cursor with the session's settings, beside the one that runs statements; for cursors."""
         return self._session.meta
 
     def __enter__(self) -> Connection:
@@ -392,7 +393,7 @@ class Connection:
         return drive(self._session.execute(statement, tuple(parameters)))
 
     def _written(self, text: str, parameters: Sequence[object]) -> int:
-        """Run a statement that gives no rows; how many it wrote."""
+        """Run a statement that returns no rows, and return the number of rows written."""
         result = self._run_one(text, parameters)
         if result.columns is not None:
             result.close()
@@ -416,7 +417,7 @@ def table_name(text: str) -> str:
     """The name of a table, parsed from SQL that contains nothing else.
 
     Raises:
-        SyntaxError_: it is no name.
+        SyntaxError_: the text is no name.
     """
     reader = TokenReader(text, tokenize(text))
     reader.qualified()
@@ -426,7 +427,7 @@ def table_name(text: str) -> str:
 
 
 def _check_text(text: str) -> None:
-    """A lone surrogate has no bytes in UTF-8, and DuckDB no word for it."""
+    """Refuse a lone surrogate, which has no bytes in UTF-8 and no error of DuckDB."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -446,13 +447,14 @@ def connect(
     """Open a DuckDB file, or join the one that this process has open, and begin a session.
 
     Args:
-        path: the file, made where there is none; ":memory:" is a new database in memory.
-        autocommit: False begins a transaction with the first statement, as PEP 249 has it.
-        user: who the session says it is (`current_user`, `ducktail.sessions`).
+        path: the file, created if missing; ":memory:" is a new database in memory.
+        autocommit: False begins a transaction with the first statement, as in PEP 249.
+        user: the session's user name (`current_user`, `ducktail.sessions`).
         application_name: shown in `ducktail.sessions`.
-        gateway: what `Connection.serve` starts; `ducktail.connect` hands in the package's own.
-        allowed_directories: what COPY, read_csv and the like may read and write files under.
-        settings: those of docs/settings.md, such as `lock_timeout_ms=2000`.
+        gateway: started by `Connection.serve`; `ducktail.connect` passes the package's own.
+        allowed_directories: the directories whose files COPY, read_csv and similar functions may read and
+            write.
+        settings: settings of docs/settings.md, such as `lock_timeout_ms=2000`.
 
     Raises:
         OperationalError: the file is open in another process, or here with other settings.
@@ -492,7 +494,7 @@ DATETIME = TypeObject(
     *("DATE", "TIME", "TIME WITH TIME ZONE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"),
     *("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "INTERVAL"),
 )
-# DuckDB has no type of its own for a row's id: rowid is a BIGINT.
+# DuckDB has no separate type for a row's id: rowid is a BIGINT.
 ROWID = TypeObject()
 
 Date = date
@@ -520,12 +522,12 @@ Description = list[tuple[str, str, None, None, None, None, None]]
 
 
 class Cursor:
-    """One statement at a time, and the rows that it answers with.
+    """One statement at a time, with the rows of its answer.
 
     Made by `Connection.cursor()`; all cursors of a connection share its session and transaction.
 
     Attributes:
-        arraysize: how many rows `fetchmany()` takes when not told.
+        arraysize: the default number of rows of `fetchmany()`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -551,14 +553,14 @@ class Cursor:
 
     @property
     def statusmessage(self) -> str | None:
-        """The command tag, such as "INSERT 0 3" or "CREATE STREAM", once the statement is through."""
+        """The command tag, such as "INSERT 0 3" or "CREATE STREAM", once the statement is complete."""
         return self._result.tag if self._result is not None else None
 
     def execute(self, operation: str, parameters: Sequence[object] = ()) -> Cursor:
-        """Run a statement, or several parted by semicolons (without parameters, in one transaction).
+        """Run a statement, or several separated by semicolons (without parameters, in one transaction).
 
         Args:
-            operation: the text, with `?` or `$1`, `$2`, ... where parameters go.
+            operation: the text, with `?` or `$1`, `$2`, ... in the places of parameters.
             parameters: their values, in order.
 
         Returns:
@@ -580,11 +582,11 @@ class Cursor:
     def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[object]]) -> Cursor:
         """Run a statement once for each set of parameters: all of them, or none.
 
-        Outside a transaction the run is one; inside, an error fails the transaction, as any does. For
-        many rows `Connection.append` is far faster.
+        Outside a transaction the run is one transaction; inside one, an error fails the transaction as usual.
+        For many rows `Connection.append` is far faster.
 
         Raises:
-            ProgrammingError: the statement gives rows (PEP 249 leaves them undefined).
+            ProgrammingError: the statement returns rows (PEP 249 leaves them undefined).
         """
         self._check_open()
         self._forget()
@@ -597,7 +599,7 @@ class Cursor:
         return next(iter(self.fetchmany(1)), None)
 
     def fetchmany(self, size: int | None = None) -> list[Row]:
-        """The next rows, at most `size` of them (`arraysize` when not told); [] after the last one."""
+        """The next rows, at most `size` of them (default `arraysize`); [] after the last one."""
         left = self.arraysize if size is None else size
         taken: list[Row] = []
         while left > 0 and (more := self._take(left)):
@@ -606,20 +608,20 @@ class Cursor:
         return taken
 
     def fetchall(self) -> list[Row]:
-        """All rows that are left."""
+        """All remaining rows."""
         taken: list[Row] = []
         while more := self._take(None):
             taken += more
         return taken
 
     def fetch_arrow_table(self) -> pa.Table:
-        """All rows that are left, as an Arrow table with DuckDB's own Arrow types."""
+        """All remaining rows, as an Arrow table with DuckDB's own Arrow types."""
         result = self._answer()
         with translated():
             return arrow_table(result, self.connection.reading)
 
     def df(self) -> pandas.DataFrame:
-        """All rows that are left, as a pandas data frame.
+        """All remaining rows, as a pandas data frame.
 
         Raises:
             NotSupportedError: pandas is not installed.
@@ -629,7 +631,7 @@ class Cursor:
         return frame
 
     def pl(self) -> polars.DataFrame:
-        """All rows that are left, as a polars data frame.
+        """All remaining rows, as a polars data frame.
 
         Raises:
             NotSupportedError: polars is not installed.
@@ -643,10 +645,10 @@ class Cursor:
         self._closed = True
 
     def setinputsizes(self, sizes: Sequence[object]) -> None:
-        """PEP 249 wants it; types are inferred, so there is nothing to do."""
+        """Do nothing: PEP 249 requires the method, and types are inferred."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """PEP 249 wants it; no value is ever cut, so there is nothing to do."""
+        """Do nothing: PEP 249 requires the method, and no value is ever cut."""
 
     def __iter__(self) -> Iterator[Row]:
         while (row := self.fetchone()) is not None:
@@ -667,7 +669,7 @@ class Cursor:
         with translated():
             while (batch := result.fetch(count)) is not None:
                 if found := rows(batch.record_batch(), result.columns, self.connection.reading):
-                    # They are the program's: an answer by themselves.
+                    # The program has these rows: they are an answer by themselves.
                     result.suspend()
                     return found
         return []
@@ -691,13 +693,13 @@ class Cursor:
 
 
 def rows_written(tag: str | None) -> int:
-    """The number in a command tag, such as 3 of "INSERT 0 3"; -1 where it has none."""
+    """The number in a command tag, such as 3 of "INSERT 0 3"; -1 without a number."""
     last = (tag or "").rpartition(" ")[2]
     return int(last) if last.isdigit() else -1
 
 
 def _wanted(module: str) -> ModuleType:
-    """An optional library, or an error that says how to get it."""
+    """An optional library, or an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError:

@@ -1,8 +1,8 @@
-"""PEP 249's exceptions, each with the SQLSTATE, detail and hint of what went wrong.
+"""PEP 249's exceptions, each with the error's SQLSTATE, detail and hint.
 
-Which class an error is comes from engine/errors.py (`dbapi` in the class); the SQLSTATE is finer
-and the same as over the wire, so a program branches on that: `except Error as error: if
-error.sqlstate == "40001": ...`. Source: PEP 249, "Exceptions"; docs/errors.md.
+engine/errors.py assigns the class of an error (`dbapi` in the class); the SQLSTATE is finer and the same as
+over the wire, so a program branches on that: `except Error as error: if error.sqlstate == "40001": ...`.
+Source: PEP 249, "Exceptions"; docs/errors.md.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Error(Exception):
     """Any error of this module.
 
     Args:
-        message: what went wrong, lower case, without a full stop.
-        sqlstate: its five characters; 08003 and 24000 for what the module itself refuses.
+        message: the error, lower case, without a full stop.
+        sqlstate: its five characters; 08003 and 24000 for errors of the module itself.
         detail: a sentence with the facts, or None.
-        hint: a sentence that says what to do, or None.
-        position: place of the offending token in the statement, in characters from 1, or None.
+        hint: a sentence with the remedy, or None.
+        position: the position of the offending token in the statement, in characters from 1, or None.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ def from_engine(error: DucktailError) -> DatabaseError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the engine, and of DuckDB's, leave the block as exceptions of this module."""
+    """Context in which errors of the engine and of DuckDB are raised as exceptions of this module."""
     try:
         yield
     except Exception as error:

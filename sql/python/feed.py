@@ -1,16 +1,16 @@
 """The source of a follower's events: statements of docs/sql.md in a session of its own.
 
-Rights, gaps, waits, cancels, the reopening of an invalidated database, and the rows of `ducktail.sessions`
-are therefore those of any read. A feed reads and waits until there are events; the driver of the generator
-can end the wait.
+So rights, gaps, waits, cancels, the reopening of an invalidated database, and the rows of `ducktail.sessions`
+are the same as for any read. A feed reads, and waits until there are events; the driver of the generator can
+end the wait.
 
-- Without a group (`StreamFeed`) a read continues behind the last one: it may run ahead of the program.
+- Without a group (`StreamFeed`) a read continues after the last one: it may run ahead of the program.
 - With a group (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the
-  group's committed LSNs. It does not run ahead of what has been committed, so that a partition that is
-  handed over continues at its next owner where this one stopped.
+  group's committed LSNs. It does not run ahead of commits, so that a partition that changes its owner
+  continues at the next owner where this one stopped.
 
-A stream is followed by its number: a new name does not matter, and a dropped stream is 42704, even if
-another one has its name by now.
+A stream is followed by its number: a rename has no effect, and a dropped stream is 42704, even if another
+stream has its name by now.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from ..session import Session
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some events of a stream, at least one, in the order in which they are read.
+    """Some events of a stream, at least one, in reading order.
 
     Args:
         stream: the stream's name.
         events: the events, as tuples with names.
-        position: partition -> the LSN up to which everything has been given with this batch. From a map
-            like this `follow(after=...)` goes on.
-        number: of the batch in this follow, from 1.
-        event_count: how many events the consumer has been given with this batch, over all its follows.
+        position: partition -> the LSN up to which this batch completes the partition. `follow(after=...)`
+            continues from such a map.
+        number: the number of the batch in this follow, from 1.
+        event_count: the number of events delivered to the consumer up to this batch, over all its follows.
     """
 
     stream: str
@@ -74,7 +74,7 @@ class Batch:
         return self.events[-1].lsn
 
     def position_text(self) -> str:
-        """The position as AFTER and COMMIT OFFSETS AT take it: a JSON object."""
+        """The position as JSON object, the form of AFTER and COMMIT OFFSETS AT."""
         return json.dumps({str(partition): lsn for partition, lsn in sorted(self.position.items())})
 
     def arrow(self) -> pa.RecordBatch:
@@ -82,10 +82,10 @@ class Batch:
         return arrow_of(self.events)
 
 
-# Each look of a read that waits; the longest that WAIT takes.
+# The interval of each WAIT of a read: the longest one allowed.
 WAIT = "24 hours"
 
-# What an event takes beside its texts: a tuple of thirteen, numbers, a time.
+# The size of an event beside its texts: a tuple of thirteen, numbers, a time.
 EVENT_BYTES = 400
 NS_A_US = 1000
 
@@ -97,39 +97,39 @@ class Feed(Protocol):
     """The source of a follower's events.
 
     Attributes:
-        ahead: whether it may be read before what was given is checkpointed.
-        position: where it begins: partition -> LSN, as far as it is known.
+        ahead: True if it may be read before delivered events are checkpointed.
+        position: partition -> LSN at which it begins, where known.
     """
 
     ahead: bool
     position: Positions
 
     def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
-        """The next events, at least one and at most `count`; waits for them.
+        """Wait for events and return them: at least one and at most `count`.
 
         Args:
-            bytes_max: about how many bytes they may take; the last one may go beyond. A group's read takes
-                all that the statement gives while events of it are set aside, as a commit covers those
-                released ones that were read and not given.
+            bytes_max: the approximate maximum of their bytes; the last one may exceed it. A group's read
+                takes all rows of the statement while events are parked, because a commit also covers released
+                events that were read and not delivered.
 
         Raises:
-            Gap: the next one has been trimmed.
-            UndefinedObject: the stream, or the group, is gone.
+            Gap: the next event has been trimmed.
+            UndefinedObject: the stream or the group does not exist any more.
         """
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
-        """Up to where everything has been given when these events follow a position."""
+        """The position after these events, which follow `position`."""
 
     def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
-        """Store durably that everything up to a position is done; False where that has to wait.
+        """Store durably that all events up to a position are done; False if that must wait.
 
         Args:
-            event_count: how many events the consumer has been given by then.
+            event_count: the number of events delivered to the consumer by then.
             watermark_us: commit time of the last of them, microseconds since 1970.
         """
 
     def cancel(self) -> None:
-        """End the read that is under way; from any thread."""
+        """End the running read; from any thread."""
 
     def close(self) -> None:
         """Free the resources; no read is in progress."""
@@ -139,7 +139,7 @@ class Reads:
     """The session in which a feed reads one stream.
 
     Args:
-        tell: takes what the database says besides its answers, such as the WARNING of a gap that is passed.
+        tell: receives notices beside the answers, such as the WARNING of a skipped gap.
     """
 
     def __init__(
@@ -157,10 +157,10 @@ class Reads:
         self.session = Session(database, user=user, application_name=application_name)
 
     def stream(self) -> Stream:
-        """The stream, as it is now.
+        """The stream in its present state.
 
         Raises:
-            UndefinedObject: it has been dropped.
+            UndefinedObject: the stream has been dropped.
         """
         found = self.database.catalog.stream_by_id(self.stream_id)
         if found is None:
@@ -179,12 +179,12 @@ class Reads:
         bytes_max: int | None = None,
         given: Collection[int] = (),
     ) -> Waiting[list[Event]]:
-        """The events that a plain read gives.
+        """The events that a plain read returns.
 
         Args:
-            text: makes the statement with the stream's name.
-            bytes_max: the rest is left where it is once those that are taken have so many.
-            given: LSNs of events that are passed over.
+            text: returns the statement for a stream's name.
+            bytes_max: reading stops once the events have this size; the rest remains unread.
+            given: LSNs of events to skip.
         """
         while True:
             name = self.stream_sql()
@@ -193,10 +193,10 @@ class Reads:
             except UndefinedObject:
                 if self.stream_sql() == name:
                     raise
-                continue  # It was given another name in the meantime.
+                continue  # It was renamed in the meantime.
             if self.stream_sql() == name:
                 return found
-            # Another stream may have had the name when the statement was run.
+            # Another stream may have had the name when the statement ran.
 
     def _read(
         self, text: str, parameters: Sequence[object], bytes_max: int | None, given: Collection[int]
@@ -209,7 +209,7 @@ class Reads:
                 assert isinstance(batch, EventBatch), "a plain read gives ready rows"
                 rows: Sequence[bytes] = batch.rows
                 if given:
-                    # Before they are taken apart: a program that commits late has many of them.
+                    # Before the rows are parsed: a program that commits late has many of them.
                     rows = [row for row, lsn in zip(rows, batch.lsns, strict=True) if lsn not in given]
                 if bytes_max is not None:
                     rows, bytes_max = _fitting(rows, bytes_max)
@@ -220,7 +220,7 @@ class Reads:
         return found
 
     def command(self, text: str, parameters: Sequence[object] = ()) -> None:
-        """Run a statement that gives no rows."""
+        """Run a statement that returns no rows."""
         statement = drive(self.session.parse(text))
         result = drive(self.session.execute(statement, parameters))
         while result.fetch(None) is not None:
@@ -234,7 +234,7 @@ class Reads:
 def within(session: Session, work: Callable[[], T]) -> T:
     """Do something in the engine as a call of a session.
 
-    So the database does not let go of its file meanwhile, and an error is told as that of a statement is.
+    So the database does not close its file meanwhile, and errors are translated as for a statement.
     """
 
     def called() -> Waiting[T]:
@@ -263,7 +263,7 @@ class ConsumerStore:
     def save(
         self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False
     ) -> None:
-        """Store a position durably; it goes back only where that is asked for."""
+        """Store a position durably; it goes back only with `rewind`."""
         now_us = self.clock.now_us()
         state = CheckpointState(
             self.consumer_id,
@@ -277,19 +277,19 @@ class ConsumerStore:
         self.latest = state
 
     def clear(self) -> None:
-        """Take all away."""
+        """Remove all checkpoints of the consumer."""
         self.backend.clear(self.consumer_id)
         self.latest = None
 
 
 class StreamFeed:
-    """The events of a stream, in LSN order, behind a position.
+    """The events of a stream, in LSN order, after a position.
 
     Args:
         position: partition -> LSN, for each partition.
         commits: the session in which checkpoints are stored, also while a read waits.
-        store: of its checkpoints.
-        asked: the program has said where to begin: the first checkpoint may be behind the last one.
+        store: the store of its checkpoints.
+        asked: the program has chosen the beginning: the first checkpoint may be before the last one.
     """
 
     ahead = True
@@ -305,7 +305,7 @@ class StreamFeed:
         self._after = dict(position)
 
     def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
-        """See Feed."""
+        """Read on after the last read; see `Feed.read`."""
         while True:
             found = yield from self._reads.events(_after, (position_text(self._after), count), bytes_max)
             if found:
@@ -313,23 +313,23 @@ class StreamFeed:
                 return found
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
-        """See Feed. Events are in LSN order over all partitions: none is behind the last one."""
+        """The position after these events in LSN order over all partitions: none is behind the last event."""
         last_lsn = events[-1].lsn
         return {partition: max(lsn, last_lsn) for partition, lsn in position.items()}
 
     def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
-        """See Feed."""
+        """Store a checkpoint; see `Feed.commit`."""
         save = partial(self._store.save, position, event_count, watermark_us, rewind=self._asked)
         within(self._commits.session, save)
         self._asked = False
         return True
 
     def cancel(self) -> None:
-        """See Feed."""
+        """End the running read; from any thread."""
         self._reads.session.cancel()
 
     def close(self) -> None:
-        """See Feed."""
+        """End the sessions."""
         try:
             self._reads.close()
         finally:
@@ -337,10 +337,10 @@ class StreamFeed:
 
 
 class GroupFeed:
-    """The events of a stream that are a member's of a consumer group, behind its committed LSNs.
+    """The events of a member of a consumer group, after the group's committed LSNs.
 
     Args:
-        commits: the session in which it commits, also while a read waits.
+        commits: the session that commits, also while a read waits.
     """
 
     ahead = False
@@ -352,11 +352,12 @@ class GroupFeed:
         self._group_id = group.group_id
         self._group = group.name
         self._member = member
-        self._given: dict[int, int] = {}  # LSN -> partition of what is given and not committed
-        self._again = False  # some of that is at or before the committed LSN: released events
+        self._given: dict[int, int] = {}  # LSN -> partition of delivered events that are not committed
+        self._again = False  # True if some of them are at or before the committed LSN: released events
 
     def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
-        """See Feed. Delivered events that are not committed are returned again, and skipped."""
+        """Read on; delivered events that are not committed are returned again by the statement, and
+        skipped."""
         while True:
             self._forget_lost()
             left = len(self._given)
@@ -378,14 +379,15 @@ class GroupFeed:
         )
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
-        """See Feed. Each partition continues at its own committed LSN."""
+        """The position after these events: each partition continues at its own committed LSN."""
         moved = dict(position)
         for event in events:
             moved[event.partition] = max(moved.get(event.partition, 0), event.lsn)
         return moved
 
     def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
-        """See Feed. A commit by number covers all released events that were read: these go together."""
+        """Commit a position; a commit by LSN covers all released events that were read, so they are done
+        together."""
         done = {lsn for lsn, partition in self._given.items() if lsn <= position.get(partition, 0)}
         if self._again and len(done) < len(self._given):
             return False
@@ -406,8 +408,8 @@ class GroupFeed:
     def _forget_lost(self) -> None:
         """Forget delivered events that this member does not receive again; a read must not count them.
 
-        A partition may be another member's by now; SEEK, or a whole copy, may have moved the group on; what
-        retention has taken is behind a gap.
+        A partition may have become another member's; SEEK or a whole copy may have moved the group; trimmed
+        events are in a gap.
         """
         if not self._given:
             return
@@ -421,8 +423,8 @@ class GroupFeed:
         edges = buffer.edges(standing)
         mine = {number for number in standing if owners[number] == self._member}
         if group.on_gap == "snapshot" and any(standing[number] < edges[number] for number in mine):
-            mine = set()  # The next read gets a copy, in all partitions.
-        # Of those that were released, some are before the committed LSN.
+            mine = set()  # The next read returns a copy, in all partitions.
+        # Some of the released events are before the committed LSN.
         begins = {number: 0 if self._again else max(standing[number], edges[number]) for number in mine}
         self._given = {lsn: p for lsn, p in self._given.items() if p in mine and lsn > begins[p]}
 
@@ -434,11 +436,11 @@ class GroupFeed:
         return {partition: place.lsn for partition, place in positions.items()}
 
     def cancel(self) -> None:
-        """See Feed."""
+        """End the running read; from any thread."""
         self._reads.session.cancel()
 
     def close(self) -> None:
-        """See Feed. The member leaves: others need not wait for it."""
+        """End the sessions; the member leaves, so that others need not wait for it."""
         self._reads.close()
         try:
             self._commits.command(
@@ -446,7 +448,7 @@ class GroupFeed:
                 (self._member,),
             )
         except UndefinedObject:
-            pass  # There is nothing left to leave.
+            pass  # Nothing is left to leave.
         finally:
             self._commits.close()
 
@@ -465,5 +467,5 @@ def _after(stream: str) -> str:
 
 
 def position_text(position: Mapping[int, int]) -> str:
-    """A position as AFTER and AT take it."""
+    """A position in the form of AFTER and AT."""
     return json.dumps({str(partition): lsn for partition, lsn in position.items()})

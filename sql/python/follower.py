@@ -2,8 +2,8 @@
 
 It keeps these rules:
 
-- A batch is done once the program requests the next one, or says so (`checkpoint(batch)`). Only completed
-  work is ever stored, so that a program that is killed receives the rest again.
+- A batch is done once the program requests the next one, or calls `checkpoint(batch)`. Only completed work is
+  ever stored, so that a program that is killed receives the rest again.
 - Completed work is stored before a batch would make more than `checkpoint_every` events delivered and not
   stored. Batches have at most `checkpoint_every` events, so no more than that many are delivered again.
 - Completed work is also stored when the program has waited for `REST_S`, and when the follow ends.
@@ -47,14 +47,14 @@ from .feed import EVENT_BYTES, Batch, Feed
 T = TypeVar("T")
 
 BATCH_SIZE, BUFFER_SIZE, CHECKPOINT_EVERY = 100, 1000, 100
-# Of events as Python values, as many as a large part of a default stream's own buffer.
+# Python values of as many events as a large part of a default stream's own buffer holds.
 BUFFER_BYTES = 16 << 20
-# More would be no bound: a million events take about a gigabyte.
+# A larger number would be no bound: a million events take about a gigabyte.
 EVENTS_MAX = 1_000_000
 BYTES_MAX = 1 << 40
-# For how long what is done may stand unstored while nothing comes: others look at it.
+# How long completed work may remain unstored while no event arrives: others look at it.
 REST_S = 1.0
-# A first read, which does not know how large the events are.
+# The count of a first read, before the size of events is known.
 FIRST_READ = 100
 
 
@@ -63,13 +63,14 @@ class Bounds:
     """The limits of a follow.
 
     Args:
-        batch_size: most events of a batch.
-        buffer_size: most events that are read and not given yet.
-        buffer_bytes: most bytes of them, about.
-        checkpoint_every: most events that are given and not stored; None: the program says when.
+        batch_size: the maximum number of events in a batch.
+        buffer_size: the maximum number of events read and not delivered yet.
+        buffer_bytes: the approximate maximum of their bytes.
+        checkpoint_every: the maximum number of events delivered and not stored; None: only `checkpoint`
+            stores.
 
     Raises:
-        InvalidParameterValue: a value outside its bounds.
+        InvalidParameterValue: a value is outside its bounds.
     """
 
     batch_size: int = BATCH_SIZE
@@ -97,11 +98,11 @@ def _within(name: str, value: int, most: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DoneEvents:
-    """Up to where a consumer is: the end of a batch.
+    """The progress of a consumer: the end of a batch.
 
     Args:
-        number: the batch's, 0 before the first.
-        watermark_us: commit time of its last event.
+        number: the batch's number, 0 before the first.
+        watermark_us: commit time of its last event, in microseconds since 1970.
     """
 
     number: int
@@ -111,7 +112,7 @@ class DoneEvents:
 
 
 class Follower:
-    """See the head of the file; `batches` is the program's, all else may come from any thread."""
+    """A consumer that follows a stream; `batches` is for the program's thread, all else for any thread."""
 
     def __init__(self, stream: str, feed: Feed, bounds: Bounds, event_count: int) -> None:
         self._stream = stream
@@ -123,10 +124,10 @@ class Follower:
         self._bytes = 0
         self._paused = False
         self._ending = False
-        self._error: DucktailError | None = None  # why it ends, once the events are given
-        self._waiting: Future[None] | None = None  # what the reader waits for
+        self._error: DucktailError | None = None  # the error to raise after the events
+        self._waiting: Future[None] | None = None  # the reader's present wait
         self._thread: threading.Thread | None = None
-        self._storing = threading.RLock()  # guards those below, and the feed's commits; taken first
+        self._storing = threading.RLock()  # guards the attributes below, and the feed's commits; taken first
         self._done = self._stored = self._given = DoneEvents(0, dict(feed.position), event_count, 0)
         self._freed = False
         self._read_max = FIRST_READ
@@ -137,7 +138,7 @@ class Follower:
         """The batches, until `stop`.
 
         Raises:
-            DucktailError: why there are no more.
+            DucktailError: the error that ended the follow.
         """
         try:
             with self._condition:
@@ -206,7 +207,7 @@ class Follower:
                 self._done = done
 
     def checkpoint(self, batch: Batch | None) -> None:
-        """Store completed work; with a batch of this follow, that batch and all before it count as done.
+        """Store completed work; with a batch of this follow, it and all batches before it count as done.
 
         Raises:
             DucktailError: it cannot be stored.
@@ -233,21 +234,21 @@ class Follower:
     # Other threads.
 
     def pause(self) -> None:
-        """Give no more batches until `resume`; the buffer is filled, and then nothing is read."""
+        """Deliver no more batches until `resume`; the reader fills the buffer and then stops."""
         with self._condition:
             self._paused = True
             self._condition.notify_all()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         with self._condition:
             self._paused = False
             self._condition.notify_all()
 
     def stop(self, error: DucktailError | None) -> None:
-        """Give no more batches: a program that waits for one gets the end, or the error, at once.
+        """Deliver no more batches: a program that waits for one gets the end, or the error, at once.
 
-        An error that the reader has met already stays, but nobody who asks for the end is told of it.
+        An error that the reader has met already remains, but is not raised after a `stop` without an error.
         """
         with self._condition:
             if error is None or not self._ending:
@@ -261,7 +262,7 @@ class Follower:
     def end(self, error: DucktailError | None) -> None:
         """Stop, store completed work, and free the feed; a second call does nothing.
 
-        Neither does it in a process that was forked off: the database is not its own.
+        A call in a forked process does nothing either: the database is not its own.
         """
         if self._process != os.getpid():
             return
@@ -276,7 +277,7 @@ class Follower:
                 if self._bounds.checkpoint_every is not None:
                     self.store()
             except UndefinedObject:
-                pass  # It was dropped, and its checkpoints with it.
+                pass  # The stream or group was dropped, and its checkpoints with it.
             finally:
                 self._freed = True
                 self._feed.close()
@@ -324,7 +325,7 @@ class Follower:
         with self._condition:
             self._events.extend(found)
             self._bytes += size
-            # The next read is of as many as fit, were they as large as these.
+            # The next read's count is the number of events of this size that fit.
             self._read_max = max(1, self._bounds.buffer_bytes * len(found) // (2 * size))
             self._condition.notify_all()
 
@@ -335,7 +336,7 @@ class Follower:
             self._condition.notify_all()
 
     def _driven(self, work: Waiting[T]) -> T | None:
-        """Drive a read to its end, or to `stop`: None then."""
+        """Drive a read to its end, or to `stop`; None then."""
         try:
             wait = next(work)
             while True:
@@ -355,7 +356,7 @@ class Follower:
             raise
 
     def _wait(self, wait: Wait) -> bool:
-        """Wait until a wait is over, or the follow; False then."""
+        """Wait until a wait or the follow is over; False in the second case."""
         own: Future[None] = Future()
         with self._condition:
             if self._ending:
@@ -369,10 +370,10 @@ class Follower:
 
 
 def end_all(followers: Iterable[Follower], error: DucktailError | None) -> None:
-    """End several: each of them, whatever the end of another one raises.
+    """End several followers, each one even if the end of another raises.
 
     Raises:
-        DucktailError: what is done of one could not be stored.
+        DucktailError: the completed work of one could not be stored.
     """
     with ExitStack() as each:
         for follower in followers:
@@ -390,12 +391,13 @@ def _finish(future: Future[None]) -> None:
         future.set_result(None)
 
 
-# A consumer: of a stream, of a group (0 without one), by its name.
+# A consumer: stream number, group number (0 without one), and name.
 Key = tuple[int, int, str]
 
 
 class Following:
-    """A consumer has one place at a time: two follows of it would store theirs by turns."""
+    """The running follows of a database; one for each consumer, because two would overwrite each other's
+    progress."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -406,7 +408,8 @@ class Following:
         """Begin a consumer's follow, or a change of its checkpoint.
 
         Raises:
-            ObjectInUse: it follows already. AdminShutdown: the database is being closed.
+            ObjectInUse: the consumer follows already.
+            AdminShutdown: the database is being closed.
         """
         with self._mutex:
             if self._closed:
@@ -419,18 +422,18 @@ class Following:
             self._followers[key] = None
 
     def began(self, key: Key, follower: Follower) -> None:
-        """It follows from now on."""
+        """Register a consumer's running follow."""
         with self._mutex:
             self._followers[key] = follower
 
     def leave(self, key: Key) -> None:
-        """It is over."""
+        """Remove a consumer's follow."""
         with self._mutex:
             self._followers.pop(key, None)
 
     @contextmanager
     def alone(self, key: Key, stream: str) -> Iterator[None]:
-        """Within, the consumer does not follow; as `enter`."""
+        """Context in which the consumer does not follow; it raises as `enter` does."""
         self.enter(key, stream)
         try:
             yield

@@ -54,17 +54,17 @@ class OpenDatabase:
 
 _lock = threading.Lock()
 _opened: dict[str, OpenDatabase] = {}  # guarded by _lock
-_not_ours: list[OpenDatabase] = []  # of the process from which this one was forked off
+_not_ours: list[OpenDatabase] = []  # databases of the process from which this one was forked
 
 
 def join(path: str | os.PathLike[str], settings: Settings) -> OpenDatabase:
     """Open a database, or join the one that this process has open at that path.
 
     Args:
-        path: its file, or ":memory:" for one of its own that ends with its last connection.
+        path: the database's file, or ":memory:" for a new database that ends with its last connection.
 
     Raises:
-        ObjectInUse: it is open in this process with other settings.
+        ObjectInUse: the file is open in this process with other settings.
     """
     with _lock:
         key = IN_MEMORY if path == IN_MEMORY else os.path.realpath(path)
@@ -84,7 +84,7 @@ def join(path: str | os.PathLike[str], settings: Settings) -> OpenDatabase:
 
 
 def join_again(opened: OpenDatabase) -> None:
-    """One more connection holds it."""
+    """Count one more connection of an open database."""
     with _lock:
         opened.holders += 1
 
@@ -111,7 +111,7 @@ def settings_named(
     """The settings of docs/settings.md from keyword arguments.
 
     Raises:
-        InvalidParameterValue: an unknown name or a value outside its bounds.
+        InvalidParameterValue: a name is unknown, or a value is outside its bounds.
     """
     known = [item.name for item in numbers()]
     for name in values:
@@ -125,7 +125,7 @@ def settings_named(
 
 
 def _close(opened: OpenDatabase) -> None:
-    with ExitStack() as last_first:  # Each step, whatever the one before it has raised.
+    with ExitStack() as last_first:  # Each step runs, even if the one before it has raised.
         last_first.callback(opened.database.close)
         for server in opened.servers:
             last_first.callback(server.stop)
@@ -135,8 +135,8 @@ def _close(opened: OpenDatabase) -> None:
 def _forked() -> None:
     """Forget the databases in a forked process: they belong to the parent, which continues to use them.
 
-    DuckDB's threads are not there, so closing one would wait for ever, or write into a file that the parent
-    writes as well. They are held until the process ends.
+    DuckDB's threads do not exist there, so closing one would wait forever, or write into a file that the
+    parent also writes. They are held until the process ends.
     """
     _not_ours.extend(_opened.values())
     _opened.clear()

@@ -1,14 +1,13 @@
 """The rows of a result as Python values, and as one Arrow table.
 
-A value is what DuckDB's own Python client has for it: a HUGEINT is an int, a BIGNUM text, a UUID a
-uuid.UUID, an INTERVAL a timedelta (a month counts thirty days), an ARRAY a tuple, a STRUCT and a MAP a
-dict; JSON stays text. An infinite date is the first or last one that Python has; another that Python cannot
-hold (years beyond 9999, 24:00:00, a long INTERVAL) is DuckDB's text of it, and so is a key of a MAP that
-DuckDB's client cannot make.
+A value has the form of DuckDB's own Python client: a HUGEINT is an int, a BIGNUM text, a UUID a uuid.UUID, an
+INTERVAL a timedelta (a month counts thirty days), an ARRAY a tuple, a STRUCT and a MAP a dict; JSON stays
+text. An infinite date is the first or last date of Python; other values that Python cannot hold (years beyond
+9999, 24:00:00, a long INTERVAL) are DuckDB's text, and so are keys of a MAP that DuckDB's client cannot make.
 
-Arrow's own conversion does most of it, with the table below for some types. What remains (VARIANT, UNION,
-TIME WITH TIME ZONE, dates that Python cannot hold) DuckDB's client makes itself of the Arrow rows: that takes
-a millisecond or two a fetch.
+Arrow's own conversion does most of it, with the table below for some types. DuckDB's client converts the
+other values (VARIANT, UNION, TIME WITH TIME ZONE, dates that Python cannot hold) from the Arrow rows: that
+takes a millisecond or two for each fetch.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ Convert = Callable[[Any], Any]
 
 DAYS_A_MONTH = 30
 DAY_US = 86_400_000_000
-# Whose values Arrow gives as they are, or as CONVERSIONS has them; within other values too.
+# Types whose values Arrow converts, as they are or through CONVERSIONS; also within other values.
 DIRECT = frozenset(
     {"NULL", "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT"}
     | {"UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "JSON", "ENUM", "BLOB"}
     | {"UUID", "BIT", "INTERVAL", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TYPE"}
 )
-# What DuckDB's client raises where a timedelta holds no INTERVAL, and where it makes no key of such a type.
+# Errors of DuckDB's client for an INTERVAL beyond a timedelta, and for a key of a type that it cannot make.
 UNHELD = (OverflowError, duckdb.NotImplementedException)
 AS_TEXT = frozenset({"INTERVAL", "BIGNUM", "TIME_NS"})
 
@@ -52,8 +51,8 @@ class ColumnReader:
     """The conversion of the values of a type.
 
     Args:
-        direct: of what Arrow has for them; else by DuckDB's client.
-        convert: what Arrow's value still has to go through, None for nothing.
+        direct: True if Arrow's conversion is used; else DuckDB's client.
+        convert: a further conversion of Arrow's value; None for none.
     """
 
     direct: bool
@@ -63,13 +62,13 @@ class ColumnReader:
 def rows(
     batch: pa.RecordBatch, columns: Sequence[ResultColumn], cursor: duckdb.DuckDBPyConnection
 ) -> list[Row]:
-    """The rows of a batch, a tuple each.
+    """The rows of a batch as tuples.
 
     Args:
-        cursor: with the session's settings, for what DuckDB's client makes itself.
+        cursor: a cursor with the session's settings, for the conversions of DuckDB's client.
 
     Raises:
-        DucktailError: DuckDB's error.
+        DucktailError: the translated error of DuckDB.
     """
     ways = [way_of(column.type) for column in columns]
     if not columns:
@@ -78,7 +77,7 @@ def rows(
         try:
             direct = [_values(array, way) for array, way in zip(batch.columns, ways, strict=True)]
         except (OverflowError, ValueError):
-            pass  # A day or an instant that Python has not.
+            pass  # A date or time that Python cannot represent.
         else:
             return list(zip(*direct, strict=True))
     with _told():
@@ -86,7 +85,7 @@ def rows(
 
 
 def arrow_table(result: Result, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-    """All rows of a result that are left, as one Arrow table with DuckDB's own Arrow types."""
+    """All remaining rows of a result, as one Arrow table with DuckDB's own Arrow types."""
     assert result.columns is not None
     names, types = [column.name for column in result.columns], [column.type for column in result.columns]
     batches = []
@@ -155,7 +154,7 @@ def _of(read: DuckType) -> ColumnReader:
     if nested is None:
         return ColumnReader(read.name in DIRECT, CONVERSIONS.get(read.name))
     children = [_of(child) for child in read.children]
-    # A dict has no lists and dicts for its keys.
+    # A dict cannot have lists and dicts as keys.
     if not all(child.direct for child in children) or (read.name == "MAP" and read.children[0].nested):
         return ColumnReader(direct=False)
     return ColumnReader(direct=True, convert=nested(read, [child.convert for child in children]))

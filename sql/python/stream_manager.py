@@ -6,10 +6,10 @@
             for event in batch:
                 apply(event)
 
-Each follow has sessions of its own: the connection is free meanwhile, and its transactions are its own.
-`stop`, `pause`, `resume` and `checkpoint` may come from any thread. A consumer without a group keeps its
-position as a checkpoint in the database, under the stream's number: a stream that is made again under an old
-name begins anew, and a new name changes nothing.
+Each follow has its own sessions: the connection is free meanwhile, and its transactions are separate. `stop`,
+`pause`, `resume` and `checkpoint` may be called from any thread. A consumer without a group keeps its
+position as a checkpoint in the database, under the stream's number: a stream that is created again under an
+old name begins anew, and a rename changes nothing.
 Source: docs/checkpoints.md.
 """
 
@@ -60,12 +60,13 @@ class ConsumerCheckpoint:
     """The progress of a consumer.
 
     Args:
-        stream, consumer_id: whose it is; with a group, `group` names it, and it is the group's.
+        stream, consumer_id: the stream and the consumer; with a group, `group` names it, and the progress is
+            the group's.
         position: partition -> the last LSN that is done.
-        sequence: how often one has been stored before; None of a group.
-        event_count: how many events are done, over all follows; None of a group.
+        sequence: the number of earlier checkpoints; None for a group.
+        event_count: the number of events done, over all follows; None for a group.
         watermark: commit time of the last of them, or None.
-        created_at: when it was stored; None where nothing has been committed yet.
+        created_at: the time at which it was stored; None if nothing has been committed yet.
     """
 
     stream: str
@@ -81,13 +82,13 @@ class ConsumerCheckpoint:
 class StreamManager:
     """The streams that a program follows on one connection; `Connection.streams`.
 
-    Safe to use from several threads. As a context manager it stops what it has opened.
+    Safe to use from several threads. As a context manager it stops its streams at the end.
 
     Args:
         database: the open database.
-        following: who follows in it.
-        user: whose sessions these are, for `ducktail.sessions`.
-        tell: takes the notices.
+        following: the running follows of the database.
+        user: the user of the sessions, for `ducktail.sessions`.
+        tell: receives the notices.
     """
 
     def __init__(self, database: Database, following: Following, user: str, tell: Tell) -> None:
@@ -101,7 +102,7 @@ class StreamManager:
 
     @property
     def active(self) -> tuple[ReplicationStream, ...]:
-        """The streams that are being followed."""
+        """The followed streams."""
         with self._mutex:
             return tuple(stream for stream, _ in self._followed.values())
 
@@ -111,13 +112,14 @@ class StreamManager:
         return len(self.active)
 
     def open(self, stream: str) -> ReplicationStream:
-        """A stream or topic, to be followed.
+        """A stream or topic to follow.
 
         Args:
-            stream: its name as in SQL: schema-qualified or not, quoted where it must be.
+            stream: the stream's name in SQL: schema-qualified or not, quoted where necessary.
 
         Raises:
-            ProgrammingError: there is none. OperationalError: the manager is closed.
+            ProgrammingError: the stream does not exist.
+            OperationalError: the manager is closed.
         """
         with translated():
             self._check_open()
@@ -129,7 +131,7 @@ class StreamManager:
         """The progress of a consumer, or of its group; None if nothing is stored.
 
         Raises:
-            ProgrammingError: there is no such stream or group.
+            ProgrammingError: the stream or group does not exist.
         """
         with translated():
             found = self._found(stream)
@@ -146,14 +148,14 @@ class StreamManager:
         position: After,
         group: str | None = None,
     ) -> None:
-        """Make a consumer continue behind a position, forward or back; with a group this is its SEEK.
+        """Make a consumer continue after a position, forward or back; with a group this is its SEEK.
 
         Args:
             position: an LSN for each partition, or one for all.
 
         Raises:
-            DataError: a position that is none of the stream's.
-            OperationalError: the consumer follows now.
+            DataError: the position does not match the stream.
+            OperationalError: the consumer is following.
         """
         with translated():
             found = self._found(stream)
@@ -168,7 +170,7 @@ class StreamManager:
         """Make a consumer begin again at the first retained event; with a group this is SEEK TO EARLIEST.
 
         Raises:
-            OperationalError: the consumer follows now.
+            OperationalError: the consumer is following.
         """
         with translated():
             found = self._found(stream)
@@ -182,11 +184,11 @@ class StreamManager:
         """The backend for checkpoints of jobs on sources other than a stream of this database.
 
         Args:
-            keep: the newest so many of each job stay.
+            keep: the number of newest checkpoints to keep for each job.
 
         Raises:
-            DataError: another number than 1 to 10,000. What the backend itself raises are the
-            engine's errors (`ducktail.engine.errors`), with the same SQLSTATEs.
+            DataError: `keep` is not between 1 and 10,000. The backend itself raises the engine's errors
+                (`ducktail.engine.errors`), with the same SQLSTATEs.
         """
         with translated():
             return checkpoints_of_jobs(self._database, keep=keep)
@@ -211,7 +213,7 @@ class StreamManager:
     ) -> None:
         self.close()
 
-    # What a ReplicationStream asks.
+    # Calls of a ReplicationStream.
 
     def begin(
         self,
@@ -317,7 +319,7 @@ class StreamManager:
             within(session, lambda: change(self._store(stream, consumer_id)))
 
     def _lsns(self, stream: Stream, position: After, *, whole: bool) -> dict[int, int]:
-        """The LSNs of a position that a program gives, checked against the stream."""
+        """The LSNs of a program's position, checked against the stream."""
         if isinstance(position, int):
             position = dict.fromkeys(range(stream.partitions), position)
         if not isinstance(position, Mapping):
@@ -357,7 +359,7 @@ class StreamManager:
 
 @contextmanager
 def _session(database: Database, user: str) -> Iterator[Session]:
-    """A session for the time of a block."""
+    """Context with a session, closed at its end."""
     session = Session(database, user=user)
     try:
         yield session
@@ -388,19 +390,19 @@ def _time(us: int) -> datetime | None:
 
 
 def position_of(state: CheckpointState) -> dict[int, int]:
-    """The position that a consumer's checkpoint says."""
+    """The position in a consumer's checkpoint."""
     assert state.checkpoint is not None and isinstance(state.checkpoint.position, PartitionLsns)
     return dict(state.checkpoint.position.lsns)
 
 
-# Behind what a follow begins: an LSN for each partition, or one for all.
+# The position after which a follow begins: an LSN for each partition, or one for all.
 After = Mapping[int, int] | int
 
 
 class ReplicationStream:
     """A stream that a program follows in process; made by `StreamManager.open`.
 
-    One follow at a time; several consumers each have a ReplicationStream of their own.
+    One follow at a time; each of several consumers has its own ReplicationStream.
     """
 
     def __init__(self, manager: StreamManager, stream: Stream) -> None:
@@ -408,7 +410,7 @@ class ReplicationStream:
         self._stream = stream
         self._mutex = threading.Lock()
         self._follower: Follower | None = None
-        self._stopped = object()  # another one after each `stop`
+        self._stopped = object()  # replaced by each `stop`
 
     @property
     def name(self) -> str:
@@ -433,25 +435,26 @@ class ReplicationStream:
     ) -> Generator[Batch]:
         """Yield the stream's events in batches, as they arrive, until `stop`.
 
-        It begins behind the consumer's checkpoint; without one, at what is retained. A batch is done once
-        the next one is asked for. What is done is stored before more than `checkpoint_every` events
-        would come again, when nothing has come for a second, and when the follow ends.
+        It begins after the consumer's checkpoint; without one, at the first retained event. A batch is done
+        once the next one is requested. Completed work is stored before more than `checkpoint_every` events
+        would be delivered again, when no event has arrived for a second, and when the follow ends.
 
         Args:
-            consumer_id: under which the checkpoint is kept; with a group, the member's name.
-            group: the consumer group as whose member it reads: the checkpoint is its committed position.
-            after: begin behind this position instead: an LSN for each partition, or one LSN for all. Where it
-                is behind the checkpoint, the checkpoint goes back with the first one that is stored.
-            batch_size: most events of a batch; never more than `checkpoint_every`.
-            buffer_size: most events that are read before they are asked for.
-            buffer_bytes: most bytes of these, about.
-            checkpoint_every: most events that come again after a crash; None: `checkpoint` alone stores.
+            consumer_id: the key of the checkpoint; with a group, the member's name.
+            group: the consumer group to read as a member of; the checkpoint is its committed position.
+            after: begin after this position instead: an LSN for each partition, or one LSN for all. If it is
+                before the checkpoint, the first stored checkpoint moves it back.
+            batch_size: the maximum number of events in a batch; never more than `checkpoint_every`.
+            buffer_size: the maximum number of events read ahead of the program.
+            buffer_bytes: the approximate maximum of their bytes.
+            checkpoint_every: the maximum number of events delivered again after a crash; None: only
+                `checkpoint` stores.
 
         Raises:
-            OperationalError: the next event has been trimmed; 57P01, the database is being closed;
-                40001, a partition was taken from the group's member; 55006, the consumer follows already.
-            ProgrammingError: there is no such group, or the stream has been dropped.
-            DataError: a bad argument, or a position that is no longer one of the stream's.
+            OperationalError: the next event has been trimmed; 57P01: the database is being closed; 40001: a
+                partition was taken from the group's member; 55006: the consumer follows already.
+            ProgrammingError: the group does not exist, or the stream has been dropped.
+            DataError: an argument is invalid, or a position does not match the stream any more.
         """
         with translated():
             bounds = Bounds(batch_size, buffer_size, buffer_bytes, checkpoint_every)
@@ -481,28 +484,28 @@ class ReplicationStream:
                 ended()
 
     def checkpoint(self, batch: Batch | None = None) -> None:
-        """Store completed work now; with a batch of this follow, that batch and all before it count as done.
+        """Store completed work now; with a batch of this follow, it and all batches before it count as done.
 
         Raises:
-            OperationalError: nothing is being followed; 40001, as `follow`.
+            OperationalError: nothing is being followed; 40001: see `follow`.
         """
         with translated():
             self._followed().checkpoint(batch)
 
     def pause(self) -> None:
-        """Give no more batches until `resume`: the program that asks for one waits."""
+        """Deliver no more batches until `resume`: a program that requests one waits."""
         with translated():
             self._followed().pause()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         with translated():
             self._followed().resume()
 
     def stop(self) -> None:
         """End the follow: a program that waits for a batch gets the end of its loop, at once.
 
-        So does one that has called `follow` and has not asked for its first batch yet.
+        A program that has called `follow` and not requested its first batch also gets the end.
         """
         self._stopped = object()
         follower = self._follower
@@ -524,9 +527,9 @@ def checkpoints_of(
     keep: int = KEEP,
     report: Report = report_to_log,
 ) -> DuckdbBackend:
-    """The backend for the checkpoints of a stream's consumers, or of one of its groups: a key each.
+    """The backend for the checkpoints of a stream's consumers, or of one of its groups, with a key for each.
 
-    They go when the stream or the group is dropped; RENAME keeps them.
+    The checkpoints are dropped with the stream or group; RENAME keeps them.
     """
 
     def stands() -> bool:

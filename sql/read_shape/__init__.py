@@ -1,1 +1,1 @@
-"""The shape of a query over streams: its columns, order and limits, and so its read position."""
+"""The use of streams by a query: columns, order and limits, which determine the read position."""

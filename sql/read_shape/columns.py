@@ -1,7 +1,7 @@
 """The event columns in a select, and the path of the hidden column through it.
 
-Columns are followed by name from the scan upwards. What cannot be followed (COLUMNS(), a whole row
-as a value, two stars) is named as such, and the shape falls back.
+Columns are followed by name from the scan upwards. Forms that cannot be followed (COLUMNS(), a whole row as a
+value, two stars) are recorded, and the shape falls back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...engine.quoting import fold
 
 N = TypeVar("N", bound=exp.Expr)
 
-# DuckDB's aggregates, and its macros over aggregates: sqlglot does not know all of them as such. A
-# test compares this with `duckdb_functions()`.
+# DuckDB's aggregates, and its macros over aggregates, of which sqlglot knows only some. A test compares this
+# list with `duckdb_functions()`.
 _AGGREGATES = """
 any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null
 arg_max_nulls_last arg_min arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and
@@ -38,7 +38,7 @@ _ROW_MAKING = frozenset({"unnest", "generate_subscripts", "unpack"})
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column of a relation: its name, and which event column it is unchanged, if it is one."""
+    """A column of a relation: its name, and the event column that it equals, if any."""
 
     name: str
     event: str | None
@@ -50,9 +50,9 @@ class ColumnSource:
 
     Args:
         alias: the name by which its columns may be qualified.
-        outputs: its columns in order; None when they are not known.
-        hidden_last: whether the hidden column stands behind all of them.
-        joined: whether other relations stand beside it, so that only qualified names are surely its.
+        outputs: its columns in order; None if unknown.
+        hidden_last: the hidden column follows all of them.
+        joined: other relations are beside it, so that only qualified names are surely its columns.
     """
 
     alias: str | None
@@ -61,7 +61,7 @@ class ColumnSource:
     joined: bool = False
 
     def renamed(self, alias: str | None, columns: list[str]) -> ColumnSource | None:
-        """With a table alias and its column names; None where the names would not fall right."""
+        """The relation under a table alias and column names; None if they do not match its columns."""
         if not columns:
             return ColumnSource(alias, self.outputs, self.hidden_last)
         if self.outputs is None or not self.hidden_last or len(columns) > len(self.outputs):
@@ -74,7 +74,7 @@ class ColumnSource:
         return any(fold(output.name) == fold(name) for output in self.outputs or ())
 
     def event_of(self, column: exp.Expr | None) -> str | None:
-        """The event column that an expression is, unchanged."""
+        """The event column that an expression equals, unchanged."""
         if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
             return None
         if column.db or (column.table and fold(column.table) != fold(self.alias or "")):
@@ -86,16 +86,16 @@ class ColumnSource:
 
 
 EVENT = tuple(Output(name, name) for name in EVENT_NAMES)
-# What our columns of ENVELOPE CHANGES are called in an event. The table's own are told from them by a
-# blank, which stands in no name of an event's column.
+# Event columns by the names of ENVELOPE CHANGES. The table's own columns are distinguished from them by a
+# blank, which no event column's name contains.
 _CHANGES = dict(zip(CHANGE_NAMES, ("op", "txid", "commit_time", "lsn", "partition"), strict=True))
 
 
 def outputs_of_scan(envelope: str, columns: Sequence[str] | None) -> tuple[Output, ...] | None:
-    """The columns that a scan gives; None where they are not known.
+    """The columns that a scan returns; None if unknown.
 
     Args:
-        columns: of ENVELOPE CHANGES, all of them.
+        columns: all columns in ENVELOPE CHANGES.
     """
     if envelope == "json":
         return EVENT
@@ -105,7 +105,7 @@ def outputs_of_scan(envelope: str, columns: Sequence[str] | None) -> tuple[Outpu
 
 
 def own(node: exp.Expr | None, kinds: type[N] | tuple[type[N], ...]) -> Iterator[N]:
-    """The nodes of some kinds in an expression, those of queries inside it left out."""
+    """The nodes of some kinds in an expression, except in subqueries."""
     if node is None:
         return
     for found in node.walk(prune=lambda inner: inner is not node and isinstance(inner, exp.Query)):
@@ -145,7 +145,7 @@ def has_window(select: exp.Select) -> bool:
 
 
 def makes_rows(select: exp.Select) -> bool:
-    """True if the select list makes several rows of one."""
+    """True if the select list makes several rows from one."""
     for value in select.expressions:
         for function in own(value, exp.Func):
             if isinstance(function, exp.Explode | exp.Unnest | exp.Posexplode | exp.Inline):
@@ -155,10 +155,10 @@ def makes_rows(select: exp.Select) -> bool:
     return False
 
 
-# DuckDB makes a join of a longer list of constants (of five in 2.0; a test watches it).
+# DuckDB makes a join of a list with more constants (of five in 2.0; a test checks it).
 _LISTED_MAX = 3
-# Operators of DuckDB's grammar, of which it makes no join and no second row. Functions are not among them:
-# any may be a macro, and of some DuckDB makes a join (`list_contains` of a constant list, in 2.0).
+# Operators of DuckDB's grammar that make no join and no second row. Functions are not among them: any may be
+# a macro, and DuckDB makes joins of some (`list_contains` of a constant list, in 2.0).
 _ORDERLY = frozenset({
     exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Cast, exp.Coalesce, exp.Column,
     exp.DPipe, exp.DataType, exp.DataTypeParam, exp.Div, exp.EQ, exp.Escape, exp.GT, exp.GTE, exp.Identifier,
@@ -172,8 +172,8 @@ _ORDERLY = frozenset({
 def keeps_order(select: exp.Select) -> bool:
     """True if DuckDB is known to return the select's rows in the order in which it read them.
 
-    It does so through projections and filters of the operators above. Of all else it may make joins, which
-    keep no order: `reading/row_order.py` asks its plan.
+    It does so through projections and filters with the operators above. Other forms may become joins, which
+    keep no order: `reading/row_order.py` reads the plan.
     """
     where = select.args.get("where")
     return all(
@@ -197,7 +197,7 @@ def is_star(value: exp.Expr, source: ColumnSource) -> bool:
 
 
 def stars(select: exp.Select, source: ColumnSource) -> int:
-    """The number of such stars in a select list."""
+    """The number of stars over the source in a select list."""
     return sum(is_star(value, source) for value in select.expressions)
 
 
@@ -205,7 +205,7 @@ def is_followed(select: exp.Select, source: ColumnSource, inside: exp.Expr) -> b
     """True if the hidden column passes through the select and is not visible anywhere else.
 
     Args:
-        inside: the source's own tree, whose names are not this select's.
+        inside: the source's own tree, whose names are not those of this select.
     """
     if stars(select, source) > 1:
         return False
@@ -248,7 +248,7 @@ def outputs_of(select: exp.Select, source: ColumnSource) -> tuple[Output, ...] |
 
 
 def _written(column: exp.Column, source: ColumnSource) -> str:
-    """DuckDB calls a column as its relation does, not as the query spells it."""
+    """The column's name as its relation spells it, which DuckDB uses."""
     name = column.name
     found = (output.name for output in source.outputs or () if fold(output.name) == fold(name))
     return next(found, name)
@@ -273,7 +273,7 @@ def hidden_is_last(select: exp.Select, source: ColumnSource) -> bool:
     return source.hidden_last and is_star(select.expressions[-1], source)
 
 
-# No select list has more columns than this has numbers.
+# An upper bound of the columns of a select list.
 _ORDINAL_DIGITS_MAX = 6
 
 
@@ -281,7 +281,7 @@ def is_in_lsn_order(select: exp.Select, source: ColumnSource, pairs: bool) -> bo
     """True if ORDER BY keeps the scan's order: it is absent, or begins with the LSN, ascending.
 
     Args:
-        pairs: two rows may have one LSN, so that what comes behind it counts.
+        pairs: two rows may have one LSN, so that the order after the LSN matters too.
     """
     order = select.args.get("order")
     if order is None:
@@ -303,11 +303,11 @@ def is_in_lsn_order(select: exp.Select, source: ColumnSource, pairs: bool) -> bo
 
 
 def _event_at(select: exp.Select, source: ColumnSource, index: int) -> str | None:
-    """The event column at a place of the select list, from 0, that no hidden column has moved."""
+    """The event column at an index of the select list, from 0, that no hidden column has shifted."""
     for entry in select.expressions:
         if is_star(entry, source):
             starred = _starred(entry.this if isinstance(entry, exp.Column) else entry, source.outputs or ())
-            # Behind the star stands the hidden column: what comes after it is moved.
+            # The hidden column follows the star and shifts the later columns.
             return starred[index].event if 0 <= index < len(starred) else None
         if index == 0:
             return source.event_of(entry.this if isinstance(entry, exp.Alias) else entry)

@@ -1,8 +1,8 @@
 """The conditions of a WHERE clause on a scan's own columns: facts that let the scan read less.
 
-A fact is a conjunct that holds for every row that the query keeps: `partition = 2`, `lsn > $1`,
-`commit_time >= '2024-05-01'`. Facts of `partition` choose partitions as the clause PARTITION does.
-The query's own WHERE stays as it is, so a fact that is left unused costs time and nothing else.
+A fact is a conjunct that holds for every row that the query keeps: `partition = 2`, `lsn > $1`, `commit_time
+>= '2024-05-01'`. Facts about `partition` choose partitions as the clause PARTITION does. The query's own
+WHERE is still evaluated, so that an unused fact costs only time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fact:
     Args:
         column: 'partition', 'lsn' or 'commit_time'.
         operator: '=', '<>', '<', '<=', '>', '>=', 'in' or 'not in'.
-        values: one, or the list of IN. Integers for partition and lsn, text for commit_time (in the
+        values: one value, or the list of IN. Integers for partition and lsn, text for commit_time (in the
             session's time zone), or parameters.
     """
 
@@ -58,7 +58,7 @@ class Fact:
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a predicate that must all hold, in order."""
+    """The conjuncts of a predicate, in order."""
     left = [] if node is None else [node]
     while left:
         part = left.pop()
@@ -127,7 +127,7 @@ def _listed(node: exp.In, compares: str, source: ColumnSource) -> Fact | None:
 
 
 def _either(node: exp.Or, source: ColumnSource) -> Fact | None:
-    """`partition = 1 OR partition = 2` is an IN."""
+    """Read `partition = 1 OR partition = 2` as an IN."""
     facts = [
         _either(side, source) if isinstance(side, exp.Or) else _fact(side, source)
         for side in (node.left.unnest(), node.right.unnest())
@@ -148,7 +148,7 @@ _INTEGERS = (
     exp.DType.UBIGINT,
     exp.DType.UINT,
 )
-# A date or a timestamp without zone is read in another way than the text itself would be.
+# A cast to a date or a timestamp without zone reads a text differently.
 _TIMES = (exp.DType.TIMESTAMPTZ,)
 
 
@@ -174,7 +174,7 @@ def constant(value: exp.Expr, column: str | None) -> Scalar | None:
 
 
 def integer(text: str) -> int | None:
-    """The number that some digits are; None where they are none, or beyond an int8."""
+    """The number in a text of digits; None for other texts, and beyond an int8."""
     digits = text.strip()
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 19 else None
 
@@ -191,15 +191,15 @@ def parameter_of(value: exp.Expr) -> Parameter | None:
 def chosen_partitions(
     facts: Sequence[Fact], partitions: Collection[int], value_of: Callable[[Parameter], object]
 ) -> tuple[int, ...] | None:
-    """The partitions that all facts leave, in order.
+    """The partitions that satisfy all facts, in order.
 
     Args:
-        partitions: those that there are (or that the clause PARTITION chose).
-        value_of: a parameter's value, NULL as None.
+        partitions: the existing partitions, or those in the clause PARTITION.
+        value_of: returns a parameter's value, None for NULL.
 
     Returns:
-        None where a value is no integer: then all are scanned, WHERE judges, and a read that is
-        `Plain` otherwise is not.
+        None if a value is no integer: then all partitions are scanned, WHERE is evaluated, and the read is
+        not `Plain`.
     """
     kept = sorted(partitions)
     for fact in facts:
@@ -236,12 +236,12 @@ def _number(value: object) -> int | None:
 
 
 def is_constant_false(node: exp.Expr | None) -> bool:
-    """True if a predicate keeps no row, whatever the rows: `1 = 0`, `false`, `x > 1 AND NULL`."""
+    """True if a predicate keeps no row of any input: `1 = 0`, `false`, `x > 1 AND NULL`."""
     return any(_truth(part) in (False, "null") for part in conjuncts(node))
 
 
 def _truth(node: exp.Expr) -> bool | str | None:
-    """True, False, 'null', or None when it depends."""
+    """True, False or 'null' for a constant; None for another predicate."""
     node = node.unnest()
     if isinstance(node, exp.Boolean):
         return bool(node.this)

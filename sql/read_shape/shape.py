@@ -2,25 +2,22 @@
 
 Each scan falls in one row of the read-position table of docs/sql.md, "Committing":
 
-- ROWWISE: the answer's rows are the scan's events in LSN order, some rejected: selects, filters,
-  LIMIT. The position follows the rows that were sent. To see which they are, the session carries
-  the hidden column `__ducktail_lsn` from the scan (its last column) to the answer: `edits` put it
-  into select lists without a star, and the session takes it off the rows again. DuckDB keeps the
-  order of rows through selects and filters, but not through the joins that it makes of subqueries,
-  long lists and functions over lists (measured: `op NOT IN (eight words) LIMIT n` gives any n rows).
-  Over anything but operators that surely keep it, `edits` have an ORDER BY, which is left out where
-  DuckDB's plan keeps the order after all (reading/row_order.py).
-- WHOLE: the answer is made of all that the scan gave (aggregate, join, other order, INSERT, COPY);
-  once it is complete, all is read. Where a row-wise query with a LIMIT stands inside, that query is
-  the `unit`: the position follows its rows. It is run by itself (it names nothing outside itself)
-  and takes its own hidden column from its scan; other scans of WHOLE give no hidden column, as
-  `SELECT *` over a join would show it.
+- ROWWISE: the answer's rows are the scan's events in LSN order, some rejected: selects, filters, LIMIT. The
+  position follows the sent rows. To identify them, the session carries the hidden column `__ducktail_lsn`
+  from the scan (its last column) to the answer: `edits` add it to select lists without a star, and the
+  session removes it from the rows again. DuckDB keeps the order of rows through selects and filters, but not
+  through the joins that it makes of subqueries, long lists and functions over lists (measured: `op NOT IN
+  (eight words) LIMIT n` returns any n rows). For operators beyond those that surely keep it, `edits` have an
+  ORDER BY, which is omitted if DuckDB's plan keeps the order after all (reading/row_order.py).
+- WHOLE: the answer depends on all events of the scan (aggregate, join, other order, INSERT, COPY); once it is
+  complete, all is read. If it contains a row-wise query with a LIMIT, that query is the `unit`: the position
+  follows its rows. It runs by itself (it refers to nothing outside) and has its own hidden column from its
+  scan; other scans of WHOLE have no hidden column, because `SELECT *` over a join would show it.
 - UNCHANGED: nothing is read, or no group reads.
-- NONE: any other shape. What was read cannot be told, and `reason` says why.
+- NONE: any other shape. The events that were read cannot be determined; `reason` states the cause.
 
-The tree is sqlglot's, the places are the user's text's. Where the two views cannot be brought
-together, the shape falls to WHOLE without a LIMIT above, else to NONE: never to a position that
-passes what the reader was given.
+The tree is sqlglot's, the positions are those of the user's text. If they do not match, the shape falls back
+to WHOLE without a LIMIT above, else to NONE: never to a position beyond the returned events.
 """
 
 from __future__ import annotations
@@ -42,9 +39,9 @@ def shapes_of(query: Query, columns: tuple[tuple[str, ...] | None, ...] = ()) ->
     """The shape of each scan of a query, in the order of `query.scans`.
 
     Args:
-        columns: of each scan in ENVELOPE CHANGES, None for others; () where none is known.
+        columns: the columns of each scan in ENVELOPE CHANGES, None for others; () if none is known.
     """
-    # What is kept has its query with it, and of a long one the whole tree.
+    # A kept shape would keep its query, with the whole tree of a long one.
     return (_kept_shapes if len(query.text) <= KEPT_CHARACTERS_MAX else _shapes)(query, columns)
 
 
@@ -60,7 +57,7 @@ TWICE = "the query reads the group twice"
 
 
 def _once(shapes: Sequence[Shape], values: Sequence[object]) -> tuple[Shape, ...]:
-    """The shapes, without a read position where two read one group, as far as the text and parameters say."""
+    """The shapes, without a read position if two read one group, as far as text and parameters show."""
     if len(shapes) == 1:
         return tuple(shapes)
     read = [_group_of(shape.scan, values) for shape in shapes]
@@ -77,7 +74,7 @@ Group = tuple[object, list[str]]
 
 
 def _group_of(scan: Scan, values: Sequence[object]) -> Group:
-    """The name of the group that a scan reads, None without one, and the parts of its stream's name."""
+    """The name of the scan's group, None without one, and the parts of its stream's name."""
     name: object = scan.group
     if isinstance(name, Parameter) and name.index <= len(values):
         name = values[name.index - 1]
@@ -94,10 +91,10 @@ def _parts(scan: Scan) -> list[str]:
 
 
 def bound(shapes: Sequence[Shape], values: Sequence[object]) -> tuple[Shape, ...]:
-    """The shapes once the parameters are known: a LIMIT of 0 reads nothing, and two may name one group.
+    """The shapes for known parameters: a LIMIT of 0 reads nothing, and two scans may name one group.
 
     Args:
-        values: of the parameters, `$1` first.
+        values: the values of the parameters, `$1` first.
     """
     return _once([_bound(shape, values) for shape in shapes], values)
 

@@ -1,7 +1,4 @@
-"""The values that describe a query's use of a stream scan; shape.py has the theory.
-
-The values that say what a query does with a stream scan; shape.py has the theory.
-"""
+"""The values that describe a query's use of a stream scan; the rules are in shape.py."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from .pruning import Fact
 
 @dataclass(slots=True)
 class Level:
-    """A row-wise select on the way.
+    """One row-wise select between the scan and the answer.
 
     Args:
-        point: a place in the text inside its FROM clause.
-        followed: whether the hidden column can be carried through it.
-        source: what it reads; `given` what it gives.
+        point: a position in the text inside its FROM clause.
+        followed: the hidden column can be carried through it.
+        source: the relation that it reads; `given` is its result.
     """
 
     select: exp.Select
@@ -44,9 +41,9 @@ class WalkState:
     """The findings of the walk from a scan up through its query, so far.
 
     Args:
-        base: the scan's own columns, None where they are not known.
-        transactions: whether LIMIT n TRANSACTIONS stood where it bounds the scan; `misplaced` says why it
-            cannot, where it stood otherwise.
+        base: the scan's own columns; None if unknown.
+        transactions: LIMIT n TRANSACTIONS bounds the scan; `misplaced` has the reason if it is elsewhere and
+            cannot.
     """
 
     scan: Scan
@@ -57,8 +54,8 @@ class WalkState:
     rowwise: bool = True
     followed: bool = True
     unchanged: bool = False
-    unit: int | None = None  # how many of the levels are the unit
-    limited: bool = False  # a LIMIT stood on the way
+    unit: int | None = None  # the number of levels that form the unit
+    limited: bool = False  # True after a LIMIT
     reason: str = ""
     transactions: bool = False
     misplaced: str = ""
@@ -95,10 +92,10 @@ class ReadKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Put `text` into the user's text at the character `offset`, from 0.
+    """An insertion of `text` into the user's text at the character `offset`, from 0.
 
     Args:
-        sorts: it restores the order of the LSNs, and is left out where DuckDB's plan keeps that.
+        sorts: it restores the order of the LSNs, and is omitted if DuckDB's plan keeps it.
     """
 
     offset: int
@@ -108,11 +105,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A read whose rows are events as they are, so that ready rows can be sent.
+    """A read whose rows are unchanged events, so that ready rows can be sent.
 
     Args:
-        columns: event column and name in the answer, in order; None for all as they are.
-        limit: how many rows; None for all.
+        columns: event column and name in the answer, in order; None for all columns as they are.
+        limit: the number of rows; None for all.
     """
 
     columns: tuple[tuple[str, str], ...] | None
@@ -123,11 +120,11 @@ class Plain:
 class RowCut:
     """A LIMIT clause over rows of which two may belong to one update.
 
-    DuckDB is asked for one row more, and the session cuts where no update is parted.
+    DuckDB is asked for one more row, and the session cuts the rows so that no update is parted.
 
     Args:
         start, end: its span in the user's text.
-        limit: how many rows.
+        limit: the number of rows.
     """
 
     start: int
@@ -137,12 +134,12 @@ class RowCut:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A row-wise query with a LIMIT inside a query that is not.
+    """A row-wise query with a LIMIT inside a query that is not row-wise.
 
     Args:
-        start, end: its span in the user's text, without brackets around it.
-        edits: carry the hidden column to its select list; offsets in the user's text.
-        limits, cuts: as of Shape.
+        start, end: its span in the user's text, without parentheses around it.
+        edits: the edits that carry the hidden column to its select list; offsets in the user's text.
+        limits, cuts: see Shape.
     """
 
     start: int
@@ -159,17 +156,16 @@ class Shape:
     Args:
         scan: the scan.
         kind: the row of the table.
-        reason: for NONE: why there is no read position, as an error's detail without its full stop.
-        edits: what carries the hidden column to the answer, and sorts by it where DuckDB may mix the
-            rows up; offsets in the user's text. For ROWWISE, and for such a query without a group.
-        plain: whether ready rows answer it; given for reads without a group too.
-        facts: what WHERE says of the scan's partition, lsn and commit_time.
-        unit: for WHOLE: the inner query whose rows the position follows.
-        limits: the LIMITs on the scan's way, constants and parameters: one that is 0 when it is
-            bound makes the read UNCHANGED.
-        cuts: for ENVELOPE CHANGES: the LIMIT clauses that would part an update.
-        transactions: how many transactions the scan gives at most; None without that bound.
-        misplaced: why LIMIT n TRANSACTIONS, which the query has, does not bound the scan.
+        reason: for NONE, why there is no read position, as an error's detail without its full stop.
+        edits: the edits that carry the hidden column to the answer, and sort by it where DuckDB may change
+            the order; offsets in the user's text. For ROWWISE, and for such a query without a group.
+        plain: ready rows answer it; set for reads without a group too.
+        facts: the conditions of WHERE on the scan's partition, lsn and commit_time.
+        unit: for WHOLE, the inner query whose rows the position follows.
+        limits: the LIMITs above the scan, constants and parameters: a value of 0 makes the read UNCHANGED.
+        cuts: for ENVELOPE CHANGES, the LIMIT clauses that would part an update.
+        transactions: the maximum number of transactions of the scan; None without that bound.
+        misplaced: the reason why the query's LIMIT n TRANSACTIONS does not bound the scan.
         empty: nothing of the scan is read: a filter is constant false, or a LIMIT is 0.
     """
 

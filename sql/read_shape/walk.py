@@ -38,7 +38,7 @@ from .shape_types import HIDDEN_LSN, Edit, Level, Plain, ReadKind, RowCut, Shape
 
 
 def result_of(query: Query, scan: Scan, way: WalkState) -> Shape:
-    """The shape of a scan whose way is known."""
+    """The shape of a scan after its walk."""
     found = _result_of(query, scan, way)
     return replace(found, empty=True) if way.unchanged else found
 
@@ -97,7 +97,7 @@ def _edits(query: Query, way: WalkState, levels: list[Level]) -> tuple[Edit, ...
             comma = "" if query.text[:offset].rstrip().endswith(",") else ","
             found.append(Edit(offset, f"{comma} {HIDDEN_LSN}"))
         if disturbed and not level.select.args.get("order"):
-            # A LIMIT over rows in another order would pass events that were never given.
+            # A LIMIT over rows in another order would skip events that were never returned.
             place = order_place(query.tokens, level.point)
             found.append(Edit(place, f" ORDER BY {HIDDEN_LSN}", sorts=True))
         elif way.pairs and level.select.args.get("order"):
@@ -117,7 +117,7 @@ def _cuts(query: Query, way: WalkState, levels: list[Level]) -> tuple[RowCut, ..
 
 
 def _order_edits(query: Query, way: WalkState) -> tuple[Edit, ...]:
-    """A read without a position gives its events in LSN order too, and parts no update."""
+    """Edits for a read without a position, which also returns its events in LSN order and parts no update."""
     orderly = not way.rowwise or way.reason or query.copy or query.explain or way.unchanged
     if orderly or (not way.pairs and all(keeps_order(level.select) for level in way.levels)):
         return ()
@@ -173,7 +173,7 @@ def renamed(source: ColumnSource, alias: exp.Expr, way: WalkState) -> ColumnSour
 
 
 def limit_of(node: exp.Expr, way: WalkState) -> Number | None:
-    """The LIMIT of a select; LIMIT ALL and LIMIT NULL are none."""
+    """The LIMIT of a select; None for LIMIT ALL and LIMIT NULL."""
     limit = node.args.get("limit")
     if limit is None:
         return None
@@ -200,7 +200,7 @@ def limit_of(node: exp.Expr, way: WalkState) -> Number | None:
 
 
 def _take_transactions(node: exp.Expr, limit: exp.Expr, way: WalkState) -> None:
-    """LIMIT n TRANSACTIONS: no LIMIT of rows, but the end of the scan below it."""
+    """Read LIMIT n TRANSACTIONS, which does not limit rows but ends the scan below it."""
     if not isinstance(node, exp.Select):
         way.misplaced = f"it stands behind {_HOLDERS.get(type(node), 'a set operation')}"
     elif way.limited or way.limits:
@@ -221,7 +221,7 @@ _WHOLE_NUMBERS = frozenset({exp.DType.INT, exp.DType.BIGINT, exp.DType.INT128})
 def number_of(value: exp.Expr | None) -> Number | None:
     value = value.unnest() if value is not None else None
     if isinstance(value, exp.Cast) and value.to.this in _WHOLE_NUMBERS:
-        # To another type it may be another number: 3::BOOLEAN is 1.
+        # A cast to another type may change the number: 3::BOOLEAN is 1.
         value = value.this.unnest()
     if isinstance(value, exp.Literal):
         return integer(value.name)  # a string too: LIMIT '5'
@@ -234,7 +234,7 @@ def has_offset(node: exp.Expr) -> bool:
 
 
 UNNESTED = "UNNEST stands in the select list"
-# The clauses of a select that are looked at here or by the walk.
+# The clauses of a select that this module examines.
 _CLAUSES = frozenset({
     "with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having", "qualify",
     "windows", "order", "limit", "offset", "sample", "pivots",
@@ -276,7 +276,8 @@ def take_select(
     limit = limit_of(select, way)
     ends = has_aggregate(select) or not alone or not is_in_lsn_order(select, source, way.pairs)
     if way.rowwise and where is not None and limited_below:
-        # The filter rejects rows that the LIMIT below has counted: those below are what was read.
+        # The filter rejects rows that the LIMIT below has counted: the rows below it are the ones that were
+        # read.
         ends = True
     if ends:
         way.end_rows()
@@ -308,7 +309,7 @@ def _add_level(
     outputs = outputs_of(select, source)
     given = ColumnSource(None, outputs, hidden_is_last(select, source))
     followed = way.followed and is_followed(select, source, inside)
-    # Names that stand twice are fine at the top; below it DuckDB would rename one of them.
+    # Duplicate names are allowed at the top; below it DuckDB would rename one of them.
     way.followed = followed and not _has_twins(outputs)
     way.levels.append(Level(select, point, followed, source, given, limit))
     way.limited = way.limited or limit is not None
@@ -335,7 +336,7 @@ def shape_of(query: Query, scan: Scan, columns: Sequence[str] | None = None) -> 
     """The shape of one scan of a query.
 
     Args:
-        columns: of the scan in ENVELOPE CHANGES.
+        columns: the columns of the scan in ENVELOPE CHANGES.
     """
     way = WalkState(scan, outputs_of_scan(scan.envelope, columns))
     try:
@@ -432,13 +433,13 @@ def _stands_alone(select: exp.Expr) -> bool:
     return not select.args.get("joins") and not select.args.get("laterals")
 
 
-# From a select to where its rows go.
+# From a select to the place that reads its rows.
 
 
 def _reference(
     query: Query, select: exp.Expr, given: ColumnSource, way: WalkState
 ) -> tuple[exp.Expr, ColumnSource, int] | None:
-    """The relation in FROM that a select is, one step up; None at the top."""
+    """The relation in FROM that a select is, one level up; None at the top."""
     node: exp.Expr = select
     while True:
         parent = node.parent
@@ -464,7 +465,7 @@ def _derived(
     alias = node.args.get("alias")
     source = renamed(given, alias, way) if alias is not None else given
     if alias is None:
-        # DuckDB calls it unnamed_subquery; no one names it so.
+        # DuckDB names it unnamed_subquery; no query uses that name.
         source = ColumnSource(None, given.outputs, given.hidden_last)
     inner = way.levels[-1].point if way.levels else way.scan.start
     start, _ = query_span(query.tokens, inner)
@@ -472,7 +473,7 @@ def _derived(
 
 
 def _cte(cte: exp.CTE, given: ColumnSource, way: WalkState) -> tuple[exp.Expr, ColumnSource, int] | None:
-    """The one place where a common table expression is read."""
+    """The only place that reads a common table expression."""
     name = fold(cte.alias)
     holder = cte.parent.parent if cte.parent is not None else None
     root = cte.root()
@@ -540,7 +541,8 @@ def _check_false(holder: exp.Expr, way: WalkState) -> None:
 
 
 def _outer_filters(node: exp.Expr, way: WalkState) -> None:
-    """A constant false filter or LIMIT 0 around a subquery of an expression: nothing is read there too."""
+    """Find a constant false filter or LIMIT 0 around a subquery of an expression: nothing is read there
+    too."""
     above: exp.Expr | None = node
     while above is not None:
         if isinstance(above, exp.Select):

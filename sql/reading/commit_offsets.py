@@ -50,13 +50,13 @@ def commit_offsets(session: Context, asked: st.CommitOffsets, parameters: Values
 def is_inline(session: Context, node: object) -> bool:
     """True if a statement is a commit of offsets that only waits for the committer.
 
-    A commit that covers released events, those that its session was given before, is a transaction instead.
+    A commit that covers released events which its session has read runs as a transaction instead.
     """
     if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
         return False
     if session.block.begun or len(node.stream.parts) != 1:
         return False
-    # A share of a topic may have to be written with the epochs of a member.
+    # A share of a topic may have to be written with its member's epochs.
     return not may_be_placed(session, node.stream)
 
 
@@ -202,7 +202,7 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
         return position
     through = session.part.through
     standing = session.database.offsets.positions(group.group_id)
-    # Later commits of other readers stand.
+    # Later commits of other readers remain.
     found = {p: max(standing[p].lsn, lsn) for p, lsn in through.items()}
     # A smaller LSN is from another read: one from before the partition moved away, or one that came late.
     known = {p: max(standing[p].lsn, lsn) for p, lsn in position.lsns.items() if p in found}

@@ -1,8 +1,8 @@
 """ENVELOPE CHANGES in a query: the columns of a scan, and LIMITs that do not part an update.
 
-An update is two rows under one LSN. Where ready rows answer, the buffers give both. Where DuckDB runs the
-query, each LIMIT on the scan's way asks for one row more, and this module cuts the rows at the user's LIMIT
-or one row behind it: the hidden column `HIDDEN_PLACE` identifies the rows of one update.
+An update is two rows under one LSN. Where ready rows answer, the buffers return both. Where DuckDB runs the
+query, each LIMIT above the scan asks for one more row, and this module cuts the rows at the user's LIMIT or
+one row after it: the hidden column `HIDDEN_PLACE` identifies the rows of one update.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
     """The query of a scan in ENVELOPE CHANGES; None where it has another envelope.
 
     Raises:
-        UndefinedObject: no such stream.
+        UndefinedObject: the stream does not exist.
         NotSupported: the stream is a topic or over several tables, or a column has a name of the envelope's.
     """
     if scan.envelope == "json":
@@ -69,10 +69,10 @@ def _names(session: Context, scan: st.Scan) -> tuple[str, ...] | None:
 
 
 def whole_rows(hidden: pa.Array | pa.ChunkedArray, limit: int) -> int:
-    """The number of rows that a LIMIT gives: the limit, or one more where it would part an update.
+    """The number of rows that a LIMIT returns: the limit, or one more to keep an update whole.
 
     Args:
-        hidden: the hidden column of the rows; it has one row more than `limit` where there are more rows.
+        hidden: the hidden column of the rows; it has one more row than `limit` if there are more rows.
     """
     if not 0 < limit < len(hidden):
         return min(limit, len(hidden))
@@ -80,11 +80,11 @@ def whole_rows(hidden: pa.Array | pa.ChunkedArray, limit: int) -> int:
 
 
 class PairSource:
-    """The rows of a query that asks DuckDB for one more than its LIMIT.
+    """The rows of a query that asks DuckDB for one more row than its LIMIT.
 
     Attributes:
         ran_out: True if the query had no more rows than the LIMIT allows.
-        last_lsn: LSN of the last row that was given.
+        last_lsn: LSN of the last returned row.
     """
 
     def __init__(self, inner: Source, hidden: int, limit: int) -> None:

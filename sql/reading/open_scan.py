@@ -47,17 +47,17 @@ def open_scan(
     transactions: int | None = None,
     limit: int | None = None,
 ) -> Waiting[OpenedScan]:
-    """Fix the events of a scan.
+    """Open a scan: fix its events.
 
     Args:
-        gives: True if the query can give events of it.
-        transactions: the largest number of transactions that it gives; None without that bound.
-        limit: the largest number of events that are wanted, the first ones; None for all.
+        gives: True if the query can return events of the scan.
+        transactions: the largest number of transactions to return; None means no bound.
+        limit: the largest number of events to return, from the first; None means all.
 
     Raises:
-        UndefinedObject: no such group.
-        InvalidParameterValue: no such partition.
-        Gap: its first events have been trimmed.
+        UndefinedObject: the group does not exist.
+        InvalidParameterValue: the partition does not exist.
+        Gap: the scan's first events have been trimmed.
     """
     owners = remote_owners(session, stream)
     if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
@@ -70,7 +70,7 @@ def open_scan(
         copied_lsn = yield from whole_copies.pass_gaps(session, stream, request.group, request.partitions)
     through_lsn = yield from _end_lsn(session)
     if not session.block.begun:
-        through_lsn = max(through_lsn, copied_lsn)  # It may have waited before.
+        through_lsn = max(through_lsn, copied_lsn)  # The statement may have waited before.
     check_owned(session, stream, request.partitions)
     request = replace(request, transaction=session.block.transaction, through_lsn=through_lsn)
     hold = None
@@ -191,7 +191,7 @@ def _gather(
             session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
             reader = None
     scan = gathering.GatheredScan(found)
-    # Events that are given again stand at or before the committed LSN, which does not go back.
+    # Events that are returned again are at or before the committed LSN, which does not go back.
     ends = {partition: max(lsn, committed[partition]) for partition, lsn in found.ends().items()}
     return OpenedScan(
         stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again

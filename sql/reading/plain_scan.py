@@ -1,4 +1,4 @@
-"""Plain scans: rows that go out as they lie in the buffers, without DuckDB."""
+"""Plain scans, whose rows go from the buffers to the client without DuckDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .open_scan import open_scan
 from .read_requests import Pruning, within_times
 from .tracking import OpenedScan, Tracker
 
-# Ready rows handed out at a time.
+# The number of ready rows in one batch.
 EVENT_ROWS = 8192
 
 
@@ -92,7 +92,7 @@ class EventSource:
             if not found.rows:
                 continue
             if self._left is not None:
-                # The LIMIT parts no update: the scan may have given one row more.
+                # The LIMIT parts no update: the scan may have returned one row more.
                 self._left = max(0, self._left - len(found.rows))
             return EventBatch(found.rows, found.lsns, found.partitions, self._columns, self._types)
         return None
@@ -166,7 +166,7 @@ def run_plain(
 
 
 def settle(session: Context, result: Result, *elsewhere: bool) -> None:
-    """Let the answer's end wait until another node that has a member's read position knows it.
+    """Delay the end of an answer until another node that keeps a member's read position has it.
 
     Args:
         elsewhere: for each read, True if its member's read position is at another node.

@@ -39,11 +39,11 @@ NUMBERS = itertools.count(1)
 
 @dataclass(slots=True)
 class Read:
-    """One scan of a query under way.
+    """One scan of a running query.
 
     Args:
         kind: the shape's kind, or NONE where DuckDB's plan hides the events that were read.
-        rising: the check of the rows that are given.
+        rising: the check of the order of the returned rows.
     """
 
     shape: Shape
@@ -85,7 +85,7 @@ class Read:
 
 @dataclass(slots=True)
 class ReadAway:
-    """One scan of a query under way, with rows fetched from another node; otherwise like `Read`."""
+    """One scan of a running query, with rows fetched from another node; otherwise like `Read`."""
 
     shape: Shape
     tracker: FetchedTracker
@@ -147,7 +147,7 @@ class Reading:
         self.sorting += edit_pieces(shape.edits, sorts=True)
 
     def read_units(self, session: Context) -> None:
-        """Run the row-wise queries inside, put their rows in their places, and make the text."""
+        """Run the inner row-wise queries, put their rows in their places, and build the text."""
         for read in self.reads:
             if read.shape.unit is not None and isinstance(read, Read):
                 self._read_unit(session, read, read.shape.unit)
@@ -167,10 +167,10 @@ class Reading:
         made: Callable[[Sequence[Replacement]], tuple[str, list[object]]],
         sorting: Sequence[Replacement],
     ) -> tuple[str, list[object]]:
-        """The text that gives the rows in the order of the scan, with its parameters.
+        """The text that returns the rows in the order of the scan, with its parameters.
 
         Args:
-            made: makes the text with further pieces.
+            made: builds the text with further replacements.
             sorting: the pieces that restore the order.
         """
         text, values = made(())
@@ -288,12 +288,12 @@ class Reading:
 
 
 def edit_pieces(edits: Sequence[Edit], *, sorts: bool) -> list[Replacement]:
-    """The edits that sort, or those that do not."""
+    """The edits that sort, or the edits that do not."""
     return [Replacement(edit.offset, edit.offset, edit.text) for edit in edits if edit.sorts is sorts]
 
 
 def cut_pieces(cuts: Sequence[RowCut], parameters: Values) -> list[Replacement]:
-    """LIMITs that ask for one row more."""
+    """Replacements of LIMITs, to ask for one more row."""
     limits = [(item, limit_of(item.limit, parameters)) for item in cuts]
     return [Replacement(item.start, item.end, f"LIMIT {n + 1}") for item, n in limits if n is not None]
 

@@ -101,7 +101,7 @@ def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | No
 
 
 def lsn_before(session: Context, at_us: int) -> int:
-    """The last LSN that was committed before a time; for a time still to come, the last LSN so far."""
+    """The last LSN that was committed before a time; for a future time, the last LSN so far."""
     last = session.database.commits.last_lsn_if_past(at_us)
     return last_lsn_before(session.database, at_us) if last is None else last
 
@@ -111,7 +111,7 @@ def in_lsns(session: Context, pruning: Pruning) -> Pruning:
     low, high = pruning.from_lsn, pruning.to_lsn
     if pruning.from_us is not None:
         low = max(low, lsn_before(session, pruning.from_us) + 1)
-    # Events that are still to come may pass.
+    # Future events may pass.
     if pruning.to_us is not None and pruning.to_us < session.database.commits.now_us():
         bound = last_lsn_before(session.database, pruning.to_us + 1)
         high = bound if high is None else min(high, bound)
@@ -119,7 +119,7 @@ def in_lsns(session: Context, pruning: Pruning) -> Pruning:
 
 
 def narrowed_here(session: Context, stream: Stream, pruning: Pruning) -> Pruning:
-    """The bounds for this node's own partitions: those of a query here, or of the query of a share."""
+    """Bounds for this node's own partitions: those of a query here, or of a share's query."""
     part = session.part
     if part is not None and part.within is not None:
         low, high, from_us, to_us = part.within
@@ -133,11 +133,11 @@ def narrowed_here(session: Context, stream: Stream, pruning: Pruning) -> Pruning
 def request_of(
     session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning
 ) -> ReadRequest:
-    """The read of a scan, by its group's committed LSNs or its AFTER; its end is not known yet.
+    """The read of a scan, from its group's committed LSNs or its AFTER; its end is set later.
 
     Raises:
-        UndefinedObject: no such group.
-        InvalidParameterValue: no such partition.
+        UndefinedObject: the group does not exist.
+        InvalidParameterValue: the partition does not exist.
     """
     group = group_of(session, stream, wanted, parameters)
     partitions = partitions_of(stream, wanted, parameters, pruning)
@@ -166,7 +166,7 @@ def group_of(session: Context, stream: Stream, wanted: st.Scan, parameters: Valu
     """The group as which a scan reads; None where it names none.
 
     Raises:
-        UndefinedObject: no such group.
+        UndefinedObject: the group does not exist.
     """
     if wanted.group is None:
         return None
@@ -177,7 +177,7 @@ def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: 
     """The partitions that a scan names and its WHERE does not exclude.
 
     Raises:
-        InvalidParameterValue: no such partition.
+        InvalidParameterValue: the partition does not exist.
     """
     if wanted.partitions is None:
         chosen = set(range(stream.partitions))

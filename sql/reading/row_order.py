@@ -1,12 +1,12 @@
 """The order of the rows of a query over a scan: predicted from DuckDB's plan, and checked on the rows.
 
-A group's read position is the LSN of the last row that was given, so rows in another order would pass events
-over. DuckDB keeps the order of rows through projections, filters and limits, but not through joins; it makes
-joins of subqueries, of lists of constants and of functions over such lists. If a query has other operators
-than those that surely keep the order (`read_shape/columns.py`), its plan is read (about a millisecond). With
-any plan, the rows of a group are checked as they come.
+A group's read position is the LSN of the last returned row, so rows in another order would skip events.
+DuckDB keeps the order of rows through projections, filters and limits, but not through joins; it turns
+subqueries, lists of constants and functions over such lists into joins. If a query has operators beyond those
+that surely keep the order (`read_shape/columns.py`), its plan is read (about a millisecond). With any plan,
+the rows of a group are checked as they arrive.
 
-`taken_whole` takes the rows of a query into memory, to be read again by the same session. Arrow loses some of
+`taken_whole` takes the rows of a query into memory, for another read by the same session. Arrow loses some of
 DuckDB's types unless a setting prevents it, and a few even then (engine/values/arrow_types.py): these are
 carried in another type and cast back where the rows are read.
 """
@@ -42,7 +42,7 @@ class Order(enum.Enum):
 
     KEPT = "kept"
     LOST = "lost"
-    # Several rows are made of one, so that the events that were given are unknown.
+    # Several rows come from one event, so that the returned events are unknown.
     MULTIPLIED = "multiplied"
 
 
@@ -79,7 +79,7 @@ class Rising:
         """Check the next rows, by their hidden column.
 
         Raises:
-            InternalError: a row is out of order, or has come before.
+            InternalError: a row is out of order or a duplicate.
         """
         lsns, partitions = hidden, np.zeros(len(hidden), np.int64)
         if self._gathered is not None:
@@ -106,7 +106,7 @@ class Taken:
         """The SELECT that reads the rows, registered as `relation`, under their names and types.
 
         Args:
-            without: a column that is left out.
+            without: the name of an omitted column.
         """
         items = [
             f"{restored_sql(f'c{place}', type_)} AS {ident(name)}"

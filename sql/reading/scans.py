@@ -111,7 +111,7 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
     if stream is None or not is_placed(session, stream):
         return True
     if _has_moved(session, stream):
-        return False  # DuckDB has the events that partitions brought from another node.
+        return False  # Only DuckDB has the events that partitions brought from another node.
     if remote_owners(session, stream) is not None:
         # Gathered events are sorted; many of them would take too long on an event loop.
         return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
@@ -292,7 +292,7 @@ def _writing(write: Writer) -> Runner:
             reading.failed(session)
             raise
         reading.ended(session, complete=True, rows=0)
-        with suppress(ConnectionLost):  # The written rows stand.
+        with suppress(ConnectionLost):  # The written rows remain.
             yield from settled(session)
         return result
 

@@ -38,19 +38,19 @@ class Tracker:
         self._reader = opened.reader if moves else None
         self._lsns = dict(opened.committed)
         self._aside = opened.bounds.aside
-        self._through = 0  # LSN up to which everything has been given
-        # For gathered events: partition -> the last event given, including events that are given again.
+        self._through = 0  # LSN up to which all events have been returned
+        # For gathered events: partition -> last returned event, including events that are returned again.
         self._last: dict[int, int] = {}
         self._all = False
         self._given = False
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
-        """Note events, in LSN order, that are handed out; `stopped` makes them the position."""
+        """Note returned events, in LSN order; `stopped` makes them the position."""
         if self._reader is None:
             return
         self._given = True
         if self._aside is not None and lsns:
-            # Events that are given again stand at or before the committed LSN, which does not go back.
+            # Events that are returned again are at or before the committed LSN, which does not go back.
             self._through = max(self._through, lsns[-1])
             started = self._opened.committed
             lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
@@ -58,11 +58,11 @@ class Tracker:
             self._last.update(zip(partitions, lsns, strict=True))
             started = self._opened.committed
             lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
-        # The last of each partition: dict keeps the later of two.
+        # The last LSN of each partition: dict keeps the later one.
         self._lsns.update(zip(partitions, lsns, strict=True))
 
     def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
-        """Note rows up to `lsn`, handed out in LSN order; earlier events count as seen. See `given`."""
+        """Note returned rows up to `lsn`, in LSN order; earlier events count as seen."""
         self._given = True
         self._through = max(self._through, lsn)
         started, copy = self._opened.committed, self._opened.bounds.copy
@@ -72,7 +72,7 @@ class Tracker:
             self._lsns[number] = max(started[number], last)
 
     def note_numbers(self, numbers: Sequence[int]) -> None:
-        """Note rows that are handed out, by the numbers under which they were gathered. See `given`.
+        """Note returned rows by the numbers under which they were gathered.
 
         Their LSNs rise within each partition; the order over the partitions is free.
         """
@@ -86,7 +86,7 @@ class Tracker:
                 self._last[partition] = max(lsn, self._last.get(partition, 0))
 
     def note_end(self) -> None:
-        """Note that the read has come to the scan's end; `stopped` makes it the position."""
+        """Note that the read has reached the scan's end; `stopped` makes it the position."""
         self._through, self._all, self._given = self._opened.bounds.through_lsn, True, True
         self._lsns.update(self._opened.ends)
 
@@ -97,11 +97,11 @@ class Tracker:
             self._set({**self._lsns, **self._opened.ends})
 
     def stopped(self) -> None:
-        """Set the position to the rows handed out so far: an answer is complete before the scan's end."""
+        """Set the position to the last returned row: the answer is complete before the scan's end."""
         if self._reader is None:
             return
         if not self._given and self._session.positions.has(self._reader):
-            return  # Nothing was handed out: a later read's position stays.
+            return  # No row was returned: a later read's position remains.
         self._set(self._lsns)
 
     def void(self, reason: str) -> None:
@@ -110,7 +110,7 @@ class Tracker:
             self._session.positions.void(self._opened.reader, reason)
 
     def untold(self) -> None:
-        """Note the end of a read that sets no position: it may have given all events of the scan."""
+        """Note the end of a read that sets no position; it may have returned all events of the scan."""
         if self._opened.reader is not None:
             self._session.positions.gave(self._opened.reader, self._opened.ends)
 
@@ -128,9 +128,9 @@ class Tracker:
         self._session.positions.set(self._reader, lsns, self._given_again())
 
     def _given_again(self) -> Mapping[int, frozenset[int]]:
-        """Partition -> the released events that the read has given again."""
+        """Partition -> the released events that the read has returned again."""
         if again := self._opened.again:
-            # Within a partition all events come by LSN, including those that are given again.
+            # Within a partition all events come by LSN, including those that are returned again.
             last = self._last
             return {
                 p: frozenset(one for one in lsns if self._all or one <= last.get(p, 0))
@@ -147,11 +147,11 @@ class Tracker:
 
 @dataclass(frozen=True, slots=True)
 class TrackedBatch:
-    """Rows with the hidden column, which the client does not get.
+    """Rows with the hidden column, which is not sent to the client.
 
     Args:
-        rows: with the hidden column.
-        hidden: place of the hidden column. It holds the LSN, or the place in ENVELOPE CHANGES
+        rows: the rows, with the hidden column.
+        hidden: index of the hidden column. It holds the LSN, or the place in ENVELOPE CHANGES
             (`HIDDEN_PLACE`).
         pairs: True if it is the hidden column of ENVELOPE CHANGES.
     """
@@ -186,25 +186,25 @@ class TrackedBatch:
         return found
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of the rows."""
+        """A slice of the rows."""
         return TrackedBatch(self.rows.slice(start, count), self.hidden, self.pairs)
 
     def turned(self) -> ResultBatch:
-        """The rows from the last to the first."""
+        """The rows in reverse order."""
         return TrackedBatch(turned_rows(self.rows), self.hidden, self.pairs)
 
     def record_batch(self) -> pa.RecordBatch:
-        """The rows as Arrow, as the client gets them."""
+        """The rows as Arrow, without the hidden column."""
         places = [place for place in range(self.rows.num_columns) if place != self.hidden]
         return self.rows.select(places)
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows with the hidden column, and a function that makes a batch of such rows."""
+        """The rows with the hidden column, and a function that builds a batch from such rows."""
         hidden, pairs = self.hidden, self.pairs
         return self.rows, lambda rows: TrackedBatch(rows, hidden, pairs)
 
     def parts(self) -> Sequence[ResultBatch]:
-        """The parts of the rows, as those of an Arrow batch."""
+        """The parts of the rows, as an Arrow batch has them."""
         return ArrowBatch(self.record_batch()).parts()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
@@ -218,15 +218,15 @@ class TrackedBatch:
 
 @dataclass(frozen=True, slots=True)
 class OpenedScan:
-    """A scan that is ready to be read, as often as needed.
+    """A scan that is ready to be read, any number of times.
 
     Args:
-        committed: partition -> committed LSN from which a group's read begins; empty without one.
+        committed: partition -> committed LSN at which a group's read begins; empty without a group.
         ends: partition -> LSN of its last event within the scan's end.
-        first: a scan that has not been read, for the first reader.
-        reader: the reader whose position a read of it sets; None where it sets none.
-        hold: the member's hold while it is read.
-        changes: True if it is read as ENVELOPE CHANGES.
+        first: an unread scan, for the first reader.
+        reader: the reader whose position a read of the scan sets; None if it sets none.
+        hold: the member's hold during the read.
+        changes: True if the scan is read in ENVELOPE CHANGES.
         gathered: the events, if they are from several nodes; there are no bounds then.
         again: partition -> the released events among those gathered here.
     """
@@ -244,7 +244,7 @@ class OpenedScan:
 
     @property
     def released(self) -> Mapping[int, frozenset[int]]:
-        """Partition -> the released events of this node that the scan gives."""
+        """Partition -> the released events of this node that the scan returns."""
         aside = self.bounds.aside
         if aside is None:
             return self.again

@@ -53,13 +53,13 @@ from .read_requests import (
 )
 from .scans import bound_shapes, stream_of
 
-# A reader without an answer for longer cannot tell a wait from a dead server: it has to ask again.
+# The maximum wait: after a longer silence a reader cannot distinguish a wait from a dead server.
 WAIT_MS_MAX = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """One scan of a statement that waits.
+    """One waiting scan of a statement.
 
     Args:
         pruned: the bounds of WHERE on partition and lsn.
@@ -72,7 +72,7 @@ class Waiter:
 
     @property
     def poll(self) -> Poll:
-        """The poll on which it waits."""
+        """The poll that ends the wait."""
         return self.wait.poll
 
     @property
@@ -109,7 +109,7 @@ def wait(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
         NotSupported: several scans wait, and one of them is of another node's stream.
         ActiveTransaction: the transaction has its snapshot, or a lock.
         Gap: the next event has been trimmed, so there is nothing to wait for.
-        UndefinedObject: no such stream or group, or it was dropped meanwhile.
+        UndefinedObject: the stream or group does not exist, or was dropped meanwhile.
         ProgramLimitExceeded: too many readers wait already.
     """
     query = statement.node
@@ -144,16 +144,16 @@ def wait(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
 def _wait_all(
     session: Context, waiters: list[Waiter], parameters: Values, began_s: float
 ) -> Waiting[frozenset[tuple[int, str]]]:
-    """Wait until each scan has enough events, or its time is up.
+    """Wait until each scan has enough events, or its time has passed.
 
     Returns:
-        Group ids and members that have been taken out meanwhile.
+        Group ids and members that LEAVE CONSUMER GROUP has removed meanwhile.
     """
     database = session.database
     gathers = [waiter for waiter in waiters if remote_owners(session, waiter.stream)]
     own = [waiter for waiter in waiters if waiter not in gathers]
     left: set[tuple[int, str]] = set()
-    # Committed events are already there: the wait is for later ones.
+    # Committed events can be read already: the wait is for later ones.
     yield from database.publisher.wait_published(database.commits.last_lsn)
     heartbeats = {
         waiter.poll: _heartbeat(session, waiter, parameters)
@@ -167,7 +167,7 @@ def _wait_all(
         yield from stream_waits.wait(database, [waiter.wait for waiter in own], began_s)
     polls = [waiter.poll for waiter in own if waiter.poll.left]
     left |= {(p.group_id, p.member) for p in polls if p.group_id is not None and p.member is not None}
-    # One after the other takes as long as all at once, as each has an end time of its own.
+    # Waiting for one after the other takes as long as for all at once: each has its own end time.
     for waiter in sorted(gathers, key=lambda waiter: waiter.poll.member is not None):
         if not waiter.wait.over:
             yield from _wait_everywhere(session, waiter, parameters, began_s, heartbeats)
@@ -225,7 +225,7 @@ def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events
     """Wait for events of this node's own partitions.
 
     Args:
-        events: number of events that ends the wait.
+        events: the number of events that ends the wait.
 
     Returns:
         The number of readable events, at most `events`.
@@ -267,7 +267,7 @@ def _waiters(
 def _beside(
     session: Context, statement: ParsedStatement, query: Query, parameters: Values
 ) -> Iterator[Waiter]:
-    """Members' scans that do not wait in a statement that does; heartbeats keep their members meanwhile."""
+    """Members' scans that do not wait, in a statement that does; heartbeats keep their members."""
     for shape in bound_shapes(session, statement, query, parameters):
         scan = shape.scan
         if scan.wait is not None or scan.member is None or scan.away is not None:

@@ -1,7 +1,7 @@
 """Whole copies of a stream's table for a consumer group: START SNAPSHOT, and on_gap = 'snapshot'.
 
-The engine takes them (`engine/definitions/whole_copies.py`) in transactions of its own, under a session id of
-its own: the session may be in a block, whose locks and MVCC snapshot must stay apart.
+The engine makes them (`engine/definitions/whole_copies.py`) in its own transactions, under a separate session
+id: the session may be in a block, whose locks and MVCC snapshot must stay apart.
 Source: docs/whole_copies.md.
 """
 
@@ -59,10 +59,10 @@ def check_copies(session: Context, stream: Stream, what: str) -> None:
 def create_with_copy(
     session: Context, stream: Stream, make: Callable[[Transaction, Stream, StartPosition, Copy], None]
 ) -> Waiting[None]:
-    """Make a group that starts with a whole copy.
+    """Create a group that starts with a whole copy.
 
     Args:
-        make: makes the group in a transaction that holds the writer lock, on the stream as it is there.
+        make: creates the group on the present stream, in a transaction that holds the writer lock.
     """
     copy = yield from _taken(session, stream, owner := session.database.sessions.new_id())
 
@@ -77,18 +77,18 @@ def create_with_copy(
 
 
 def pass_gaps(session: Context, stream: Stream, group: Group, partitions: Sequence[int]) -> Waiting[int]:
-    """Give a group with on_gap = 'snapshot' a whole copy in place of lost events, before a read.
+    """Make a whole copy for a group with on_gap = 'snapshot' in place of lost events, before a read.
 
-    The group then begins at the copy in all partitions. In a block with an older MVCC snapshot the read gives
-    nothing, and a read of the next transaction gives the copy.
+    The group then begins at the copy in all partitions. In a block with an older MVCC snapshot the read
+    returns nothing, and a read of the next transaction returns the copy.
 
     Returns:
-        The last LSN of the copy; 0 where none was taken.
+        The last LSN of the copy; 0 if none was made.
 
     Raises:
-        Gap: a block with locks of its own cannot wait for a copy; or events behind the copy were gone before
+        Gap: a block with locks of its own cannot wait for a copy; or events after the copy were gone before
             it was made.
-        ReadOnlyTransaction: a read-only transaction takes no copy.
+        ReadOnlyTransaction: a read-only transaction makes no copy.
         InsufficientPrivilege: the session may not read the table.
         UndefinedObject: another session has dropped the group.
     """
@@ -101,7 +101,7 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: Sequen
         done: Future[None] = Future()
         under_way = database.copies_of_groups.setdefault(group.group_id, done)  # one step
         if under_way is not done:
-            yield Wait(under_way)  # Another member takes the copy, for both.
+            yield Wait(under_way)  # Another member makes the copy for both.
             group = _present(session, stream, group, session.block.transaction)
             continue
         try:
@@ -130,7 +130,7 @@ def _gaps(session: Context, stream: Stream, group: Group, partitions: Sequence[i
 
 
 def _present(session: Context, stream: Stream, group: Group, transaction: Transaction | None) -> Group:
-    """A group as it is after a wait; an error if it was dropped, even if a new group has its name."""
+    """The group's state after a wait; an error if it was dropped, even if a new group has its name."""
     present = groups.find_group(session.database.catalog, stream, group.name, transaction)
     if present.group_id != group.group_id:
         raise groups.missing_group(stream, group.name)

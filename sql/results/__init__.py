@@ -1,1 +1,1 @@
-"""Results on their way to the client: batches, cursors, spools and notices."""
+"""Results before they reach the client: batches, cursors, spools and notices."""

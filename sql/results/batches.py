@@ -1,10 +1,10 @@
 """Result batches: rows of any size in Arrow batches, and few rows as raw Python values.
 
-The size of rows is not known in advance. Taking few rows at a time and joining small ones made ordinary
-results a tenth more expensive, so DuckDB fills a batch of many rows as usual; a large one is divided, so
-that only a part is encoded at once. A column of one batch has at most 2 GiB of text, because Arrow counts
-it in 32 bits: if the very first batch has more, nothing of the answer has been sent, and the query runs
-again with few rows in each batch.
+The size of rows is not known in advance. Small batches that are joined later made ordinary results a tenth
+more expensive, so DuckDB fills a batch of many rows as usual; a large batch is divided, so that only a part
+is encoded at once. A column of one batch has at most 2 GiB of text, because Arrow counts it in 32 bits: if
+the very first batch has more, nothing of the answer has been sent, and the query runs again with few rows in
+each batch.
 
 A batch of few rows stays raw Python values until Arrow is requested.
 """
@@ -22,11 +22,11 @@ from ...engine.values.copy_rows import CopyForm
 from ...engine.values.datarow import Row
 from .results import ArrowBatch, ResultBatch
 
-# Bytes that are encoded at once, about; a row may be larger.
+# About the number of bytes to encode at once; a single row may be larger.
 PART_BYTES_MAX = 32 << 20
-# Rows of a batch where those of many rows have too much text: 16 MiB each, on an average, still fit.
+# Rows of a batch after a batch of many rows had too much text: rows of 16 MiB on average still fit.
 FEW_ROWS = 128
-# What DuckDB says where a column of a batch has too much text.
+# DuckDB's message for a column with too much text in one batch.
 TOO_MUCH = "Arrow Appender: The maximum total string size"
 
 
@@ -37,7 +37,7 @@ def in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    # What the buffers have is soon told, and is no less than what the rows have of them.
+    # The buffers' size is quickly known, and is at least the size of the rows in them.
     small = batch.get_total_buffer_size() <= PART_BYTES_MAX or batch.nbytes <= PART_BYTES_MAX
     if small or batch.num_rows <= 1:
         yield batch
@@ -50,13 +50,14 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def taken(
     batches: Iterable[pa.RecordBatch], again: Callable[[], Iterable[pa.RecordBatch]] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a query, batch by batch.
+    """Yield the rows of a query, batch by batch.
 
     Args:
-        again: runs it again, with few rows a batch; None where it cannot be run again.
+        again: runs the query again with few rows in a batch; None if it cannot run again.
 
     Raises:
-        ProgramLimitExceeded: the rows of one batch have too much text. OSError: DuckDB's.
+        ProgramLimitExceeded: the rows of one batch have too much text.
+        OSError: DuckDB failed.
     """
     begun = False
     try:
@@ -78,11 +79,11 @@ def taken(
 
 @dataclass(frozen=True, slots=True)
 class PlainBatch:
-    """Rows as raw values.
+    """Rows as raw Python values.
 
     Args:
         types: the DuckDB types of their columns.
-        schema: Arrow's for the same query.
+        schema: the Arrow schema of the same query.
     """
 
     rows: Sequence[Row]
@@ -96,16 +97,16 @@ class PlainBatch:
 
     @property
     def size(self) -> int:
-        """Bytes that they hold, as Arrow."""
+        """The size of the rows as Arrow, in bytes."""
         return int(self.record_batch().nbytes)
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of the rows."""
+        """A slice of the rows."""
         rows = self.rows[start : None if count is None else start + count]
         return PlainBatch(rows, self.types, self.schema)
 
     def turned(self) -> ResultBatch:
-        """The rows from the last to the first."""
+        """The rows in reverse order."""
         return PlainBatch(self.rows[::-1], self.types, self.schema)
 
     def record_batch(self) -> pa.RecordBatch:
@@ -115,11 +116,11 @@ class PlainBatch:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows as Arrow, in which form they are read back."""
+        """The rows as Arrow, and the function that restores a batch from them."""
         return self.record_batch(), ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:
-        """None: they are few."""
+        """None: there are too few rows to divide."""
         return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:

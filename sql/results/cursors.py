@@ -1,8 +1,8 @@
 """A session's two cursors on DuckDB, and the open result of the first.
 
-One is for the user's statements, the other for binding and look-ups, which would fix a transaction's
-snapshot on the first. A DuckDB cursor has one open result: its remaining rows are stored in the session's
-spool before the next statement runs. Source: docs/design/sql.md, "Session".
+One cursor runs the user's statements, the other binds and looks up, which would fix a transaction's snapshot
+on the first. A DuckDB cursor has one open result: its remaining rows are stored in the session's spool before
+the next statement runs. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .spool import KeptSource, ScrollSource, Spool
 
 
 class Cursors:
-    """See the head of the file. The cursors exist once `renew` has been called.
+    """The cursors of one session, which exist once `renew` has been called.
 
     Attributes:
-        main, meta: for the user's statements; for binding and looking up.
-        spool: where results lie that had to make room.
-        mutex: who makes or closes them has it, and who looks something up outside a call.
+        main, meta: the cursor for the user's statements; the cursor for binding and lookups.
+        spool: storage for the rest of results that had to make room.
+        mutex: held to create or close the cursors, and to look something up outside a call.
     """
 
     main: duckdb.DuckDBPyConnection
@@ -45,19 +45,19 @@ class Cursors:
         return self._generation != self._database.generation
 
     def renew(self) -> None:
-        """Make them."""
+        """Create the cursors."""
         self._generation = self._database.generation
         self.main, self.meta = self._database.cursor(), self._database.cursor()
 
     def close(self) -> None:
-        """Close them."""
+        """Close the cursors."""
         for cursor in (self.main, self.meta):
             with suppress(duckdb.Error):
                 cursor.close()
 
     def interrupt(self) -> None:
-        """End the call that is under way; from any thread."""
-        with suppress(duckdb.ConnectionException):  # Its cursor has been closed, and not yet renewed.
+        """Interrupt the running call; from any thread."""
+        with suppress(duckdb.ConnectionException):  # The cursor has been closed, and not yet renewed.
             self.main.interrupt()
 
     # The open result.
@@ -69,24 +69,24 @@ class Cursors:
         return (result is not None and result.holds_cursor) or (kept is not None and kept.holds_cursor)
 
     def giving(self, result: Result) -> None:
-        """This is the open result from now on."""
+        """Make a result the open result from now on."""
         self._result = result
 
     def keeping(self, result: Result) -> None:
-        """This one, a portal's, is taken in parts, with other statements in between."""
+        """Note a portal's result, which is taken in parts, with other statements in between."""
         self._kept = result
 
     def settle(self, sparing: Result | None = None) -> None:
-        """Keep the rest of the open results before the next one.
+        """Spool the rest of the open results before the next statement.
 
         Args:
-            sparing: goes on as it is: the next statement only takes rows of it.
+            sparing: a result to leave as it is, because the next statement only takes rows of it.
 
         Raises:
-            OutOfMemory: what all sessions keep is more than `spool_bytes_max`.
-            IoError: it cannot be written.
+            OutOfMemory: all sessions' spooled rows exceed `spool_bytes_max`.
+            IoError: the rows cannot be written.
         """
-        # The answer first: it may be one that takes the rows of the other.
+        # The answer first: it may take the rows of the portal's result.
         for result in self._taken():
             if not result.holds_cursor:
                 continue
@@ -99,13 +99,14 @@ class Cursors:
         """Take the rest of a result from DuckDB's cursor.
 
         Raises:
-            OutOfMemory: as above. IoError: as above.
+            OutOfMemory: all sessions' spooled rows exceed `spool_bytes_max`.
+            IoError: the rows cannot be written.
         """
         source = result.source
         result.keep_rest(source if isinstance(source, ScrollSource) else KeptSource(self.spool))
 
     def drop_result(self) -> None:
-        """Nobody wants the rest of it; a portal's that holds no cursor is the portal's own business."""
+        """Close the open result, and a portal's result too if it holds the cursor."""
         answer = self._result
         for result in self._taken():
             if result is answer or result.holds_cursor:
@@ -117,19 +118,19 @@ class Cursors:
             result.fail(error)
 
     def _taken(self) -> list[Result]:
-        """The open results, which are so no longer."""
+        """Return the open results, and forget them."""
         found = [result for result in (self._result, self._kept) if result is not None]
         self._result = self._kept = None
         return found
 
-    # Settings that wait.
+    # Delayed settings.
 
     def later(self, sql: str) -> None:
-        """Run a setting of the main cursor's before the next statement: a failed transaction takes none."""
+        """Delay a setting of the main cursor until the next statement: a failed transaction accepts none."""
         self._later.append(sql)
 
     def catch_up(self) -> None:
-        """Run the settings that a failed transaction did not take; none is open now."""
+        """Run the delayed settings; no failed transaction is open now."""
         while self._later:
             self.main.execute(self._later[-1])
             self._later.pop()

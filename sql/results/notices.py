@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Notices kept for a driver that does not ask for them.
+# The number of notices kept for a driver that does not take them.
 NOTICES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One of them."""
+    """One notice or warning."""
 
     severity: str
     sqlstate: str
@@ -20,7 +20,7 @@ class Notice:
 
 
 class Notices:
-    """Those of one session that its driver has not taken yet."""
+    """The notices of one session that its driver has not taken yet."""
 
     def __init__(self) -> None:
         self._notices: list[Notice] = []
@@ -34,7 +34,7 @@ class Notices:
         detail: str | None = None,
         hint: str | None = None,
     ) -> None:
-        """Tell the client something beside the answer."""
+        """Add a notice beside the answer."""
         if len(self._notices) < NOTICES_MAX:
             self._notices.append(Notice(severity, sqlstate, message, detail, hint))
 

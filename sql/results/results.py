@@ -1,9 +1,9 @@
 """The result of a statement: its columns, its rows batch by batch, and its command tag.
 
-The driver of the session fetches a result, a bounded number of rows at a time, so the first row is
-available before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the gateway
-calls it on a worker thread. Fetching past the end returns the result's tag and informs the session that the
-answer is complete, which sets the read position.
+The session's driver fetches a result a bounded number of rows at a time, so that the first row is available
+before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the gateway calls it on a
+worker thread. Fetching past the end returns the result's tag and informs the session that the answer is
+complete, which sets the read position.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
 from ..text.spans import Replacement, user_position
 
-# Rows that DuckDB gives at a time. They are encoded in two halves, each of the best size for that.
+# Rows in one batch from DuckDB. They are encoded in two halves, each of the best size for the encoder.
 BATCH_ROWS = 16_384
-# Rows that are worth a thread, and that are worth one more.
+# More rows than the first need a thread to encode them; halves of at least the second have one each.
 INLINE_ROWS_MAX, PART_ROWS_MIN = 1024, 4096
-# Rows that are all there and stay with their result whatever comes.
+# Complete results of up to this many rows stay in memory and are never spooled.
 READY_ROWS_MAX = 256
 
 
@@ -53,13 +53,13 @@ class ResultBatch(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes that they hold."""
+        """The size of the rows in bytes."""
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of them: `count` from `start`, None for all from there."""
+        """A slice of the rows: `count` rows from `start`, or all from there if None."""
 
     def turned(self) -> ResultBatch:
-        """The same rows from the last to the first."""
+        """The rows in reverse order."""
 
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow, in the result's columns."""
@@ -68,10 +68,10 @@ class ResultBatch(Protocol):
         """The batch as Arrow, and the function that restores it."""
 
     def parts(self) -> Sequence[ResultBatch]:
-        """The rows in parts for threads that encode; none where a thread is not worth its while."""
+        """The rows in parts for encoding threads; empty if a thread is not worth its cost."""
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
-        """The rows as PostgreSQL DataRow messages: `formats` 0 is text, 1 binary, a column each."""
+        """The rows as PostgreSQL DataRow messages; `formats` has one entry a column: 0 text, 1 binary."""
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
         """The rows as the CopyData messages of a COPY ... TO STDOUT."""
@@ -79,7 +79,7 @@ class ResultBatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArrowBatch:
-    """Rows that came from DuckDB."""
+    """Rows that DuckDB has returned."""
 
     rows: pa.RecordBatch
 
@@ -90,15 +90,15 @@ class ArrowBatch:
 
     @property
     def size(self) -> int:
-        """Bytes that the rows hold."""
+        """The size of the rows in bytes."""
         return int(self.rows.nbytes)
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of the rows."""
+        """A slice of the rows."""
         return ArrowBatch(self.rows.slice(start, count))
 
     def turned(self) -> ResultBatch:
-        """The rows from the last to the first."""
+        """The rows in reverse order."""
         return ArrowBatch(turned_rows(self.rows))
 
     def record_batch(self) -> pa.RecordBatch:
@@ -106,7 +106,7 @@ class ArrowBatch:
         return self.rows
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows, and how a batch is made of them."""
+        """The rows, and the function that restores a batch from them."""
         return self.rows, ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:
@@ -127,14 +127,14 @@ class ArrowBatch:
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events as the buffers hold them: DataRows in text format, in UTC.
+    """Events in the form of the buffers: DataRows in text format, in UTC.
 
     Args:
-        rows: whole events; of ENVELOPE CHANGES, an update is two rows with one LSN.
-        lsns, partitions: of each of them.
-        columns: places of the event's columns that the result has; None for all of them.
-        types: of all columns of the rows.
-        parted: the last row's event goes on in the next batch.
+        rows: whole events; in ENVELOPE CHANGES, an update is two rows with one LSN.
+        lsns, partitions: LSN and partition of each row.
+        columns: indexes of the event's columns that the result has; None for all.
+        types: the types of all columns of the rows.
+        parted: the last row's event continues in the next batch.
     """
 
     rows: list[bytes]
@@ -151,11 +151,11 @@ class EventBatch:
 
     @property
     def size(self) -> int:
-        """Bytes that the rows hold."""
+        """The size of the rows in bytes."""
         return sum(map(len, self.rows))
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of the rows."""
+        """A slice of the rows."""
         end = len(self.rows) if count is None else min(start + count, len(self.rows))
         parted = self.parted
         if start < end < len(self.rows):
@@ -172,18 +172,18 @@ class EventBatch:
 
     @property
     def whole(self) -> slice:
-        """The rows whose events are whole with them."""
+        """The rows up to the last complete event."""
         return slice(0, len(self.rows) - self.parted)
 
     def record_batch(self) -> pa.RecordBatch:
-        """The rows as Arrow; of an event's own columns only."""
-        # In process ENVELOPE CHANGES is read as Arrow from the log: nothing is parsed again.
+        """The rows as Arrow; with an event's own columns only."""
+        # In process, ENVELOPE CHANGES is read from the log as Arrow, so no text is parsed again.
         assert self.types is EVENT_TYPES
         batch = event_batch(self.rows)
         return batch if self.columns is None else batch.select(list(self.columns))
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The ready bytes with their places, and how a batch is made of them."""
+        """The ready bytes with their positions, and the function that restores a batch from them."""
         arrays = [
             pa.array(self.rows, pa.binary()),
             pa.array(self.lsns, pa.int64()),
@@ -202,7 +202,7 @@ class EventBatch:
         return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
-        """The rows as DataRow messages: the ready bytes themselves if the client wants that form."""
+        """The rows as DataRow messages: the ready bytes themselves if the client asks for that format."""
         return rows_in_formats(self.rows, self.types, self.columns, formats, timezone)
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
@@ -211,7 +211,7 @@ class EventBatch:
 
 
 class CopyIn(Protocol):
-    """A COPY FROM STDIN under way."""
+    """A running COPY FROM STDIN."""
 
     @property
     def column_count(self) -> int:
@@ -225,7 +225,7 @@ class CopyIn(Protocol):
         """Accept a piece of the client's data."""
 
     def finish(self) -> Waiting[Result]:
-        """The client has sent all."""
+        """Complete the COPY after the client's last piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class CopyOut:
     """The format in which the rows of a COPY ... TO STDOUT are sent.
 
     Args:
-        header: the column names are the first line.
+        header: the first line has the column names.
     """
 
     form: CopyForm
@@ -251,20 +251,20 @@ class Source(Protocol):
 
 
 class Rest(Source, Protocol):
-    """A place for the rest of a result, from which it is then taken."""
+    """Storage for the rest of a result, and the source of its rows from then on."""
 
     def fill(self, first: ResultBatch | None, source: Source) -> None:
-        """Keep some rows, and all that a source has left; the source is closed then."""
+        """Store a batch and all remaining rows of a source, and close the source."""
 
 
 Guard = Callable[[Callable[[], "ResultBatch | None"]], "ResultBatch | None"]
 
 
 class NoRows:
-    """The source of a statement that answers no rows."""
+    """The source of a statement that returns no rows."""
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """None."""
+        """Return None."""
         return None
 
     def close(self) -> None:
@@ -275,11 +275,11 @@ class ArrowSource:
     """Rows of Arrow batches.
 
     Args:
-        batches: the rows; raises duckdb.Error where DuckDB fails under way.
-        text: the user's own text when DuckDB was given that, for the place of an error.
+        batches: the rows; raises duckdb.Error if DuckDB fails in the middle.
+        text: the user's own text if DuckDB ran it, for the position of an error.
 
     Attributes:
-        pieces: what was put into the user's text for DuckDB.
+        pieces: the insertions into the user's text for DuckDB.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], text: str | None = None) -> None:
@@ -288,7 +288,7 @@ class ArrowSource:
         self.pieces: Sequence[Replacement] = ()
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next batch, whatever the limit: the result cuts it."""
+        """The next batch, of any size: the result cuts it to the limit."""
         try:
             for batch in self._batches:
                 if batch.num_rows:
@@ -301,12 +301,12 @@ class ArrowSource:
         return None
 
     def close(self) -> None:
-        """Let go of the batches."""
+        """Discard the batches."""
         self._batches = iter(())
 
 
 class ReadySource:
-    """Rows that are all there; they are few."""
+    """Few rows, all in memory."""
 
     detached = inline = True
 
@@ -318,7 +318,7 @@ class ReadySource:
         return self._batches.pop() if self._batches else None
 
     def close(self) -> None:
-        """Let go of the batches."""
+        """Discard the batches."""
         self._batches.clear()
 
 
@@ -326,13 +326,13 @@ class Result:
     """The answer to one statement.
 
     Args:
-        columns: of its rows, None where it answers none.
+        columns: the columns of its rows; None if it returns no rows.
         source: the rows.
-        tag: PostgreSQL's command tag from the number of rows given ("SELECT 3").
-        on_end: told once when all rows are fetched (True) or it is closed before that (False).
-        on_rows: told after each fetch that gave rows, before they are handed out.
-        on_fail: told when it fails under way.
-        on_suspend: told when the rows handed out so far are an answer by themselves.
+        tag: returns PostgreSQL's command tag for the number of returned rows ("SELECT 3").
+        on_end: called once, when all rows are fetched (True) or it is closed before that (False).
+        on_rows: called after each fetch with rows, before they are returned.
+        on_fail: called when it fails in the middle.
+        on_suspend: called when the rows returned so far are an answer by themselves.
     """
 
     def __init__(
@@ -354,20 +354,20 @@ class Result:
         self._on_rows = on_rows
         self._on_fail = on_fail
         self._on_suspend = on_suspend
-        # Rows have been handed out of an answer that is not complete: its client may not get them.
+        # Rows of an incomplete answer have been returned: its client may not receive them.
         self._midway = False
-        # What takes the rows of a COPY FROM STDIN, whose answer is not this one yet.
+        # The receiver of the rows of a COPY FROM STDIN, whose answer follows later.
         self.copy_in: CopyIn | None = None
-        # How its rows are sent where they are those of a COPY ... TO STDOUT.
+        # The format of its rows in a COPY ... TO STDOUT; None otherwise.
         self.copy_out: CopyOut | None = None
-        # Arrow's schema of its rows, where DuckDB gives them as Arrow.
+        # The Arrow schema of its rows, if DuckDB returns them as Arrow.
         self.arrow_schema: pa.Schema | None = None
-        # The columns' formats that the statement itself asks for, as in Bind: FETCH of a BINARY cursor.
+        # Column formats that the statement itself asks for, as in Bind: FETCH of a BINARY cursor.
         self.formats: Sequence[int] = ()
         self._guard: Guard | None = None
-        # How its rows are waited for, where they come from another node.
+        # The wait for its next rows, if they come from another node.
         self._arrive: Callable[[int | None], Waiting[None]] | None = None
-        # What is waited for once it has ended, before its client is told of the end.
+        # The wait after its end, before its client learns of the end.
         self._settle: Callable[[], Waiting[None]] | None = None
         self._rest: ResultBatch | None = None
         self._ended = False
@@ -399,7 +399,7 @@ class Result:
         """Wait until the next rows, at most `max_rows`, have arrived, or there are no more.
 
         Raises:
-            DucktailError: the statement failed there, or its node is lost.
+            DucktailError: the statement failed at the other node, or the node is lost.
         """
         if self._arrive is not None and self._rest is None and not self.inline:
             yield from self._arrive(max_rows)
@@ -410,11 +410,11 @@ class Result:
 
     @property
     def settles(self) -> bool:
-        """True if `settled` has to be waited for after its last row."""
+        """True if `settled` must be waited for after the last row."""
         return self._settle is not None
 
     def settled(self) -> Waiting[None]:
-        """Wait until its end is known where it has to be."""
+        """Wait until the other places that need it know of the result's end."""
         if self._settle is not None:
             yield from self._settle()
 
@@ -423,7 +423,7 @@ class Result:
         self._settle = settle
 
     def guard_settling(self, run: Callable[[Callable[[], Waiting[None]]], Waiting[None]]) -> None:
-        """That is waited for within a call of the session."""
+        """Run the wait of `settled` within a call of the session."""
         settle = self._settle
         if settle is not None:
             self._settle = lambda: run(settle)
@@ -432,7 +432,7 @@ class Result:
         """The next rows, at most `max_rows` (and at most a batch); None when there are no more.
 
         Raises:
-            DucktailError: the statement failed under way; what was fetched before must not count.
+            DucktailError: the statement failed in the middle; the rows fetched before do not count.
         """
         if self._lost is not None:
             raise self._lost
@@ -443,13 +443,13 @@ class Result:
         return self._guard(lambda: self._next(max_rows))
 
     def take(self, max_rows: int | None) -> ResultBatch | None:
-        """The same within a call of the session: it is guarded already."""
+        """The next rows, within a call of the session, which is guarded already."""
         if self._lost is not None:
             raise self._lost
         return None if self._ended else self._next(max_rows)
 
     def suspend(self) -> None:
-        """The client has been answered with the rows so far, and may ask for more."""
+        """Note that the client has been answered with the rows so far, and may ask for more."""
         midway, self._midway = self._midway, False
         if midway and self._on_suspend is not None:
             self._on_suspend()
@@ -471,7 +471,7 @@ class Result:
         return batch
 
     def when_ended(self, tell: Callable[[bool], None]) -> None:
-        """Call a function at the end, as `on_end`; for a result without another observer."""
+        """Call a function at the end, as `on_end`, for a result without another observer."""
         assert self._on_end is None, "somebody is told of its end"
         self._on_end = tell
 
@@ -480,10 +480,11 @@ class Result:
         self._guard = guard
 
     def keep_rest(self, rest: Rest) -> None:
-        """Take all remaining rows from the source, so that it is free.
+        """Move all remaining rows to `rest`, so that the source is free.
 
         Raises:
-            DucktailError: there is no room for them, or the statement failed under way; it is void then.
+            DucktailError: there is no room for them, or the statement failed in the middle; the result is
+                void then.
         """
         try:
             first, self._rest = self._rest, None
@@ -495,23 +496,23 @@ class Result:
         self.source = rest
 
     def copy_to(self, copy_out: CopyOut) -> None:
-        """Its rows are those of a COPY ... TO STDOUT: taken to their end, or not at all."""
+        """Send the rows as those of a COPY ... TO STDOUT: to their end, or not at all."""
         self.copy_out = copy_out
         self._tag = lambda rows: f"COPY {rows}"
 
     def close(self) -> None:
-        """Give the rest up; in the middle of an answer that is a failure."""
+        """Discard the remaining rows; in the middle of an answer this is a failure."""
         if self.copy_out is not None or self._midway:
             self.fail()
         elif not self._ended:
             if self._on_suspend is not None and not self.row_count:
-                self._on_suspend()  # It is an answer without rows.
+                self._on_suspend()  # An answer without rows.
             self._end(complete=False)
 
     def fail(self, lost: DucktailError | None = None) -> None:
         """Fail the statement or cancel it: the delivered rows do not count.
 
-        With `lost`, it failed between two fetches: the next one says so.
+        With `lost`, it failed between two fetches: the next fetch raises that error.
         """
         if not self._ended:
             self._lost = lost
@@ -529,19 +530,19 @@ class Result:
 
     @property
     def ended(self) -> bool:
-        """True if all rows are fetched or given up."""
+        """True if all rows are fetched or discarded."""
         return self._ended
 
 
 def turned_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Arrow rows from the last to the first."""
+    """Arrow rows in reverse order."""
     return rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
 
 
 def table_result(columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]) -> Result:
-    """A result whose rows are all there."""
+    """A result whose rows are all in memory."""
     batches = table.to_batches(BATCH_ROWS)
-    # Many take their room in the session's spool when another statement comes.
+    # Many rows move to the session's spool when another statement runs.
     few = table.num_rows <= READY_ROWS_MAX
     source: Source = (
         ReadySource([ArrowBatch(batch) for batch in batches if batch.num_rows])
@@ -552,5 +553,5 @@ def table_result(columns: Sequence[ResultColumn], table: pa.Table, tag: Callable
 
 
 def select_tag(rows: int) -> str:
-    """The tag of a query."""
+    """The command tag of a query."""
     return f"SELECT {rows}"

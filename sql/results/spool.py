@@ -1,13 +1,13 @@
-"""The stored rows of a session's results: the rest of unfinished ones, and those of SCROLL cursors.
+"""The stored rows of a session's results: the rest of unfinished results, and all rows of SCROLL cursors.
 
-DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the
-rest of a result from it. The rest of all results of a session together uses `spool_memory_bytes_max` of
-memory; further batches are in the session's file (engine/storage/spill.py), each as an Arrow IPC stream,
-and are read back one by one: one batch of a session's file is in memory at a time.
+DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the rest
+of a result from it. The rests of all results of a session together use `spool_memory_bytes_max` of memory;
+further batches are in the session's file (engine/storage/spill.py), each as an Arrow IPC stream, and are read
+back one by one: one batch of a session's file is in memory at a time.
 
-DuckDB's results go forward only. Each batch of a SCROLL cursor's query is therefore stored here, and stays
-until the cursor is closed; the cursor's position moves over the stored rows, and the query is asked for more
-rows when it moves beyond them. Only new rows move a read position, which goes forward alone.
+DuckDB's results go forward only. Each batch of a SCROLL cursor's query is therefore stored here until the
+cursor is closed; the cursor's position moves over the stored rows, and the query returns more rows when it
+moves beyond them. Only new rows move a read position, which goes only forward.
 
 Source: docs/design/sql.md, "Cursors"; PostgreSQL documentation, "FETCH".
 """
@@ -27,12 +27,12 @@ from .results import Result, ResultBatch, Source
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """A batch that a spool keeps.
+    """A batch in a spool.
 
     Args:
-        batch: the rows where they are in memory.
-        extent: their place in the file where they are there.
-        made_again: makes the batch of the rows that were stored.
+        batch: the rows, if they are in memory.
+        extent: their place in the file, if they are there.
+        made_again: restores the batch from the stored rows.
     """
 
     row_count: int
@@ -43,11 +43,11 @@ class Kept:
 
 
 class Spool:
-    """See the head of the file.
+    """The spool of one session.
 
     Args:
-        space: where the file lies.
-        memory_max: bytes that the session keeps in memory.
+        space: the space for its file.
+        memory_max: the maximum number of bytes in memory.
     """
 
     def __init__(self, space: SpillSpace, memory_max: int) -> None:
@@ -58,19 +58,20 @@ class Spool:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes that it holds in memory."""
+        """The number of bytes in memory."""
         return self._memory
 
     @property
     def file_bytes(self) -> int:
-        """The bytes that it holds in its file."""
+        """The number of bytes in the file."""
         return self._file.size
 
     def keep(self, batch: ResultBatch) -> Kept:
-        """Keep a batch.
+        """Store a batch.
 
         Raises:
-            OutOfMemory: all files together hold too much. IoError: it cannot be written.
+            OutOfMemory: all files together exceed their limit.
+            IoError: the batch cannot be written.
         """
         size = batch.size
         if self._memory + size <= self._memory_max:
@@ -84,7 +85,7 @@ class Spool:
         return Kept(batch.row_count, 0, None, extent, made_again)
 
     def batch(self, kept: Kept) -> ResultBatch:
-        """A batch that is kept.
+        """Return a stored batch.
 
         Raises:
             IoError: the file cannot be read.
@@ -99,7 +100,7 @@ class Spool:
         return self._last[1]
 
     def free(self, kept: Kept) -> None:
-        """A batch is not wanted any more; once only."""
+        """Free a batch, once only."""
         if self._last is not None and self._last[0] is kept:
             self._last = None
         if kept.extent is not None:
@@ -107,7 +108,7 @@ class Spool:
         self._memory -= kept.size
 
     def close(self) -> None:
-        """Free all."""
+        """Free all batches."""
         self._last = None
         self._file.close()
 
@@ -120,21 +121,22 @@ class KeptSource:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._kept: deque[Kept] = deque()
-        self._taken = 0  # rows of the first batch
+        self._taken = 0  # rows taken of the first batch
 
     def add(self, batch: ResultBatch) -> None:
-        """Keep the next rows.
+        """Store the next rows.
 
         Raises:
-            OutOfMemory. IoError.
+            OutOfMemory: all files together exceed their limit.
+            IoError: the batch cannot be written.
         """
         self._kept.append(self._spool.keep(batch))
 
     def fill(self, first: ResultBatch | None, source: Source) -> None:
-        """Keep some rows, and all that a source has left.
+        """Store a batch and all remaining rows of a source.
 
         Raises:
-            DucktailError: there is no room for them, or the source fails under way.
+            DucktailError: there is no room for them, or the source fails in the middle.
         """
         if first is not None:
             self.add(first)
@@ -143,7 +145,7 @@ class KeptSource:
         source.close()
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next rows, at most `limit`: the rest of a batch stays where it is."""
+        """The next rows, at most `limit`: the rest of a batch remains stored."""
         if not self._kept:
             return None
         first, start = self._kept[0], self._taken
@@ -157,7 +159,7 @@ class KeptSource:
         return batch.cut(start, None) if start else batch
 
     def close(self) -> None:
-        """Free the rest."""
+        """Free the remaining rows."""
         while self._kept:
             self._spool.free(self._kept.popleft())
 
@@ -166,7 +168,7 @@ class ScrollSource:
     """The rows of a query, stored as they are computed.
 
     Attributes:
-        given: rows that have been given at least once; the next new one is behind them.
+        given: the number of rows returned at least once; the next new row follows them.
     """
 
     def __init__(self, inner: Source, spool: Spool) -> None:
@@ -193,19 +195,19 @@ class ScrollSource:
         return batch
 
     def between(self, start: int, limit: int | None) -> ResultBatch:
-        """Rows from the one with number `start`, which is kept: at most `limit`, of one batch."""
+        """Stored rows from the row number `start` on: at most `limit`, of one batch."""
         place = bisect_right(self._starts, start) - 1
         return self._spool.batch(self._kept[place]).cut(start - self._starts[place], limit)
 
     def start_of(self, row: int) -> int:
-        """The number of the first row of the batch that has this one."""
+        """The number of the first row of the batch that contains a row."""
         return self._starts[bisect_right(self._starts, row) - 1]
 
     def fill(self, first: ResultBatch | None, source: Source) -> None:
-        """Take all rows that are left from the query, so that DuckDB's cursor is free.
+        """Take all remaining rows from the query, so that DuckDB's cursor is free.
 
         Raises:
-            DucktailError: there is no room for them, or the query fails under way.
+            DucktailError: there is no room for them, or the query fails in the middle.
         """
         assert source is self and first is None, "it gives no more rows than it is asked for"
         while self._pull():
@@ -223,7 +225,7 @@ class ScrollSource:
             self._spool.free(item)
 
     def _pull(self, limit: int | None = None) -> bool:
-        """Keep one more batch, of at most `limit` rows; whether there was one."""
+        """Store one more batch, of at most `limit` rows; False at the end."""
         batch = None if self._ran_out else self._inner.next(limit)
         if batch is None:
             self.close()
@@ -235,10 +237,10 @@ class ScrollSource:
 
 
 class Scroll:
-    """The position of a SCROLL cursor: a row (from 1), before the first (0), or behind the last.
+    """The position of a SCROLL cursor: a row (from 1), before the first (0), or after the last.
 
     Args:
-        result: the query's, over `source`.
+        result: the query's result, over `source`.
     """
 
     def __init__(self, result: Result, source: ScrollSource) -> None:
@@ -247,11 +249,11 @@ class Scroll:
         self.position = 0
 
     def rows(self, way: str, count: int | None) -> Iterator[ResultBatch]:
-        """The rows of one FETCH, in its order; the place moves as they are taken.
+        """The rows of one FETCH, in its order; the position moves as they are taken.
 
         Args:
             way: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
-            count: how far; None is to the end, there or here.
+            count: the number of rows or the row number; None means up to the end in that direction.
         """
         if way == "BACKWARD":
             way, count = "FORWARD", -(self.position if count is None else count)
@@ -265,7 +267,7 @@ class Scroll:
         return self._forward(count) if count > 0 else self._backward(-count)
 
     def _see(self, row: int | None) -> bool:
-        """Have the rows up to this one given; whether there is one of this number."""
+        """Make sure that the rows up to this number have been returned; False if there are fewer rows."""
         while row is None or self._source.given < row:
             if self._result.take(None if row is None else row - self._source.given) is None:
                 return False
@@ -276,7 +278,7 @@ class Scroll:
         return self._source.given
 
     def _at(self, row: int) -> Iterator[ResultBatch]:
-        """Go to one row."""
+        """Move to one row and return it."""
         if row and self._see(row):
             self.position = row
             yield self._source.between(row - 1, 1)

@@ -1,1 +1,1 @@
-"""Rights: what a text reaches, and whether its session may."""
+"""Rights: the objects that a text reaches, and the session's rights on them."""

@@ -1,14 +1,14 @@
 """The analysis of a statement: the queries in it, and the tables, functions and types that each names.
 
 One analysis serves the resolution of names (pipeline/resolve.py), the check of rights (permission.py) and the
-check of the views of topics (pipeline/checks.py); a statement keeps it. `json_serialize_sql` gives the
-tree of a query without binding it, so nothing is looked up and no error can reveal what is hidden from the
-session. DML is put into a common table expression; MERGE, which the parser does not accept there, is cut by
-ducktail's own tokens. Views and macros are not followed here (reach.py does).
+check of the views of topics (pipeline/checks.py); a statement keeps it. `json_serialize_sql` returns the tree
+of a query without binding it, so nothing is looked up and no error reveals a hidden object. DML is put into a
+common table expression; MERGE, which the parser does not accept there, is divided by ducktail's own
+tokenizer. Views and macros are not followed here (reach.py follows them).
 
 The expressions of a definition (DEFAULT, CHECK, USING, generated columns, indexes) run later, for any user
 who writes the table. They have no tree and are analysed by their words: every name before a parenthesis is
-checked as a function name, which may find too many names but never too few.
+checked as a function name; this may find too many names but never too few.
 Source: docs/security.md, "Enforcement".
 """
 
@@ -46,21 +46,21 @@ from .functions import SESSION_FUNCTIONS
 Path = tuple[str, ...]
 
 SELECT = frozenset({"select"})
-# Around DML, so that it is a query to the parser. An end of line: the text may end in a comment.
+# Wraps DML, so that the parser sees a query. The line end: the text may end in a comment.
 _WRAPPED = "WITH __ducktail_written AS (", "\n) SELECT 1"
 _EXPRESSION = "SELECT ", "\n"
-# The tree in DuckDB's JSON; Python takes about 15 times as much for it.
+# The maximum size of the tree in DuckDB's JSON; Python's objects take about 15 times as much.
 TREE_BYTES_MAX = 32 << 20
 _TREE = (
     "SELECT CASE WHEN system.main.strlen(tree) <= $2 THEN tree END "
     "FROM (SELECT system.main.json_serialize_sql($1) AS tree)"
 )
-# Under which a statement keeps its analysis.
+# The key under which a statement keeps its analysis.
 _KEPT = "analysis"
 
 
 class NotAnalysed(Exception):
-    """The parser gives no tree of this text; with its own words where it is no SQL."""
+    """The parser has no tree of this text; with the parser's message if the text is no SQL."""
 
     def __init__(self, message: str, *, syntax: bool) -> None:
         super().__init__(message)
@@ -69,10 +69,10 @@ class NotAnalysed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A relation that a text names, and what it does with it.
+    """A relation that a text names, and its use there.
 
     Args:
-        place: in characters of the statement's text, from 0; None where the parser does not tell.
+        place: character position in the statement's text, from 0; None if the parser reports none.
     """
 
     path: Path
@@ -82,17 +82,16 @@ class Table:
 
 @dataclass(slots=True)
 class Named:
-    """All that a text names.
+    """All names in a text.
 
     Args:
-        tables: common table expressions are not among them.
-        functions: of all kinds but those in `table_functions`.
-        sequences: arguments of nextval and the like; None for one that is not written out.
-        types: of casts.
-        type_texts: of types that stand in strings (`make_type('INT')`); None for one that is not
-            written out.
-        special: SHOW TABLES and its like, by the name that DuckDB gives them.
-        files: whether a COPY stands in it.
+        tables: relations, without common table expressions.
+        functions: functions of all kinds except table functions, which are in `table_functions`.
+        sequences: arguments of nextval and related functions; None for an argument that is not a literal.
+        types: types of casts.
+        type_texts: types in strings (`make_type('INT')`); None for an argument that is not a literal.
+        special: SHOW TABLES and similar statements, by DuckDB's names for them.
+        files: the text contains a COPY.
     """
 
     tables: list[Table] = field(default_factory=list)
@@ -106,7 +105,7 @@ class Named:
 
 
 SEQUENCES = frozenset({"nextval", "currval", "setval"})
-# Functions that take names of types in a string -> which of their arguments it is.
+# Functions that take names of types in a string -> the index of that argument.
 TYPE_TEXTS = {
     "make_type": 0, "from_json": 1, "from_json_strict": 1, "json_transform": 1, "json_transform_strict": 1,
 }  # fmt: skip
@@ -118,9 +117,10 @@ class Part:
 
     Args:
         text: the query.
-        edits: that made it of the statement's text, in the order in which they were made; None for a text
-            whose places are not the statement's.
-        target: of MERGE, with what its clauses do; targets of other DML are in the tree.
+        edits: the edits that made it from the statement's text, in order; None for a text whose positions are
+            not the statement's.
+        target: the target of a MERGE, with the privileges for its clauses; targets of other DML are in the
+            tree.
     """
 
     text: str
@@ -129,10 +129,11 @@ class Part:
     _named: Named | None = None
 
     def named(self, cursor: duckdb.DuckDBPyConnection) -> Named:
-        """All that it names.
+        """All names in the query.
 
         Raises:
-            NotAnalysed: the parser gives no tree. ProgramLimitExceeded: the tree is too large.
+            NotAnalysed: the parser returns no tree.
+            ProgramLimitExceeded: the tree is too large.
         """
         if self._named is None:
             named = named_in_query(cursor, self.text)
@@ -149,7 +150,7 @@ class Part:
 
 
 def expression(text: str) -> Part:
-    """An expression, or several separated by commas, that a statement holds."""
+    """An expression in a statement, or several separated by commas."""
     return Part(text.join(_EXPRESSION), None)
 
 
@@ -159,7 +160,7 @@ def parts_of(session: Context, statement: ParsedStatement) -> tuple[Part, ...]:
     Statements inside others (EXPLAIN, PREPARE, COPY of a query) are analysed separately.
 
     Raises:
-        DucktailError: it is a MERGE that cannot be cut.
+        DucktailError: a MERGE cannot be divided.
     """
     classified, scans = statement.classified, list[Replacement]()
     if isinstance(statement.node, Query):
@@ -184,7 +185,7 @@ def _parts(classified: Classified, scans: Sequence[Replacement], schema: str) ->
     text = classified.text
 
     def part(opening: str, start: int, first: int, end: int, closing: str = "") -> Part:
-        """The text up to `end`, with `opening` for what stands from `start` to `first`."""
+        """The text up to `end`, with `opening` in place of the text from `start` to `first`."""
         edit = (Replacement(start, first, opening),)
         return Part(cut(text[:end], edit) + closing, (scans, edit))
 
@@ -230,7 +231,7 @@ def _merge_places(classified: Classified) -> tuple[int, int]:
 
 
 def _merge_expressions(merge: Dml) -> str:
-    """All the expressions of a MERGE, with commas between."""
+    """All expressions of a MERGE, separated by commas."""
     assert merge.merge is not None
     on = merge.merge.on
     found = [on[2:]] if on[:2].upper() == "ON" else []
@@ -245,8 +246,8 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
     """The names in a query.
 
     Raises:
-        NotAnalysed: the parser gives no tree.
-        ProgramLimitExceeded: it is too large to be looked through.
+        NotAnalysed: the parser returns no tree.
+        ProgramLimitExceeded: the tree is too large to analyse.
     """
     text = plain_spaces(without_lists(text))
     (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])
@@ -265,17 +266,17 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
 
 
 class _Walk:
-    """One walk down a tree."""
+    """A depth-first walk over a tree."""
 
     def __init__(self, found: Named, text: str) -> None:
         self._found = found
         self._bytes = text.encode()
 
     def node(self, node: Any, visible: frozenset[str]) -> None:
-        """Take what stands here and below.
+        """Collect the names of a node and of the nodes below it.
 
         Args:
-            visible: the common table expressions that can be named here, folded.
+            visible: the folded names of the common table expressions in scope.
         """
         if isinstance(node, list):
             for child in node:
@@ -309,7 +310,7 @@ class _Walk:
         return frozenset({"left", "right"})
 
     def table(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """A relation by its name."""
+        """Collect a relation by its name."""
         self._table(node, SELECT, visible)
         return frozenset()
 
@@ -320,7 +321,7 @@ class _Walk:
         self._found.tables.append(Table(path, privileges, self._place(node)))
 
     def insert(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """INSERT: what it gives back, and what ON CONFLICT changes, it reads as well."""
+        """Collect an INSERT; it also reads the table for RETURNING and for ON CONFLICT ... DO UPDATE."""
         privileges = {"insert"}
         conflict = node.get("on_conflict_info") or {}
         if node.get("returning_list"):
@@ -331,11 +332,11 @@ class _Walk:
         return frozenset({"table_ref"})
 
     def update(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """UPDATE: what it sets may hang on what is there."""
+        """Collect an UPDATE, which also reads the table: new values may depend on the old row."""
         return self._written(node, frozenset({"update", "select"}), visible)
 
     def delete(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """DELETE and TRUNCATE: with a condition it tells what is there."""
+        """Collect a DELETE or TRUNCATE, which also reads the table if it has a condition."""
         reads = any(node.get(key) for key in ("condition", "using_clauses", "returning_list"))
         return self._written(node, frozenset({"delete"}) | (SELECT if reads else frozenset()), visible)
 
@@ -350,12 +351,12 @@ class _Walk:
         return frozenset({"table"})
 
     def copy(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """COPY in a common table expression writes a file."""
+        """Collect a COPY in a common table expression, which writes a file."""
         self._found.files = True
         return frozenset()
 
     def table_function(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """A function in FROM."""
+        """Collect a function in FROM."""
         function = node["function"]
         self._found.table_functions.add(_path(function, "function_name"))
         for key, child in function.items():
@@ -364,7 +365,8 @@ class _Walk:
         return frozenset({"function"})
 
     def show(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """DESCRIBE and SUMMARIZE have their query below them; SHOW TABLES has a name of DuckDB's."""
+        """Collect DESCRIBE and SUMMARIZE, with a query below them, or SHOW TABLES, with a name of
+        DuckDB's."""
         if node.get("show_type") == "SHOW_SPECIAL" or node.get("query") is None:
             self._found.special.append(str(node.get("table_name", "")))
         return frozenset()
@@ -386,7 +388,7 @@ class _Walk:
 
 
 def _path(node: dict[str, Any], name: str) -> Path:
-    """The whole name, outermost part first."""
+    """The qualified name, outermost part first."""
     parts = (node.get("qualified_name") or {}).get("path")
     if parts:
         return tuple(parts)
@@ -394,10 +396,10 @@ def _path(node: dict[str, Any], name: str) -> Path:
 
 
 def _constant(call: dict[str, Any], number: int) -> str | None:
-    """An argument, where it is a string that is written out."""
+    """The value of an argument that is a string literal; None for another expression."""
     arguments = call.get("arguments") or call.get("children") or []
     if any(one.get("name") or (one.get("expression") or one).get("alias") for one in arguments):
-        return None  # DuckDB puts arguments with names into their own places.
+        return None  # DuckDB moves named arguments to their own places.
     found = arguments[number] if number < len(arguments) else {}
     literal = (found.get("expression") or found).get("literal") or {}
     text = literal.get("text")
@@ -438,7 +440,7 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
     """The names that may be called in a definition.
 
     Args:
-        depth: brackets at fewer open ones are of names and columns: `t (a INT)`.
+        depth: brackets inside fewer open ones hold names and columns: `t (a INT)`.
     """
     found = Named()
     for at, path in chains(tokens):
@@ -457,12 +459,12 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
     return found
 
 
-# At DEFAULT's own depth, these end its expression.
+# At DEFAULT's own depth, these words end its expression.
 _AFTER_DEFAULT = frozenset({"CHECK", "GENERATED", "AS", "REFERENCES", "CONSTRAINT", "PRIMARY", "UNIQUE"})
 
 
 def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
-    """The functions in DEFAULT that are called by name alone: current_user; no column can stand there."""
+    """The functions in DEFAULT that are called by name alone (current_user); no column can be there."""
     within: int | None = None
     for token in tokens:
         if within is not None:
@@ -475,14 +477,14 @@ def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
             within = token.depth
 
 
-# Types of types, whose parts stand behind a bracket or a comma.
+# Types that contain types, which follow a bracket or a comma.
 _OF_TYPES = frozenset({"MAP", "STRUCT", "UNION", "ROW", "TUPLE", "LIST", "ARRAY"})
 
 
 def named_types(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
     """Each name with its qualifiers that may be a type's: the index of its first token, and its parts.
 
-    A type stands behind a column's name, `::`, AS, TYPE, or inside a type, or before a string.
+    A type follows a column's name, `::`, AS or TYPE, is inside a type, or precedes a string.
     """
     for at, path in chains(tokens):
         first = at - 2 * (len(path) - 1)

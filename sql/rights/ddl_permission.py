@@ -1,9 +1,9 @@
 """CREATE, ALTER, DROP and COMMENT of DuckDB's own objects: the required rights, and the resulting owners.
 
-Rights belong to objects and not to words: the catalog is listed before and after a definition, in its
-transaction. A new object belongs to the session's user, a renamed one keeps its rights, and those of a
-dropped one end. A user who is not a superuser may change or drop only own objects, whatever the statement
-says (CASCADE, OWNED BY). Source: docs/security.md.
+Rights belong to objects and not to names: the catalog is listed before and after a definition, in its
+transaction. A new object belongs to the session's user, a renamed one keeps its rights, and a dropped one
+loses them. A user who is not a superuser may change or drop only own objects, including those that the
+statement reaches indirectly (CASCADE, OWNED BY). Source: docs/security.md.
 """
 
 from __future__ import annotations
@@ -51,21 +51,23 @@ from ..text.spans import enum_of
 from .analysis import named_in_words, named_types
 from .reach import Reach, no_table
 
-# What shares the names of tables.
+# Kinds that share the namespace of tables.
 _RELATIONS = frozenset({"TABLE", "VIEW"})
-# What DDL calls an object -> how it is found.
+# DDL's word for a kind of object -> the kind under which the catalog finds it.
 _OBJECTS = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX}
 _SUPERUSERS = "Only superusers may."
 
 
-# Who may.
+# Permission.
 
 
 def check(session: Context, classified: Classified) -> None:
-    """Refuse what the session may not define.
+    """Refuse a definition that the session may not run.
 
     Raises:
-        InsufficientPrivilege. UndefinedTable. InvalidSchemaName.
+        InsufficientPrivilege: the session lacks a right.
+        UndefinedTable: the table does not exist or is hidden.
+        InvalidSchemaName: the schema does not exist or is hidden.
     """
     facts = classified.ddl
     assert facts is not None
@@ -106,7 +108,7 @@ def _create(session: Context, facts: DdlFacts) -> None:
         return
     if facts.temporary or (facts.names and fold(facts.names[0][0]) == TEMPORARY):
         if facts.object_type not in _RELATIONS:
-            # It would stand before one of that name in what others have made: a view, a default.
+            # It would hide an object of its name that a view or a default of another user names.
             raise InsufficientPrivilege(
                 f"permission denied to create a temporary {facts.object_type.lower()}", hint=_SUPERUSERS
             )
@@ -122,7 +124,7 @@ def _create(session: Context, facts: DdlFacts) -> None:
 def _may_create(session: Context, schema: str) -> None:
     access = session.access
     if schema in (TEMPORARY, OURS):
-        return  # The one is the session's own, the other refused for everybody, in its own words.
+        return  # TEMPORARY is the session's own; OURS is refused for everybody, with another message.
     if not access.sees_schema(schema):
         raise InvalidSchemaName(f'schema "{schema}" does not exist')
     if not access.may_create_in(schema):
@@ -130,12 +132,12 @@ def _may_create(session: Context, schema: str) -> None:
 
 
 def no_create(schema: str) -> InsufficientPrivilege:
-    """The error of somebody who may not make things in a schema."""
+    """The error for a user who may not create objects in a schema."""
     return InsufficientPrivilege(f'permission denied for schema "{schema}"', detail="It wants CREATE on it.")
 
 
 def _change(session: Context, facts: DdlFacts) -> None:
-    """ALTER, DROP and COMMENT are the owner's."""
+    """Require ownership for ALTER, DROP and COMMENT."""
     if facts.object_type == "TRIGGER":
         session.access.require_superuser(f"{facts.verb.lower()} triggers")
     for name in facts.names:
@@ -160,7 +162,7 @@ def _change(session: Context, facts: DdlFacts) -> None:
 def _own_table(session: Context, name: Name, facts: DdlFacts | None = None) -> None:
     key = session.names.table_key(name)
     if key[0] in (TEMPORARY, OURS):
-        return  # The one is the session's own, the other refused for everybody, in its own words.
+        return  # TEMPORARY is the session's own; OURS is refused for everybody, with another message.
     if not session.access.sees(key) or session.names.kind_of(key) is None:
         raise no_table(name, None)
     item = session.access.item_of(key)
@@ -175,7 +177,7 @@ def _own(session: Context, item: r.Item, what: str) -> None:
 
 
 def _check_owned_by(session: Context, classified: Classified) -> None:
-    """ALTER SEQUENCE ... OWNED BY a table: it goes with the sequence, so it is to be the user's as well."""
+    """Require ownership of the table in ALTER SEQUENCE ... OWNED BY: dropping it drops the sequence."""
     tokens = classified.tokens
     for at in range(1, len(tokens) - 1):
         if tokens[at].kind == "BY" and tokens[at - 1].kind == "OWNED" and tokens[at + 1].kind != "NONE":
@@ -186,7 +188,7 @@ def _check_owned_by(session: Context, classified: Classified) -> None:
 
 
 def _item_of(session: Context, found: Object) -> r.Item:
-    """The thing that an object's rights are on: of an index its table, of a stream's view the stream."""
+    """The item that an object's rights are on: for an index its table, for a stream's view the stream."""
     if found.kind == SCHEMA:
         return r.schema_item(found.name)
     if found.kind == INDEX:
@@ -205,10 +207,10 @@ _CHECKS: dict[str, Callable[[Context, DdlFacts], None]] = {
 
 
 def _check_schemas(session: Context, classified: Classified) -> None:
-    """No name of a schema that the session may not know of stands in a type."""
+    """Refuse types of hidden schemas, and foreign keys to tables that the session may not read."""
     tokens = classified.tokens
     for first, path in named_types(tokens[: _before_query(classified)]):
-        # The database's own name may stand before the schema's.
+        # The schema's name may follow the database's own name.
         for name in path[:-1][:2]:
             if session.names.has_schema(name) and not session.access.sees_schema(name):
                 raise UndefinedObject(
@@ -230,7 +232,7 @@ def _before_query(classified: Classified) -> int:
 
 
 def _check_referenced(session: Context, classified: Classified, at: int) -> None:
-    """A foreign key tells of the rows of the table that it refers to."""
+    """Require rights on a foreign key's table, because the key reveals its rows."""
     tokens, name = classified.tokens, [classified.tokens[at].name]
     while at + 2 < len(tokens) and tokens[at + 1].kind == ".":
         at += 2
@@ -238,7 +240,7 @@ def _check_referenced(session: Context, classified: Classified, at: int) -> None
     key = session.names.table_key(tuple(name))
     if key[0] != TEMPORARY and classified.ddl is not None and classified.ddl.table is not None:
         if session.names.table_key(classified.ddl.table) == key and session.names.kind_of(key) is None:
-            return  # The table that is being made.
+            return  # The new table refers to itself.
     if not session.access.sees(key) or session.names.kind_of(key) is None:
         raise UndefinedTable(f"table with name {'.'.join(name)} does not exist")
     if not session.access.may("select", key):
@@ -248,39 +250,40 @@ def _check_referenced(session: Context, classified: Classified, at: int) -> None
 
 
 def _check_calls(session: Context, classified: Classified) -> None:
-    """Judge the calls in defaults, checks, generated columns and indexes: they run later, for others too."""
+    """Check the calls in defaults, checks, generated columns and indexes, which run later for other users
+    too."""
     facts, end = classified.ddl, _before_query(classified)
     assert facts is not None
     if facts.object_type == "VIEW":
-        return  # It holds a query and nothing else.
+        return  # The statement contains a query and nothing else.
     if facts.object_type == "TYPE":
         labels = enum_of(classified.tokens)
         end = end if labels is None else labels
     names = facts.verb == "CREATE" and facts.object_type in ("TABLE", "INDEX")
     named = named_in_words(classified.tokens[:end], 1 if names else 0)
     if named.sequences and facts.temporary:
-        # Nothing of the database keeps the sequence there, or tells whose it is by the time of an INSERT.
+        # No dependency keeps the sequence, and no owner is known at the time of an INSERT.
         raise InsufficientPrivilege("permission denied for a sequence in a temporary table", hint=_SUPERUSERS)
     Reach(session, definition=True).take(named)
 
 
-# Whose it is.
+# Ownership.
 
 
 def with_owners(
     session: Context, statement: ParsedStatement, run: Callable[[], Waiting[Result]]
 ) -> Waiting[Result]:
-    """Run DDL; rights follow what it has made, renamed and dropped."""
+    """Run DDL, and update the rights of the objects that it creates, renames and drops."""
     facts = statement.classified.ddl
     assert facts is not None
     if not session.database.rights.users:
         return (yield from run())
     if skips(session, facts):
         return Result.command(f"{facts.verb} {facts.object_type}")
-    # The one sees to the rights itself, the others leave the table and its name as they are.
+    # A captured table's DROP sets the rights itself; the other two keep the table and its name.
     stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
-    # A comment is no change of rights; a limited user's is judged in the snapshot in which it runs, all
-    # the same: another table may have taken the name meanwhile.
+    # A comment changes no rights. A limited user's comment is still checked in the snapshot in which it runs:
+    # another table may have taken the name meanwhile.
     plainly = facts.verb == "COMMENT" and not session.access.limited
     if stays or alters_captured(session, facts) or plainly:
         return (yield from run())
@@ -289,7 +292,7 @@ def with_owners(
         session.block.touched()
         before = session.names.objects()
         if session.access.limited:
-            # In the snapshot in which it runs.
+            # Check in the snapshot in which the statement runs.
             check(session, statement.classified)
         result = yield from run()
         transaction = session.block.opened()
@@ -320,7 +323,7 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
             yield from map(edit.Forget, _items_at(rights, one))
     known = {(one.kind in RELATIONS, one.key) for one in gone}
     for one in come:
-        # What takes the place of another in one statement has its owner and rights.
+        # An object that replaces another in one statement takes its owner and rights.
         if (one.kind in RELATIONS, one.key) in known:
             continue
         item = _own_item(one)
@@ -335,10 +338,9 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
 
 
 def _by_identity(objects: Objects) -> dict[tuple[str, int], Object]:
-    """By what they are, all objects but the engine's own, which come and go beside any statement.
+    """All objects by kind and oid, except the engine's own, which any statement may create or drop.
 
-    A captured table that is put aside under a name of ours is gone from its own
-    (engine/table_changes/renames.py).
+    A captured table that was renamed to an internal name counts as dropped (engine/table_changes/renames.py).
     """
     return {(group_of(one.kind), one.oid): one for one in objects if not _ours(one)}
 
@@ -363,7 +365,7 @@ def _own_item(one: Object) -> r.Item:
 
 
 def _items_at(rights: r.Rights, one: Object) -> list[r.Item]:
-    """All that has an owner or rights by an object's name: of a relation its groups and bookmarks, too."""
+    """The items with rights under an object's name; for a relation also its groups and bookmarks."""
     if one.kind == SCHEMA:
         return rights.below(one.name)
     kinds = {r.RELATION, r.GROUP, r.BOOKMARK} if one.kind in RELATIONS else {one.kind}
@@ -371,17 +373,18 @@ def _items_at(rights: r.Rights, one: Object) -> list[r.Item]:
 
 
 def _macros_gone(facts: DdlFacts, session: Context) -> Iterator[edit.Change]:
-    """Macros are not listed: their overloads share a name, and only superusers make and drop them."""
+    """Forget the rights of dropped macros, which the listing lacks: their overloads share a name, and only
+    superusers create and drop them."""
     if facts.verb == "DROP" and facts.object_type == "MACRO":
         for name in facts.names:
             yield edit.Forget(r.Item(r.MACRO, *session.names.made_key(name)))
 
 
 def _refuse_others(session: Context, touched: Sequence[Object]) -> None:
-    """Refuse a definition that changes what is not the user's."""
+    """Refuse a definition that changes objects of other users."""
     access = session.access
     for one in touched:
-        # Of a schema's owner is what is in it, to be dropped.
+        # A schema's owner may drop the objects in it.
         mine = access.owns(_item_of(session, one)) or access.owns(r.schema_item(one.schema))
         if not mine:
             raise DependentObjects(

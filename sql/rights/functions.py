@@ -1,11 +1,10 @@
 """The functions that everybody may call: a closed list of DuckDB 2.0's own, by subject.
 
-A function that is not listed here is refused to users who are not superusers, so that one that a new
-release of DuckDB brings is refused until somebody has looked at it. A function is listed if its result
-depends on nothing but its arguments, the clock, chance, and the session itself. Not listed are functions
-that read files, settings, secrets, the catalog, the log or statistics of storage, that tell of other
-sessions, that block a thread, and that trust bytes which they do not check: those are in REFUSED, with
-the reason. tests/security/test_functions.py compares both lists with the installed DuckDB.
+Users who are not superusers may call no other function, so that a function of a new DuckDB release is refused
+until somebody has examined it. A function is listed if its result depends only on its arguments, the clock,
+chance, and the session itself. Functions are not listed if they read files, settings, secrets, the catalog,
+the log or storage statistics, reveal other sessions, block a thread, or trust unchecked bytes: REFUSED has
+those, with the reason. tests/security/test_functions.py compares both lists with the installed DuckDB.
 Source: docs/security.md, "Enforcement".
 """
 
@@ -19,11 +18,12 @@ from ...engine.quoting import fold, folded_sql
 
 
 def _set(*texts: str) -> frozenset[str]:
-    """The names in texts, in small letters."""
+    """The names in some texts, in small letters."""
     return frozenset(fold(name) for text in texts for name in text.split())
 
 
-# Operators, and what the parser makes of special syntax: [1, 2], {'a': 1}, (1, 2), ANY, TRIM, INTERVAL.
+# Operators, and functions that the parser makes of special syntax: [1, 2], {'a': 1}, (1, 2), ANY, TRIM,
+# INTERVAL.
 _OPERATORS = """
 != !__postfix !~~ !~~* % & && * ** + - -> ->> / // < <-> << <= <=> <@ = > >= >> @ @> ^ ^@ | || ~ ~~ ~~* ~~~
 count_star list_value map row struct_pack unnest
@@ -52,10 +52,10 @@ string_split_regex string_to_array strip_accents strlen strpos substr substring 
 to_base64 translate trim ucase unbin unhex unicode upper url_decode url_encode
 """
 
-# Of names of files, not of files.
+# Functions of file names; they open no files.
 _PATHS = "hive_partition_component parse_dirname parse_dirpath parse_filename parse_path path_join"
 
-# Each is a function `collate_x` and one `icu_collate_x`, save the last.
+# Each name is a function `collate_x` and a function `icu_collate_x`, except the last.
 _COLLATIONS = """
 aa af am ar ar_sa as az bal be bg blo bn bo br bs ca ceb chr cs cu cy da de de_at dsb dz ee el en en_us eo
 es et fa fa_af ff fi fil fo fr fr_ca fy ga gl gu ha haw he he_il hi hr hsb hu hy id id_id ig is it ja ka kk
@@ -105,7 +105,7 @@ variant_exists variant_extract variant_extract_string variant_keys variant_norma
 variant_to_parquet_variant variant_type variant_typeof
 """
 
-# Those that take a type's name in a string have a look at it of their own (analysis.TYPE_TEXTS).
+# Functions that take a type's name in a string are also checked by analysis.TYPE_TEXTS.
 _JSON = """
 array_to_json from_json from_json_strict json json_array json_array_length json_contains
 json_copy_strftime_if_date json_copy_strftime_if_timestamp json_deep_merge json_exists json_extract
@@ -127,7 +127,7 @@ format_pg_type get_type make_type map_to_pg_oid pg_typeof replace_type typeof
 
 _CHOICES = "assert_true constant_or_null error greatest if least nullif switch"
 
-# Sequences have a look of their own (Reach.check_sequence).
+# Sequences are also checked by Reach.check_sequence.
 _IDENTITIES = """
 currval gen_random_uuid nextval setval uuid uuid_extract_timestamp uuid_extract_version uuidv4 uuidv7
 """
@@ -148,7 +148,7 @@ cume_dist dense_rank fill first_value lag last_value lead nth_value ntile percen
 row_number
 """
 
-# PostgreSQL's, constant in DuckDB; the catalog for clients has its own of many.
+# PostgreSQL's functions, constant in DuckDB; the catalog for clients replaces many of them.
 _POSTGRES = """
 has_any_column_privilege has_column_privilege has_database_privilege has_foreign_data_wrapper_privilege
 has_function_privilege has_language_privilege has_schema_privilege has_sequence_privilege
@@ -162,14 +162,14 @@ pg_type_is_visible
 
 _CONSTANTS = "current_catalog current_database version"
 
-# Of the session that calls: its variables, its statement, its user, its search path.
+# Functions of the calling session: its variables, statement, user and search path.
 SESSION_FUNCTIONS = _set(
     "current_query current_role current_schema current_schemas current_user getvariable session_user user"
 )
 
 _COLLATING = {f"{prefix}{name}" for name in _COLLATIONS.split() for prefix in ("collate_", "icu_collate_")}
 
-# What a text that runs once, for its own session, may call in an expression; in small letters.
+# Functions that expressions of a text that runs once, in its own session, may call; in small letters.
 FUNCTIONS = (
     _set(_OPERATORS, _NUMBERS, _TEXT, _PATHS, _TIMES, _LISTS, _STRUCTURES, _JSON, _GEOMETRY, _TYPES, _CHOICES)
     | _set(_IDENTITIES, _AGGREGATES, _WINDOWS, _POSTGRES, _CONSTANTS)
@@ -177,20 +177,20 @@ FUNCTIONS = (
     | SESSION_FUNCTIONS
 )
 
-# What a definition may call, which runs later in the sessions of others and keeps what it tells of them:
-# nothing of the session, and nothing that changes the session.
+# Functions that a definition may call: it runs later in other users' sessions and keeps their values, so it
+# may neither read nor change the session.
 DEFINITION_FUNCTIONS = FUNCTIONS - SESSION_FUNCTIONS - {"setseed"}
 
-# Functions in FROM that reach nothing but their arguments.
+# Functions in FROM that use only their arguments.
 TABLE_FUNCTIONS = _set(
     "duckdb_keywords generate_series icu_calendar_names json_each json_tree pg_timezone_names",
     "pragma_platform pragma_version range repeat repeat_row test_all_types unnest",
 )
 
-# DuckDB's own and ours, for plans and for the engine: with other arguments they may take the process down.
+# Internal functions of DuckDB and ducktail, for plans and the engine: wrong arguments may crash the process.
 INTERNAL_PREFIXES = ("__ducktail", "__internal", "__between", "__cast")
 
-# Reason -> functions that were looked at and are not for everybody.
+# Reason -> functions that were examined and are not permitted to everybody.
 REFUSED_FOR = {
     "reads the catalog": """
         col_description format_type in_search_path obj_description pg_get_constraintdef pg_get_expr
@@ -211,7 +211,7 @@ REFUSED_FOR = {
 }
 REFUSED = _set(*REFUSED_FOR.values())
 
-# The same of functions in FROM.
+# Reason -> functions in FROM that were examined and are not permitted to everybody.
 REFUSED_TABLE_FUNCTIONS_FOR = {
     "reads files, or tells of them": """
         glob parquet_bloom_probe parquet_file_metadata parquet_full_metadata parquet_kv_metadata
@@ -252,7 +252,7 @@ REFUSED_TABLE_FUNCTIONS_FOR = {
 }
 REFUSED_TABLE_FUNCTIONS = _set(*REFUSED_TABLE_FUNCTIONS_FOR.values())
 
-# Words that a bracket follows in a definition and that call nothing: syntax, and types with modifiers.
+# Words before a parenthesis in a definition that call no function: syntax, and types with modifiers.
 SYNTAX = _set(
     """
     all always and any array as between both by case cast check coalesce collate columns default distinct else
@@ -283,14 +283,15 @@ _KNOWN = f"SELECT count(*) FROM system.main.duckdb_functions() WHERE {folded_sql
 
 
 def refuse(cursor: duckdb.DuckDBPyConnection, path: tuple[str, ...], *, definition: bool = False) -> None:
-    """Refuse a call in an expression of a function that is not listed.
+    """Refuse an expression's call of a function that is not listed.
 
     Args:
         path: the function's name with its qualifiers.
         definition: the call runs later, in the sessions of others.
 
     Raises:
-        InsufficientPrivilege. UndefinedFunction: DuckDB has none of this name.
+        InsufficientPrivilege: the function is not listed.
+        UndefinedFunction: DuckDB has no function of this name.
     """
     name = fold(path[-1])
     if name in (DEFINITION_FUNCTIONS if definition else FUNCTIONS) or (definition and name in SYNTAX):
@@ -309,14 +310,14 @@ def refuse_in_from(path: tuple[str, ...]) -> None:
     """Refuse a call in FROM of a function that is not listed.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: the function is not listed.
     """
     if fold(path[-1]) not in TABLE_FUNCTIONS:
         raise no_function(path)
 
 
 def no_function(path: tuple[str, ...]) -> InsufficientPrivilege:
-    """The error of a function that is not for everybody."""
+    """The error for a function that is not permitted to everybody."""
     return InsufficientPrivilege(
         f'permission denied for function "{path[-1]}"',
         hint="pg_catalog and information_schema show what you may see.",

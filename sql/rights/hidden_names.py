@@ -1,10 +1,9 @@
 """Names in errors: a session does not learn the name of a hidden object from an error.
 
 Errors of the catalog name the object that prevents a statement: the table that depends on a sequence, the
-stream in a schema, the relations of a view. Such a name is omitted unless the user wrote it in the
-statement, or an object of that name is visible to the user. Whether a hidden object has the name is not
-checked: otherwise the omission itself would reveal which ones exist. Source: docs/security.md, "Visibility
-of objects".
+stream in a schema, the relations of a view. Such a name is omitted unless the user wrote it in the statement,
+or an object of that name is visible to the user. The existence of a hidden object with the name is not
+checked: otherwise the omission itself would reveal it. Source: docs/security.md, "Visibility of objects".
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..settings import VARIABLES
 from ..text.tokens import STRING, occurs, tokenize
 from .functions import FUNCTIONS
 
-# Errors about things of the catalog. Others hold values, which are the user's to see.
+# Errors about objects of the catalog. Other errors contain values, which the user may see.
 _OF_THINGS = (
     *(e.DependentObjects, e.InsufficientPrivilege, e.NotSupported, e.WrongObjectType, e.WrongState),
     *(e.LockNotAvailable, e.ObjectInUse, e.ActiveTransaction, e.SerializationFailure),
@@ -31,27 +30,28 @@ _OF_THINGS = (
     *(e.UndefinedTable, e.UndefinedColumn, e.UndefinedObject, e.AmbiguousColumn),
 )
 LEFT_OUT = "..."
-# As our errors and DuckDB's have them: quoted, listed in brackets, and after "with name".
+# The places of names in errors of ducktail and DuckDB: quoted, listed in brackets, and after "with name".
 _NAMES = re.compile(
     r'"(?P<quoted>[^"]+)"'
     r"|(?<=has streams \()(?P<listed>[^)]+)"
     r'|(?<=with name )(?P<named>[^"].*?)(?= does not exist| already exists|\Z)',
     re.DOTALL,
 )
-# Everybody knows them.
+# Names that everybody knows.
 _COMMON = frozenset({"main", "temp", SCHEMA, "pg_catalog", "information_schema"}) | FUNCTIONS | set(VARIABLES)
 
 
 def without_hidden_names(access: Access, database: Database, error: e.DucktailError) -> e.DucktailError:
-    """An error of a limited session without names that it is not told of.
+    """An error of a limited session without the names of hidden objects.
 
-    In the message a name becomes three dots. DETAIL and HINT go, where they or the message have such a name.
+    In the message a hidden name becomes three dots. DETAIL and HINT are removed if they or the message
+    contain one.
     """
     if access.account is None or access.of_node or not isinstance(error, _OF_THINGS):
-        return error  # To another node it is told whole: the user's own session is there.
+        return error  # Another node receives the whole error: the user's own session is there.
     user = access.rights.users.get(access.user)
     if user is None or user.superuser:
-        return error  # A user who has been dropped is told that alone.
+        return error  # A dropped user receives only the error that says so.
     names = {name for text in (error.message, error.detail, error.hint) for name in _names_in(text)}
     written = _written(access)
     unknown = {n for n in names - _COMMON if n not in written and not written >= _parts(n) - _COMMON}
@@ -80,7 +80,7 @@ def _names_in(text: str | None) -> set[str]:
 
 
 def _of_place(found: re.Match[str]) -> set[str]:
-    """The name, or the listed names, in one place of a text."""
+    """The name or the listed names at one place of a text."""
     text = fold(found[found.lastgroup or 0])
     return {name.strip(' "') for name in text.split(",")} if found["listed"] else {text}
 
@@ -104,7 +104,7 @@ def _written(access: Access) -> set[str]:
 
 
 def _told_of(access: Access, database: Database, names: set[str]) -> set[str]:
-    """Those of some names that things have which the session is told of."""
+    """The subset of some names that belong to visible objects."""
     rights, catalog = access.rights, database.catalog
     found = {fold(database.catalog_name), *rights.users, *(node.name for node in database.placement.nodes)}
     found |= {item.name for item, owner in rights.owners.items() if owner == access.user}
@@ -131,7 +131,7 @@ _THINGS = " UNION ALL ".join(
         ("table_name", "index_name", "indexes"),
     )
 )
-# Tables, views, and what belongs to them, of some names.
+# Finds tables, views and their columns and indexes, by name.
 _FIND = (
     f"SELECT DISTINCT schema, relation, name FROM ({_THINGS}) AS things(catalog, schema, relation, name) "
     "WHERE catalog = $1 AND system.main.list_contains($2, name)"
@@ -139,7 +139,7 @@ _FIND = (
 
 
 def _in_duckdb(access: Access, database: Database, names: set[str]) -> set[str]:
-    """The same of tables, views, and what belongs to them."""
+    """The subset of some names that belong to visible tables, views, columns or indexes."""
     try:
         cursor = database.cursor()
         try:
@@ -147,24 +147,25 @@ def _in_duckdb(access: Access, database: Database, names: set[str]) -> set[str]:
         finally:
             cursor.close()
     except duckdb.Error:
-        return set()  # The database has fallen, and tells nothing.
+        return set()  # The database has been invalidated, and no catalog can be read.
     return {name for schema, table, name in rows if access.sees((schema, table))}
 
 
 _PASSWORD = "syntax error in a statement that holds a password"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
-# Words of DuckDB's hints that go on with names of things.
+# Words in DuckDB's hints before names of objects.
 _NAMED = ' of the table "'
 _QUOTED = re.compile(r'"([^"]+)"')
-# Logs and what is kept of them, whole copies (engine/schema.py).
+# Internal tables: logs, parked events and whole copies (engine/schema.py).
 _NUMBERED = re.compile(r"(?:log|topic|parked|parked_topic|copy)(?:_\d+){1,2}")
 _GUESSES = ("Did you mean", "Candidate", "candidate")
 
 
 def as_told(access: Access, error: DucktailError) -> DucktailError:
-    """An error as a session may hear it: DuckDB's guesses at what was meant name others' things.
+    """An error as a session may see it, without DuckDB's guesses, which name other users' objects.
 
-    So does its word of the table whose foreign key is in the way. Our own tables are nobody's guess.
+    The name of a table whose foreign key prevents a statement is also removed. Internal tables are removed
+    from guesses for everybody.
     """
     if error.hint is not None and _names_ours(error.hint):
         error.hint = None
@@ -172,7 +173,7 @@ def as_told(access: Access, error: DucktailError) -> DucktailError:
     named = error.message.find(_NAMED) if error.message.endswith('"') else -1
     if access.account is None or not (guess or named >= 0):
         return error
-    # Not `access.superuser`: of a user who has been dropped this is the error to tell.
+    # Not `access.superuser`, which raises for a dropped user, whose error this is.
     user = access.rights.users.get(access.user)
     if user is None or not user.superuser:
         error.hint = None if guess else error.hint
@@ -181,7 +182,7 @@ def as_told(access: Access, error: DucktailError) -> DucktailError:
 
 
 def _names_ours(hint: str) -> bool:
-    """True if a suggestion of DuckDB's names a table that only the engine reads."""
+    """True if a suggestion of DuckDB names a table that only the engine reads."""
     if not any(word in hint for word in _GUESSES):
         return False
     parted = [name.rpartition(".") for name in _QUOTED.findall(hint)]
@@ -192,7 +193,7 @@ def _names_ours(hint: str) -> bool:
 
 
 def without_password(text: str, error: DucktailError) -> DucktailError:
-    """A syntax error that does not say the word at which it stands, where that may be a password."""
+    """A syntax error without the word at its position, if that may be a password."""
     if isinstance(error, SyntaxError_) and occurs(_SECRET, text):
         return SyntaxError_(_PASSWORD, hint=error.hint, position=error.position)
     return error

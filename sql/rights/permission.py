@@ -1,10 +1,10 @@
 """The check of rights before a statement is described or runs.
 
 Nothing is checked while there is no user; superusers are only denied access to password verifiers. For all
-others a kind of statement without a rule here is refused, and so is one whose reach cannot be determined.
-First the names in the text are checked, by DuckDB's own parser and with nothing bound, so that no error
-reveals a hidden object; then, before the statement runs, everything that DuckDB's plan reads must have been
-checked. Source: docs/security.md, "Enforcement".
+others, a statement is refused if its kind has no rule here or if its reach cannot be determined. First the
+names in the text are checked, by DuckDB's own parser and without binding, so that no error reveals a hidden
+object; then, before the statement runs, everything that DuckDB's plan reads must have been checked. Source:
+docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .visibility import tell
 
 Values = Sequence[object]
 
-# Kinds whose texts DuckDB reads tables for.
+# Kinds for which DuckDB reads tables.
 _READING = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY, Kind.SETTING, Kind.EXPLAIN})
-# Under which a statement keeps what it was found to reach.
+# The key under which a statement keeps the outcome of its check.
 _KEPT = "permitted"
 _PRAGMAS = frozenset({"version", "platform", "user_agent", "collations"})
 
@@ -47,7 +47,7 @@ class CheckMode:
 
     Args:
         runs: the statement is about to run, with these parameters; else it is only described.
-        explains: its plan will be shown: what is under views must be the session's as well.
+        explains: its plan will be shown, so the session needs rights on the relations under views as well.
     """
 
     runs: bool = True
@@ -57,11 +57,12 @@ class CheckMode:
 def check(
     session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode = CheckMode()
 ) -> None:
-    """Refuse what the session may not do.
+    """Refuse a statement that the session may not run.
 
     Raises:
-        InsufficientPrivilege. InvalidAuthorization: its user has been dropped.
-        UndefinedTable: and the like: what it may not know of is not there.
+        InsufficientPrivilege: the session lacks a right.
+        InvalidAuthorization: the session's user has been dropped.
+        UndefinedTable: a relation does not exist or is hidden; other kinds of objects have their own classes.
     """
     access = session.access
     if access.account is None and not session.database.rights.users:
@@ -78,7 +79,7 @@ def check(
     if rule is _nothing:
         return
     if session.block.whole and (how.runs or not statement.waits):
-        # What waits for events takes its snapshot when it has waited.
+        # A statement that waits for events takes its snapshot after the wait.
         session.block.touched()
     session.cursors.settle()
     tell(session)
@@ -90,7 +91,7 @@ _SUPERUSERS = "Only superusers may."
 
 
 def _nothing(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """It reaches nothing."""
+    """Accept a statement that reaches no object."""
 
 
 # Queries and DML.
@@ -114,11 +115,11 @@ def _dml(session: Context, statement: ParsedStatement, parameters: Values, how: 
 
 
 def _judged(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """Judge the queries that DuckDB runs, once for each state of catalog, rights and search path."""
+    """Check the queries that DuckDB runs, once for each state of catalog, rights and search path."""
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
     access, names = session.access, session.names
-    # Each is another value after each change: whether it is the same one is all that is asked.
+    # Each of them is replaced at each change, so that a comparison by identity suffices.
     same = (access.rights, names.objects(), names.temporary_objects())
     state = (session.database.catalog.version, names.path, how)
     kept = statement.plans.get(_KEPT)
@@ -136,10 +137,10 @@ def _judged(session: Context, statement: ParsedStatement, parameters: Values, ho
 
 
 def _scans(session: Context, query: Query, parameters: Values) -> None:
-    """SELECT reads a stream, CONSUME reads it with a group; whose group it is, is asked when it opens."""
+    """Require SELECT on a stream, or CONSUME for a read with a group, whose owner is checked at opening."""
     for scan in query.scans:
         if scan.away is not None:
-            continue  # Its own node asks.
+            continue  # The stream's own node checks the right.
         stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
         privilege = "select" if scan.group is None else "consume"
         _stream_right(session, stream, privilege, scan.stream.position)
@@ -169,7 +170,7 @@ def _ddl(session: Context, statement: ParsedStatement, parameters: Values, how: 
 
 
 def _copy(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """COPY of a table; a query that is copied to the client is looked at on its own (copy/copying.py)."""
+    """Check a COPY of a table; a query copied to the client is checked separately (copy/copying.py)."""
     facts = statement.classified.copy
     assert facts is not None
     if not facts.client:
@@ -210,14 +211,14 @@ def _utility(session: Context, statement: ParsedStatement, parameters: Values, h
 
 
 def _prepare(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
-    """Types of parameters; what is prepared is looked at on its own."""
+    """Check the types of parameters; the prepared statement is checked separately."""
     facts = statement.classified.prepare
     assert facts is not None
     if facts.types:
         Reach(session).read(expression(", ".join(f"NULL::{type_}" for type_ in facts.types)))
 
 
-# Statements of ours.
+# ducktail's statements.
 
 
 def _ours(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
@@ -231,14 +232,15 @@ def _ours(session: Context, statement: ParsedStatement, parameters: Values, how:
 
 
 def _by_itself(session: Context, node: st.Statement) -> None:
-    """Its runner looks up streams and groups for the session, or checks the right itself."""
+    """Accept a statement whose runner checks the right, or looks up streams and groups for the session."""
 
 
 def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStream) -> None:
-    """Ask once more, where a statement has had to wait before it could do what it was judged for.
+    """Check a statement again after it has had to wait.
 
     Raises:
-        InsufficientPrivilege. UndefinedTable: and the like.
+        InsufficientPrivilege: the session lacks a right.
+        UndefinedTable: a relation does not exist or is hidden; other kinds of objects have their own classes.
     """
     if not session.access.limited:
         return
@@ -295,7 +297,7 @@ def _consume(session: Context, node: st.CreateGroup | st.CreateBookmark) -> None
     _stream_right(session, stream, "consume", node.stream.position)
 
 
-# Only superusers may run a statement whose right has no rule; a PUBLISH gets here as the INSERT that it is.
+# A right without a rule is for superusers; a PUBLISH is checked as its INSERT.
 _RIGHTS: dict[st.Right, Callable[..., None]] = {
     st.Right.CHECKED_BY_RUNNER: _by_itself,
     st.Right.CREATE_STREAM: _create_stream,
@@ -308,14 +310,14 @@ _RULES: dict[Kind, Callable[[Context, ParsedStatement, Values, CheckMode], None]
     Kind.EMPTY: _nothing,
     Kind.TRANSACTION: _nothing,
     Kind.DEALLOCATE: _nothing,
-    # What stands in them is looked at on its own; a refused statement says why itself.
+    # The statements within them are checked separately; a refused statement has its own error.
     Kind.EXPLAIN: _nothing,
     Kind.CURSOR: _nothing,
     Kind.EXECUTE: _nothing,
     Kind.REFUSED: _nothing,
     # Literals and parameters, for the session's own settings, and for NOTIFY.
     Kind.CALL: _nothing,
-    # What another node sends for a user is looked at on its own.
+    # A statement that another node sends for a user is checked separately.
     Kind.FORWARD: _nothing,
     Kind.READ: _query,
     Kind.DML: _dml,

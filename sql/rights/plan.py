@@ -1,7 +1,7 @@
 """The check of a statement against DuckDB's plan: the tables that it reads, through views and macros.
 
-The plan is the one that the optimizer has not seen yet, so no table is left out because its rows turned
-out not to matter. What an INSERT writes is not in it. Source: docs/security.md, "Enforcement".
+The plan is the unoptimized one, so that no table is omitted because its rows do not matter. It lacks the
+target of an INSERT. Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ..text.tokens import Token, tokenize
 from .hidden_names import as_told
 from .reach import TRUSTED, cannot_tell
 
-# `lock_down` leaves it open (engine/storage/duckdb_file.py); the front end lets no user set it.
+# `lock_down` leaves this setting open (engine/storage/duckdb_file.py); the front end lets no user set it.
 _ALL = "SET SESSION explain_output = 'all'"
 _PHYSICAL = "SET SESSION explain_output = 'physical_only'"
-# What reads a table whose name the text need not show: it may be put together.
+# Functions that read a table whose name may be computed and so need not be in the text.
 _COMPUTED = frozenset(
     {"query", "query_table", "histogram", "histogram_values", "summary", "seq_scan", "duckdb_table_sample"}
 )
@@ -57,13 +57,14 @@ def check(
         explains: the plan will be shown.
 
     Raises:
-        InsufficientPrivilege. DucktailError: it does not bind.
+        InsufficientPrivilege: the plan reads a relation that was not checked.
+        DucktailError: the text does not bind.
     """
     text = _planned(session, statement)
     if text is None:
         return
     try:
-        # Parameters of our own clauses are not in DuckDB's text.
+        # DuckDB's text lacks the parameters of ducktail's clauses.
         tables = _plan_tables(session, *numbered(text, parameters))
     except duckdb.Error as error:
         raise as_told(session.access, translated(error)) from error
@@ -82,7 +83,7 @@ def check(
 
 
 def _planned(session: Context, statement: ParsedStatement) -> str | None:
-    """The text that DuckDB plans when a statement runs: the statement or its query; None for nothing."""
+    """The text that DuckDB plans when a statement runs: the statement or its query; None if there is none."""
     classified = statement.classified
     if isinstance(statement.node, Query):
         classified = classify(scan_relation.bindable(session, statement.node))
@@ -100,7 +101,7 @@ def _planned(session: Context, statement: ParsedStatement) -> str | None:
 def _plan_tables(session: Context, text: str, parameters: Sequence[object]) -> frozenset[Parts]:
     """The tables of a statement as (catalog, schema, table), in small letters.
 
-    It binds on the session's own cursor, as the statement itself would.
+    The text is bound on the session's own cursor, like the statement itself.
     """
     cursor = session.cursor
     cursor.execute(_ALL)
@@ -109,7 +110,7 @@ def _plan_tables(session: Context, text: str, parameters: Sequence[object]) -> f
         rows = cursor.fetchall()
         cursor.execute(_PHYSICAL)
     except BaseException:
-        # A failed transaction takes no setting.
+        # A failed transaction accepts no setting.
         session.cursors.later(_PHYSICAL)
         raise
     plans = [json.loads(plan) for key, plan in rows if key == "logical_plan"]
@@ -129,25 +130,25 @@ def _tables(node: Any) -> Iterator[str]:
 
 
 def _parts(name: str) -> Parts:
-    """The parts of a name that is quoted where it must be."""
+    """The parts of a name that is quoted where necessary."""
     return tuple(fold(token.name) for token in tokenize(name) if token.kind != ".")
 
 
 def refuse_passwords(text: str) -> None:
-    """No text names the table of what passwords are held against.
+    """Refuse a text that names the table of password verifiers.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: the text names the table.
     """
     if USERS in text.lower():
         raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
 
 
 def refuse_computed(session: Context, statement: ParsedStatement, parameters: Sequence[object]) -> None:
-    """Nor does a text that puts the name together, itself or in a view or a macro that it uses.
+    """Refuse a text that computes that table's name, itself or in a view or macro that it uses.
 
     Raises:
-        InsufficientPrivilege.
+        InsufficientPrivilege: the text reads the table.
     """
     text, words = _planned(session, statement), _names(statement.classified.tokens)
     if text is None or (words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session))):
@@ -158,13 +159,13 @@ def refuse_computed(session: Context, statement: ParsedStatement, parameters: Se
     try:
         tables = _plan_tables(session, *numbered(text, parameters))
     except duckdb.Error:
-        return  # It does not bind, and will say so itself.
+        return  # The text does not bind; running it reports the error.
     if any(parts[-2:] == (SCHEMA, USERS) for parts in tables):
         raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
 
 
 def _definitions_that_compute(session: Context) -> frozenset[str]:
-    """Views and macros in which such a function stands, themselves or by others of them."""
+    """Views and macros that contain such a function, directly or through other views and macros."""
     version = session.database.catalog.version
     kept = _kept.get(session.database)
     if kept is not None and kept[0] == version and not session.block.ddl:
@@ -179,7 +180,7 @@ def _names(tokens: Sequence[Token]) -> frozenset[str]:
     return frozenset(fold(token.name) for token in tokens if token.is_name)
 
 
-# What was found last in each open database, and as of which version of its catalog.
+# For each open database, the catalog version and the last listing.
 _kept: WeakKeyDictionary[Database, tuple[int, frozenset[str]]] = WeakKeyDictionary()
 
 

@@ -2,8 +2,8 @@
 
 A view runs with the rights of its owner, as in PostgreSQL: a reader needs no right on the underlying
 objects, but the owner does, each time. A macro runs with the caller's rights. An object without an owner,
-or of a superuser, reaches everything. A relation that is hidden from the session is answered as
-nonexistent. Source: docs/security.md, "Enforcement".
+or of a superuser, reaches everything. A relation that is hidden from the session is reported as nonexistent.
+Source: docs/security.md, "Enforcement".
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ..text.tokens import tokenize
 from .analysis import Named, NotAnalysed, Part, Path, Table, named_in_query
 from .functions import no_function, refuse, refuse_in_from
 
-# The catalog for PostgreSQL's clients: no text of a user's can name it, only what is made of one.
+# The catalog for PostgreSQL's clients: a user's text cannot name it, only its rewritten form can.
 TRUSTED = "__ducktail_pg"
 _FOLDED = folded_sql("function_name")
-# Views upon views upon views.
+# The maximum depth of nested views.
 DEPTH_MAX = 64
 # Privileges whose use fires triggers.
 WRITING = frozenset({"insert", "update", "delete"})
@@ -45,7 +45,7 @@ Tables = frozenset[Key]
 
 @dataclass(slots=True)
 class Reach:
-    """One look: what is reached is collected in `tables`.
+    """One check of a text; `tables` collects the relations that it reaches.
 
     Args:
         definition: the text runs later, in the sessions of others.
@@ -57,10 +57,12 @@ class Reach:
     _seen: set[tuple[Key, Principal]] = field(default_factory=set)
 
     def read(self, part: Part) -> None:
-        """Judge what a query of the session's statement names.
+        """Check the names in a query of the session's statement.
 
         Raises:
-            InsufficientPrivilege. UndefinedTable. SyntaxError_.
+            InsufficientPrivilege: the session lacks a right.
+            UndefinedTable: a relation does not exist or is hidden.
+            SyntaxError_: the text is no SQL.
         """
         try:
             named = part.named(self.session.names.cursor())
@@ -75,10 +77,11 @@ class Reach:
             self.tables.add(key)
 
     def take(self, named: Named) -> None:
-        """Judge what a text of the session's names.
+        """Check the names in a text of the session.
 
         Raises:
-            InsufficientPrivilege. UndefinedTable.
+            InsufficientPrivilege: the session lacks a right.
+            UndefinedTable: a relation does not exist or is hidden.
         """
         if named.files:
             raise InsufficientPrivilege("permission denied to write files", hint="Only superusers may.")
@@ -99,24 +102,25 @@ class Reach:
         key = self.session.names.table_key(table.path)
         self.require(key, table)
         if len(table.path) < 3 and not self._means_one(table.path):
-            # Its place in the text could not be told, so it was not written in full.
+            # The parser reported no position in the text, so the name was not qualified.
             raise cannot_tell()
         self._follow(key, 0)
 
     def _means_one(self, path: Path) -> bool:
-        """True if a name that is not in full means one object for every reader: a temporary one."""
+        """True if an unqualified name means the same object for every reader: a temporary one."""
         return len(path) == 2 and fold(path[0]) == TEMPORARY
 
     def require(self, key: Key, table: Table) -> None:
-        """Refuse what the session may not do with a relation.
+        """Refuse a use of a relation for which the session lacks a privilege.
 
         Raises:
-            UndefinedTable: there is none that it may know of. InsufficientPrivilege.
+            UndefinedTable: the relation does not exist or is hidden.
+            InsufficientPrivilege: the session lacks a privilege.
         """
         access = self.session.access
         place = None if table.place is None else table.place + 1
         if key[0] == OURS:
-            # Views that show to each what is his (engine/system_views/rows.py).
+            # Views that show each user only visible rows (engine/system_views/rows.py).
             if key[1] in LIVE_VIEWS and table.privileges == {"select"}:
                 return
             raise no_table(table.path, place)
@@ -148,7 +152,7 @@ class Reach:
             return
         schema, sql = found
         owner = self._owner(key)
-        # What a view of the session's own reads is told by the session's own names.
+        # A view of the session's own resolves names as the session does.
         own = key[0] == TEMPORARY
         if (key, owner) in self._seen:
             return
@@ -158,7 +162,7 @@ class Reach:
             under = self._under(table.path, schema, None if own else key)
             if under is None:
                 if owner is None:
-                    continue  # A view of DuckDB's own, or one that does not bind.
+                    continue  # A view of DuckDB's own, or a view that does not bind.
                 raise _not_shown(key)
             self._require_of(owner, under, key)
             self._follow(under, depth + 1)
@@ -167,18 +171,18 @@ class Reach:
         self._take_functions(named, owner, (schema, "main"), depth + 1, None if own else key)
 
     def _owner(self, key: Key) -> Principal:
-        """With whose rights a view runs; None: there are no bounds."""
+        """The user with whose rights a view runs; None means unlimited rights."""
         access = self.session.access
         if key[0] == TEMPORARY:
             return access.user
         owner = access.rights.owners.get(access.item_of(key))
         user = access.rights.users.get(owner or "")
-        # A stream's views read its log, which nobody else does.
+        # A stream's views read its log, which no other view reads.
         stream = self.session.database.catalog.stream_of_view(key)
         return None if user is None or user.superuser or stream is not None or key[0] == OURS else owner
 
     def _require_of(self, owner: Principal, key: Key, view: Key) -> None:
-        """Refuse a view whose owner may not read what is under it (any more)."""
+        """Refuse a view whose owner may not, or may no longer, read the relations under it."""
         if owner is None or key[0] == TEMPORARY:
             return
         rights, item = self.session.access.rights, self.session.access.item_of(key)
@@ -188,16 +192,16 @@ class Reach:
             raise _not_shown(view)
 
     def _under(self, path: Path, schema: str, view: Key | None) -> Key | None:
-        """The relation that a view's or a macro's text names.
+        """The relation that the text of a view or macro names.
 
-        DuckDB resolves it anew for each reader: his temporary objects first, then the view's schema, then his
-        search path.
+        DuckDB resolves the name anew for each reader: first the reader's temporary objects, then the view's
+        schema, then the reader's search path.
 
         Args:
-            view: whose meaning must not hang on the reader; None where it may.
+            view: the view in which the name must mean the same for every reader; None where it may differ.
 
         Returns:
-            None where there is none in the database.
+            The relation's key; None if the database has no such relation.
         """
         found, everybodys = self._both(TABLE, path, schema)
         if view is not None and found != everybodys:
@@ -205,17 +209,19 @@ class Reach:
         return None if found is None else found.key
 
     def _both(self, kind: str, path: Path, schema: str) -> tuple[Object | None, Object | None]:
-        """The meaning of a name in a schema's view: to the session, and to one without own objects."""
+        """The meanings of a name in a schema's view: for the session, and for a session without own
+        objects."""
         mine = replace(self.session.names.resolver, sees=everything)
-        # A temporary view's own schema has the session's temporary objects, which come first anyway.
+        # A temporary view's schema is that of the session's temporary objects, which come first anyway.
         here = replace(mine, path=(schema, *mine.path) if schema != TEMPORARY else mine.path).find(kind, path)
         return here, replace(mine, path=(schema,), temporary=EMPTY).find(kind, path)
 
     def _take_sequence(self, name: str | None, owner: Principal, schema: str, view: Key | None) -> None:
-        """Judge a sequence in a view or in what it calls: its owner's own, unless there are no bounds.
+        """Check a sequence in a view or its functions: it must be the owner's own, unless rights are
+        unlimited.
 
         Args:
-            view: as `_under` takes it.
+            view: the view, see `_under`.
         """
         if name is None:
             if owner is None:
@@ -253,10 +259,10 @@ class Reach:
     def _take_functions(
         self, named: Named, user: Principal, path: tuple[str, ...], depth: int, view: Key | None = None
     ) -> None:
-        """Judge calls; a macro is what stands in it, with the caller's rights.
+        """Check calls; the text of a macro is checked with the caller's rights.
 
         Args:
-            view: in which they stand, whose meaning must not hang on its reader.
+            view: the view with the calls, whose meaning must not depend on its reader.
         """
         for structure in named.type_texts if user is not None else ():
             _check_type_text(structure)
@@ -298,7 +304,7 @@ class Reach:
             if not free and (TABLE, under) in self.session.access.replaced():
                 raise no_function(name)
             if not free and (under[0] == OURS or not rights.has(user or "", "select", item_of(under))):
-                # Without the name of what it reads.
+                # Omit the name of the relation that the macro reads.
                 raise no_function(name)
             self._follow(under, depth + 1)
         self._take_functions(named, user, path, depth + 1, view)
@@ -323,7 +329,7 @@ class Reach:
         return found
 
     def _check_type(self, path: Path) -> None:
-        """Refuse a type of a schema that the session may not know of."""
+        """Refuse a type of a hidden schema."""
         if len(path) > 1 and not self.session.access.sees_schema(path[-2]):
             if fold(path[-2]) not in ("pg_catalog", fold(self.session.database.catalog_name)):
                 raise InvalidSchemaName(f'schema "{path[-2]}" does not exist')
@@ -332,26 +338,26 @@ class Reach:
         """Refuse a sequence that is not the user's own.
 
         Raises:
-            UndefinedTable: as if it were not there.
+            UndefinedTable: the sequence is another user's; the error is that of a missing one.
         """
         if name is None:
             raise cannot_tell()
-        # As DuckDB finds it, whether the user may know of it or not.
+        # Resolve it as DuckDB does, including hidden sequences.
         resolver = replace(self.session.names.resolver, sees=everything)
         found = resolver.find(SEQUENCE, sequence_parts(name))
         if not self._owns_sequence(found, user):
             raise UndefinedTable(f'sequence "{name}" does not exist')
 
 
-# A name in a string, of which DuckDB reads the same parts as we do.
+# A name in a string that DuckDB divides into the same parts.
 _IN_STRING = re.compile(r'(?:"[^"]+"|\w+)(?:\.(?:"[^"]+"|\w+))*')
 
 
 def sequence_parts(name: str) -> Path:
-    """The parts of a sequence's name that stands in a string.
+    """The parts of a sequence's name in a string.
 
     Raises:
-        InsufficientPrivilege: it is no plain name.
+        InsufficientPrivilege: the string is no plain name.
     """
     if _IN_STRING.fullmatch(name) is None:
         raise cannot_tell()
@@ -359,7 +365,7 @@ def sequence_parts(name: str) -> Path:
 
 
 def no_table(path: Path, place: int | None) -> UndefinedTable:
-    """The error of a relation that is not there, or not for this session."""
+    """The error for a relation that does not exist or is hidden from this session."""
     return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
 
 
@@ -370,7 +376,7 @@ def _not_shown(view: Key) -> InsufficientPrivilege:
 
 
 def _hidden(view: Key, path: Path) -> NotSupported:
-    """The error of a view that this session would read as another than others do."""
+    """The error for a view in which a name means another object for this session than for others."""
     return NotSupported(
         f'view "{view[-1]}" cannot be read: in this session "{path[-1]}" in it means another object',
         hint="Drop or rename the temporary object of this name, or take its schema off search_path.",
@@ -383,7 +389,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_type_text(text: str | None) -> None:
-    """Refuse names of types in a string, where one might be of a schema that is hidden."""
+    """Refuse names of types in a string, which may be of a hidden schema."""
     if text is None or "." in text or "\\" in text:
         raise InsufficientPrivilege(
             "permission denied: it cannot be told which types this statement names",
@@ -392,7 +398,7 @@ def _check_type_text(text: str | None) -> None:
 
 
 def cannot_tell() -> InsufficientPrivilege:
-    """The error of a text of which cannot be told what it reaches."""
+    """The error for a text whose reach cannot be determined."""
     return InsufficientPrivilege(
         "permission denied: it cannot be told which tables this statement reads",
         hint="Only superusers may run it. PIVOT is told as FROM t PIVOT (...).",

@@ -1,13 +1,13 @@
 """The visible part of the catalog: variables that filter its relations, and the answers about privileges.
 
 The catalog for clients (pgwire_gateway/catalog) and the system views of schema `ducktail` are the same SQL
-for all users; DuckDB variables hold the user for whom it runs. No user can set them: SET VARIABLE refuses
-names that begin with two underscores and `ducktail`. A session without an account has none of them, and
+for all users; DuckDB variables identify the user for whom it runs. No user can set them: SET VARIABLE refuses
+names that begin with two underscores and `ducktail`. A session without an account has no such variables, and
 sees everything.
 
-`has_table_privilege` and related functions are answered with PostgreSQL's privileges. Objects that are
-hidden from the session never arrive here: the caller has looked them up in the catalog that the session
-sees. Source: docs/security.md.
+`has_table_privilege` and related functions are answered with PostgreSQL's privileges. The caller has looked
+the objects up in the catalog that the session sees, so hidden objects never arrive here. Source:
+docs/security.md.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from ..session_state.access import MAIN, OURS, TEMPORARY, Access
 from ..session_state.context import Context
 from .functions import is_refused
 
-# Parts a schema's name from a relation's: no name that a person types has it.
+# Separates a schema's name from a relation's: no typed name contains it.
 SEPARATOR = "\x1f"
-# Whether there are bounds at all; the schemas that are told of; those of which all relations are; relations
-# (and sequences) that are; and those that are the session's own.
+# The variables: true for a limited session; visible schemas; schemas whose relations are all visible; visible
+# relations and sequences; the session's own relations and sequences.
 LIMITED, SCHEMAS, WHOLE, SEEN, OWNED = (
     "__ducktail_limited", "__ducktail_schemas", "__ducktail_whole", "__ducktail_seen", "__ducktail_owned",
 )  # fmt: skip
 
 
 def attach(session: Context) -> None:
-    """Tell new cursors of a session whose they are."""
+    """Set the variables on a session's new cursors."""
     session.access.told = None
     tell(session)
 
 
 def tell(session: Context) -> None:
-    """Let the variables say what the session's rights are now."""
+    """Set the variables to the session's present rights."""
     access = session.access
     if access.account is None:
         return
@@ -68,7 +68,7 @@ def tell(session: Context) -> None:
 
 
 def _values(rights: Rights, user: str, catalog: Catalog) -> dict[str, str]:
-    """The variables of a user who is no superuser, as SQL."""
+    """The variables of a limited user, as SQL."""
     owned = {item for item, owner in rights.owners.items() if owner == user}
     given = {item: privileges for (key, item), privileges in rights.grants.items() if key == user}
     whole = {item.schema for item, some in given.items() if item.kind == SCHEMA and some & INHERITED}
@@ -91,11 +91,11 @@ def _list(texts: Iterable[str]) -> str:
     return f"[{', '.join(map(literal, sorted(texts)))}]::VARCHAR[]"
 
 
-# Whoever made what nobody made: it owns everything, and nobody is let in by its name once there are users.
+# The owner of objects without a user; no session can use this name once there are users.
 OWNER = "ducktail"
-# Rights that are none of ours: what only superusers have, and what everybody has who is told of the thing.
+# Answers that need no right of ducktail: superusers only, or everybody who sees the object.
 _NOBODY, _EVERYBODY = "", "*"
-# What a client may ask of each kind of thing, and the right that answers it.
+# Kind of object -> privilege that a client asks for -> the right that answers it.
 ASKED: dict[str, dict[str, str]] = {
     "table": {
         "select": "select", "insert": "insert", "update": "update", "delete": "delete",
@@ -108,7 +108,7 @@ ASKED: dict[str, dict[str, str]] = {
     "function": {"execute": _EVERYBODY},
     "role": dict.fromkeys(("usage", "member", "set"), _EVERYBODY),
 }  # fmt: skip
-# Functions that the catalog for clients has in a form of its own, which tells each what is his.
+# Functions that the catalog for clients replaces by its own, which show each user only visible objects.
 _FOR_CLIENTS = frozenset(
     {"pg_get_viewdef", "pg_get_constraintdef", "pg_get_expr", "format_type", "current_setting"}
     | {"obj_description", "col_description", "shobj_description"}
@@ -124,14 +124,15 @@ def answer(access: Access, user: str | None, kind: str, place: Place, asked: str
     """Answer whether a user has one of several privileges on an object.
 
     Args:
-        access: of the session that asks.
-        user: about whom: the session's own (None), everything's owner, or anybody for a superuser.
-        kind: of ASKED.
-        place: schema and name of the thing, in small letters; its name alone where it has no schema.
-        asked: privileges in PostgreSQL's words, with commas between.
+        access: the rights of the asking session.
+        user: the user in question: the session's own (None), the owner of everything, or, for a superuser,
+            any user.
+        kind: a key of ASKED.
+        place: schema and name of the object, in small letters; only its name if it has no schema.
+        asked: comma-separated privileges in PostgreSQL's words.
 
     Returns:
-        The error, where there is no such user or privilege.
+        True or False; an error message if there is no such user or privilege.
     """
     words = [word.strip().lower() for word in asked.split(",")]
     plain = [next((w.removesuffix(o) for o in _OPTIONS if w.endswith(o)), w) for w in words]

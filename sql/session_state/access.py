@@ -1,8 +1,8 @@
 """The rights of one session: its user's rights in the snapshot of its transaction.
 
-A session without an account is the database's owner: in process, or let in on trust while there was no
-user. Everybody else has an account, and what he may do is looked up for each statement, so that a REVOKE
-holds for the sessions that are open.
+A session without an account belongs to the database's owner: it runs in process, or was accepted by trust
+while no user existed. Every other session has an account, whose rights are looked up for each statement, so
+that a REVOKE also holds for sessions that are already open.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ...engine.transactions.transaction import Transaction
 Key = tuple[str, ...]
 TEMPORARY = "temp"
 OURS = "ducktail"
-# What everybody sees: the schema that a new session is in.
+# The schema that everybody sees: a new session starts in it.
 MAIN = "main"
-# The key of a user who has been dropped: no name that a person types is this.
+# The key of a dropped user: no typed name equals it.
 GONE = "\x1f"
 
 
@@ -44,7 +44,7 @@ class Access:
 
     Args:
         account: the user's name; None is the owner of the database.
-        transaction: gives the session's open transaction.
+        transaction: returns the session's open transaction.
     """
 
     def __init__(
@@ -53,20 +53,21 @@ class Access:
         self.account = account
         found = None if account is None else seen_by(database, transaction()).users.get(account.lower())
         self._number = 0 if found is None else found.number
-        # The rights that the session's cursors were told of last (visible.py).
+        # The rights that were last set on the session's cursors (visible.py).
         self.told: Rights | None = None
-        # The text that it runs, with its parameters, and one that runs within: errors may name what they do.
+        # The running text with its parameters, and a text run within it; they decide which names errors may
+        # mention.
         self.said: list[tuple[str, Sequence[object]]] = []
-        # Kind and key of what has another object by its name now than in the session's snapshot (names.py).
+        # Kind and key of each name that means another object now than in the session's snapshot (names.py).
         self.replaced: Callable[[], frozenset[tuple[str, Key]]] = frozenset
-        # The client is another node, which asks for the user.
+        # True if the client is another node, which asks for the user.
         self.of_node = False
         self._database = database
         self._transaction = transaction
 
     @property
     def rights(self) -> Rights:
-        """As the session sees them now."""
+        """The rights of the session's user in its snapshot."""
         return seen_by(self._database, self._transaction())
 
     @property
@@ -91,7 +92,7 @@ class Access:
         """The user of the account in the present catalog.
 
         Raises:
-            InvalidAuthorization: he has been dropped.
+            InvalidAuthorization: the user has been dropped.
         """
         if self.account is None:
             return None
@@ -121,10 +122,10 @@ class Access:
         return self.account is not None and not self.superuser
 
     def require_superuser(self, what: str) -> None:
-        """Refuse everybody else.
+        """Refuse an operation to everybody but superusers.
 
         Raises:
-            InsufficientPrivilege.
+            InsufficientPrivilege: the user is no superuser.
         """
         if not self.superuser:
             raise InsufficientPrivilege(f"permission denied to {what}", hint="Only superusers may.")
@@ -132,7 +133,7 @@ class Access:
     # Relations.
 
     def item_of(self, key: Key) -> Item:
-        """The thing that a relation's rights are on: of a stream's second view, the stream."""
+        """The item that a relation's rights are on: for a stream's second view, the stream."""
         stream = self._database.catalog.stream_of_view(key)
         return relation(*key) if stream is None else relation(*stream.key)
 
@@ -144,7 +145,7 @@ class Access:
         return seen and self._is_it(TABLE, key)
 
     def _is_it(self, kind: str, key: Key) -> bool:
-        """True if the visible object of a name is the one that the snapshot has under it."""
+        """True if the visible object of this name is the one that the snapshot has under it."""
         if (kind, key) in self.replaced():
             raise SerializationFailure(
                 f'"{key[-1]}" was dropped or made anew after this transaction began to read',
@@ -158,7 +159,7 @@ class Access:
             return True
         if found.kind in RELATIONS:
             return found.key[1] in LIVE_VIEWS if found.key[0] == OURS else self.sees(found.key)
-        if found.kind == INDEX:  # It is its table's.
+        if found.kind == INDEX:  # An index has its table's visibility.
             return self.sees((found.key[0], fold(found.definition)))
         seen = self.rights.sees(self.user, Item(found.kind, *found.key))
         return seen and self._is_it(found.kind, found.key)
@@ -198,11 +199,11 @@ class Access:
         return self.may_use_group(stream, group) or self.owns(relation(*stream.key))
 
     def group(self, stream: Stream, name: str, transaction: Transaction | None, *, use: bool = True) -> Group:
-        """A stream's group by name, for a session that may use it; or that may know of it.
+        """A stream's group by name, for a session that may use it, or only see it.
 
         Raises:
-            UndefinedObject: there is none, as far as the session is told.
-            InsufficientPrivilege: it is somebody else's.
+            UndefinedObject: no group of this name is visible to the session.
+            InsufficientPrivilege: the group is another user's.
         """
         group = find_group(self._database.catalog, stream, name, transaction)
         if not self.limited or self.may_use_group(stream, group):
@@ -222,11 +223,11 @@ class Access:
         """A stream's bookmark by name: the user's own; the stream's owner may seek to any of them.
 
         Args:
-            drops: it is to be dropped, which is for its own owner.
+            drops: the bookmark will be dropped, which only its own owner may do.
 
         Raises:
-            UndefinedObject: there is none, as far as the session is told.
-            InsufficientPrivilege: it is somebody else's.
+            UndefinedObject: no bookmark of this name is visible to the session.
+            InsufficientPrivilege: the bookmark is another user's.
         """
         bookmark = find_bookmark(self._database.catalog, stream, name, transaction)
         if not self.limited:

@@ -27,24 +27,24 @@ from ..settings import READ_ONLY, Variables
 T = TypeVar("T")
 
 NONE, OPEN, BROKEN = "none", "open", "failed"
-# What the engine knows a session by while no call is under way, and PostgreSQL's byte.
+# The engine's words for a session's state between calls, with PostgreSQL's status byte.
 RESTING = {NONE: IDLE, OPEN: IN_TRANSACTION, BROKEN: FAILED}
 STATUS = {NONE: "I", OPEN: "T", BROKEN: "E"}
 
 
 class Block:
-    """See the head of the file.
+    """A session's transaction block, which maps PostgreSQL's states onto DuckDB's transactions.
 
     Args:
-        committing: told before a commit, which fails where it does.
-        transaction_ended: told when a transaction is over: whether it was committed.
-        restore: puts back the settings that a block has changed for itself.
+        committing: called before a commit; an error that it raises fails the commit.
+        transaction_ended: called when a transaction has ended, with the outcome: committed or not.
+        restore: restores the settings that a block has changed for itself.
 
     Attributes:
-        implicit: it is of several statements of one message, and not begun by BEGIN.
-        piped: the same, but of the statements up to a Sync: to them it is no block.
-        transaction: DuckDB's, where it has begun.
-        ddl: names may mean something else in this block than outside.
+        implicit: the block holds several statements of one message; no BEGIN opened it.
+        piped: the block holds the statements up to a Sync, which do not count as in a block.
+        transaction: DuckDB's transaction, once it has begun.
+        ddl: names may have another meaning in this block than outside.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Block:
         self._transaction_ended = transaction_ended
         self._restore = restore
         self._state = NONE
-        self._lost: DucktailError | None = None  # why it failed between two statements
+        self._lost: DucktailError | None = None  # the error that failed the block between two statements
         self.implicit = False
         self._piped = False
         self.transaction: Transaction | None = None
@@ -73,11 +73,12 @@ class Block:
 
     @property
     def ddl(self) -> bool:
-        """See the head of the class."""
+        """True if names may have another meaning in this block than outside."""
         return self._ddl
 
     def defined(self) -> None:
-        """A statement has changed DuckDB's catalog: where a block is open, only it sees that so far."""
+        """Note that a statement has changed DuckDB's catalog; in an open block only the block sees the
+        change."""
         self._database.catalog.version += 1
         self._ddl = self.begun
         if self.transaction is not None:
@@ -115,17 +116,17 @@ class Block:
 
     @property
     def tables(self) -> Mapping[TableKey, Captured]:
-        """The captured tables by the names that they have here: the block may have renamed some."""
+        """The captured tables by their present names in this session: the block may have renamed some."""
         return self._database.transactions.tables(self.transaction)
 
     def enter_plain(self, key: TableKey, *, drops: bool = False) -> Waiting[bool]:
-        """Before the session writes a table that has no stream; True when it still has none.
+        """Prepare a write of a table without a stream; True if the table still has none.
 
         Args:
-            drops: see `Gate.enter`.
+            drops: the statement drops the table, see `Gate.enter`.
 
         Raises:
-            LockNotAvailable.
+            LockNotAvailable: the table's lock was not granted in time.
         """
         transactions = self._database.transactions
         session_id, timeout_ms = self._entry.session_id, self.lock_timeout_ms
@@ -135,9 +136,10 @@ class Block:
         """`enter_plain` for a statement that writes rows.
 
         Raises:
-            LockNotAvailable. WrongState: the table is in none of the streams over all tables of
-            its schema, and nothing of it is to be missed there. NotSupported: a trigger that is fired
-            may write a captured table.
+            LockNotAvailable: the table's lock was not granted in time.
+            WrongState: the table is missing from the streams over all tables of its schema, which must not
+                miss its changes.
+            NotSupported: a trigger that the statement fires may write a captured table.
         """
         if self._database.catalog.triggers.all:
             yield from self._enter_fired(key)
@@ -157,7 +159,7 @@ class Block:
 
     @property
     def piped(self) -> bool:
-        """See the head of the class."""
+        """True if the block holds the statements up to a Sync, which do not count as in a block."""
         return self.implicit and self._piped
 
     def begin(self, *, implicit: bool = False, piped: bool = False) -> None:
@@ -175,7 +177,7 @@ class Block:
         return self.transaction
 
     def touched(self) -> Transaction:
-        """The block's transaction, about to have an MVCC snapshot."""
+        """The block's transaction, which is about to take an MVCC snapshot."""
         transaction = self.opened()
         self._database.snapshots.touch(transaction)
         self._entry.has_snapshot = True
@@ -215,7 +217,8 @@ class Block:
         self._restore(self._variables.block_ends(committed=committed))
 
     def failed(self) -> None:
-        """An error: the open result is void; a block is rolled back at once and fails until its end."""
+        """Note an error: the open result is void; the block is rolled back at once and fails until its
+        end."""
         self._cursors.fail_result()
         if self._state != OPEN:
             return
@@ -227,17 +230,17 @@ class Block:
         self._state = BROKEN
 
     def lose(self, error: DucktailError) -> None:
-        """DuckDB has given the database up between two statements: an open block has failed."""
+        """Fail the open block, because DuckDB has invalidated the database between two statements."""
         self._cursors.fail_result(error)
         if self._state == OPEN:
             self._lost = error
             self.failed()
 
     def refuse_within(self, what: str) -> None:
-        """Refuse a statement with its own transaction inside a block, which could not undo it.
+        """Refuse a statement with its own transaction inside a block, whose rollback could not undo it.
 
         Raises:
-            ActiveTransaction.
+            ActiveTransaction: a block is open.
         """
         if self.begun:
             raise ActiveTransaction(
@@ -246,10 +249,10 @@ class Block:
             )
 
     def check_sound(self) -> None:
-        """Refuse a statement that reads or changes something, once the block has failed.
+        """Refuse a statement that reads or changes something in a failed block.
 
         Raises:
-            InFailedTransaction.
+            InFailedTransaction: the block has failed.
         """
         if self._state == BROKEN:
             raise InFailedTransaction(
@@ -260,7 +263,8 @@ class Block:
         """Check that the block in which an operation began has not failed meanwhile.
 
         Raises:
-            IoError: it did: DuckDB gave the database up. InFailedTransaction: it did.
+            IoError: the block failed because DuckDB invalidated the database.
+            InFailedTransaction: it failed for another reason.
         """
         if self._state == BROKEN:
             raise self._lost or InFailedTransaction("the transaction has failed")
@@ -279,12 +283,12 @@ class Block:
         return result
 
     def unit_with_memory(self, work: Callable[[Transaction], Waiting[T]], *, again: bool) -> Waiting[T]:
-        """`unit`; while others have DuckDB's memory it waits as for a lock, and does it once more.
+        """Run `unit`; while other sessions hold DuckDB's memory, wait as for a lock and run it once more.
 
-        Within a block nothing is done again: what ran before it in the transaction is gone with the error.
+        Within a block it is not repeated: the error has rolled back the earlier work of the transaction.
 
         Args:
-            again: it can be done a second time.
+            again: `work` may run a second time.
         """
         clock = self._database.clock
         until = clock.monotonic_s() + self.lock_timeout_ms / 1000
@@ -292,7 +296,7 @@ class Block:
             try:
                 return (yield from self.unit(work))
             except Exception as error:
-                # Python's own may have come behind DuckDB's COMMIT.
+                # Python's own commit error may follow DuckDB's COMMIT.
                 short = isinstance(recognized(error), OutOfMemory) and not isinstance(error, MemoryError)
                 if not (short and again) or self.begun or clock.monotonic_s() >= until:
                     raise

@@ -1,7 +1,7 @@
-"""A session as the runners of statements see it: its parts.
+"""The context of a session: its parts, as the runners of statements see them.
 
-`session.Session` is the one class that fills it in. Runners take a `Context`, which lies below them, so that
-the session can lie above them and run them.
+`session.Session` is the only class that implements it. Runners take a `Context`, which is in a layer below
+them, so that the session can be above them and call them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Waited:
     """The outcome of a statement's WAIT.
 
     Args:
-        through_lsn: up to where everything was readable when it ended.
-        streams: by their names when it began, the numbers of the streams whose events it has waited for.
-        left: group ids and members that LEAVE CONSUMER GROUP took out meanwhile: they do not join again.
+        through_lsn: LSN up to which all events were readable when the wait ended.
+        streams: stream names at the start of the wait -> numbers of the streams that it waited for.
+        left: group ids and members that LEAVE CONSUMER GROUP removed meanwhile; they do not join again.
     """
 
     through_lsn: int
@@ -58,7 +58,7 @@ class Waited:
 
 
 class Context(ABC):
-    """See the head of the file; each member is documented in `session.Session`, or where its class is."""
+    """The session's parts for runners; each member is documented in `session.Session` or in its own class."""
 
     database: Database
     user: str
@@ -75,27 +75,27 @@ class Context(ABC):
     positions: Positions
     prepared: dict[str, PreparedStatement]
     portals: Portals
-    # What the WAIT of the present statement has come to; None without one.
+    # The outcome of the present statement's WAIT; None without one.
     waited: Waited | None
     listening: Listening
-    # To the other nodes of a cluster; None where there are none, or none may be asked.
+    # The links to the other nodes of a cluster; None without a cluster, or where no other node may be asked.
     links: Links | None
-    # Has the node learn what others have: whoever asks meanwhile is answered as well; may be called from any
-    # thread. None where it is of no cluster.
+    # Makes the node learn other nodes' definitions; callers that come meanwhile share the answer. Callable
+    # from any thread; None without a cluster.
     learn: Callable[[], Future[Learned]] | None
-    # How many rows the client of the present statement takes at first; None for all of them.
+    # The number of rows that the present statement's client takes at first; None for all rows.
     first_rows: int | None
-    # The node that the client is; None where it is none.
+    # The node that is the client; None for any other client.
     peer: Peer | None
-    # How the events of topics with several owners were shared among them.
+    # The distribution of events of topics with several owners.
     owner_cache: OwnerCache
     # The facts of the share that the present statement is; None where it is no share.
     part: Part | None
-    # Where the rows of a COPY to a topic that other nodes have a share of are kept to its end; else None.
+    # The rows of a COPY to a topic of which other nodes own a part, until its end; else None.
     collected: list[pa.Table] | None
-    # What members hold by reads and commits of other nodes that are under way in this session.
+    # What members hold because of this session's running reads and commits at other nodes.
     holds: Holds
-    # What other nodes were told and have not answered yet.
+    # Requests to other nodes that have not been answered yet.
     told: list[Future[Any]]
 
     @property
@@ -106,11 +106,11 @@ class Context(ABC):
     @property
     @abstractmethod
     def meta(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's cursor for binding and looking up."""
+        """DuckDB's cursor for binding and lookups."""
 
     @abstractmethod
     def looking(self) -> AbstractContextManager[None]:
-        """Within, names are looked up and texts bound, outside or inside a statement that runs."""
+        """Context in which names are looked up and texts are bound, outside or inside a running statement."""
 
     @abstractmethod
     def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
@@ -121,7 +121,7 @@ class Context(ABC):
         """Parse one statement.
 
         Args:
-            told: whether somebody is told of its columns before it runs.
+            told: a client asks for its columns before it runs.
         """
 
     @abstractmethod
@@ -132,10 +132,10 @@ class Context(ABC):
     def execute_within(
         self, statement: ParsedStatement, parameters: tuple[object, ...], run: Runner | None = None
     ) -> Waiting[Result]:
-        """Run a statement that stands in the running one; its names and rights are its own.
+        """Run a statement that is part of the running one; its names and rights are its own.
 
         Args:
-            run: runs it instead of the runner of its kind.
+            run: runs it in place of the runner of its kind.
         """
 
     @abstractmethod
@@ -152,16 +152,18 @@ class Context(ABC):
 
     @abstractmethod
     def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """Do what a statement waits for before it runs, in the call that is under way, or in one of its own:
-        it is cancelled, and counts towards the statement's time-out."""
+        """Do the work that a statement waits for before it runs, in the running call or in a call of its own.
+
+        It can be cancelled, and counts towards the statement's time-out."""
 
     @abstractmethod
     def kept(self, result: Result) -> None:
-        """A portal's result is taken in parts from now on, within calls or in calls of their own."""
+        """Note that a portal's result is taken in parts from now on, within calls or in calls of their
+        own."""
 
     @abstractmethod
     def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
-        """A setting has a new value."""
+        """Note the new value of a setting."""
 
 
 Runner = Callable[[Context, ParsedStatement, tuple[object, ...]], Waiting[Result]]

@@ -30,8 +30,8 @@ from ...engine.errors import (
 from ...engine.quoting import fold, ident
 from .names import Names
 
-# The library that an object is of, by the first part of its class's module, and those of its classes
-# that DuckDB reads by itself, as often as a statement wants.
+# Libraries, by the first part of the module of an object's class, and their classes that DuckDB reads by
+# itself, any number of times.
 KNOWN = {
     "pandas": frozenset({"DataFrame"}),
     "polars": frozenset({"DataFrame", "LazyFrame"}),
@@ -47,10 +47,10 @@ class Stream(Protocol):
 
 
 class Once:
-    """A stream that may be one that can be read a single time.
+    """A stream that may be readable only once.
 
-    The second read of such a stream gives no rows and no error, which a statement that reads it twice
-    would take for the end: here it is an error.
+    A second read of such a stream returns no rows and no error, which a statement that reads it twice would
+    take for its end. Here the second read is an error.
     """
 
     def __init__(self, source: Stream) -> None:
@@ -62,10 +62,10 @@ class Once:
         return self._schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The batches, once.
+        """Export the batches, once.
 
         Raises:
-            RuntimeError: they have been read; DuckDB makes it an error of the statement.
+            RuntimeError: the batches have been read already; DuckDB makes it an error of the statement.
         """
         reader, self._reader = self._reader, None
         if reader is None:
@@ -77,9 +77,9 @@ class Frames:
     """The objects that a program has registered with one session.
 
     Args:
-        cursor: the session's own.
+        cursor: the session's own cursor.
         names: the session's name lookup.
-        forget_plans: called when a name has come to mean other columns.
+        forget_plans: called when a name gets other columns.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class Frames:
         return fold(name) in self._objects
 
     def register(self, name: str, frame: object) -> None:
-        """Make an object readable under a name; one that has the name already makes room.
+        """Make an object readable under a name; it replaces an earlier registration of the name.
 
         Raises:
             DuplicateTable: a table, view or stream has the name.
-            DatatypeMismatch: it is nothing that holds rows, or DuckDB cannot read it.
-            InsufficientPrivilege: the name is one of ours.
+            DatatypeMismatch: the object holds no rows, or DuckDB cannot read it.
+            InsufficientPrivilege: the name is reserved.
         """
         if fold(name).startswith(RESERVED_PREFIX):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
@@ -118,7 +118,8 @@ class Frames:
         """Register without checking whether the name is taken: internal names do not clash.
 
         Raises:
-            SyntaxError_: an empty name. DatatypeMismatch.
+            SyntaxError_: the name is empty.
+            DatatypeMismatch: the object holds no rows, or DuckDB cannot read it.
         """
         if not name:
             raise SyntaxError_("the name of a registered object is empty")
@@ -135,7 +136,7 @@ class Frames:
         self._note(name)
 
     def unregister(self, name: str) -> None:
-        """Let an object go.
+        """Remove a registered object.
 
         Raises:
             UndefinedTable: nothing is registered under the name.
@@ -154,7 +155,7 @@ class Frames:
             self._changed.clear()
 
     def mend(self) -> None:
-        """After a rollback, and outside a transaction: the views as the program has made them."""
+        """Restore the views of registered objects, after a rollback and outside a transaction."""
         self.stale = False
         changed, self._changed = self._changed, set()
         for key in changed:
@@ -164,7 +165,7 @@ class Frames:
                 self._drop(key)
 
     def renew(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """The session has another cursor: `mend` registers everything there."""
+        """Move to another cursor of the session, on which `mend` registers all objects."""
         self._cursor = cursor
         self._changed = set(self._objects)
         self.stale = True
@@ -172,7 +173,7 @@ class Frames:
         self._names.changed()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Remove all registered objects."""
         self._objects.clear()
 
     def _note(self, name: str) -> None:
@@ -187,10 +188,10 @@ class Frames:
 
 
 def readable_by_duckdb(frame: object) -> Any:
-    """The object itself where DuckDB knows it, else its Arrow stream, which is read once.
+    """The object itself if DuckDB can read it, else its Arrow stream, which can be read once.
 
     Raises:
-        DatatypeMismatch: it has none.
+        DatatypeMismatch: the object exports no Arrow stream.
     """
     kind = type(frame)
     for base in kind.__mro__:

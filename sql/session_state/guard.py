@@ -1,9 +1,9 @@
 """The guard of a session: one call at a time, cancellation, timeouts, and exclusion of the watchdog.
 
-A driver owns its session and makes one call after the other. Other threads send a cancel, the watchdog's
-end of an idle session, and the warning that DuckDB has invalidated the database. The first and the last end
-the running call: a DuckDB call by an interrupt, a wait by a future of the session's own. `alone` gives
-exclusive access to a session at rest. Source: docs/design/sql.md, "Session".
+A driver owns its session and makes one call at a time. Other threads may cancel the call, end an idle session
+(the watchdog), or warn that DuckDB has invalidated the database. A cancel and a warning end the running call:
+a DuckDB call by an interrupt, a wait by a future of the session's own. `alone` gives exclusive access to a
+session at rest. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ...engine.waiting import Wait, Waiting
 
 T = TypeVar("T")
 
-# How long a call waits for who has the session alone.
+# The time for which a call waits while another thread has the session alone.
 ENTER_S = 60.0
 
 
 class Guard:
-    """See the head of the file.
+    """The guard of one session.
 
     Args:
-        interrupt: ends the DuckDB call that is under way on the session's cursor; from any thread.
+        interrupt: interrupts the running DuckDB call on the session's cursor; callable from any thread.
 
     Attributes:
-        interrupts: end the calls that are under way on other cursors.
-        running: whether a call is under way.
-        cancelled: it has been cancelled.
-        warned: why it is to end, where the database has fallen.
+        interrupts: functions that end the running calls on other cursors.
+        running: a call is running.
+        cancelled: the call has been cancelled.
+        warned: the error with which the call is to end, once the database has been invalidated.
     """
 
     def __init__(self, clock: Clock, interrupt: Callable[[], None]) -> None:
@@ -56,7 +56,8 @@ class Guard:
         """Begin a call.
 
         Raises:
-            AdminShutdown: the session is being ended, or closed. DucktailError: why it was ended.
+            AdminShutdown: the session is being ended, or is closed.
+            DucktailError: the error with which it was ended.
         """
         if not self._busy.acquire(timeout=ENTER_S):
             raise AdminShutdown("the session is being ended")
@@ -67,7 +68,7 @@ class Guard:
             self.running, self.cancelled, self.warned = True, False, None
 
     def leave(self) -> None:
-        """End it."""
+        """End a call."""
         with self._cancel_lock:
             self.running = False
         self._busy.release()
@@ -88,7 +89,7 @@ class Guard:
         return self._closed is not None
 
     def close(self, error: DucktailError) -> None:
-        """Every later call is answered with this error."""
+        """Answer every later call with this error."""
         self._closed = self._closed or error
 
     # Its waits.
@@ -97,7 +98,7 @@ class Guard:
         """Pass on the waits of `work`, so that a cancel or a timeout ends them.
 
         Args:
-            limit_ms: the statement's time-out; 0 is none.
+            limit_ms: the statement's time-out in milliseconds; 0 means none.
         """
         self.limit(limit_ms)
         try:
@@ -121,7 +122,7 @@ class Guard:
             raise
 
     def limit(self, limit_ms: int) -> None:
-        """The statement's time-out from now on; 0 is none."""
+        """Set the statement's time-out from now on, in milliseconds; 0 means none."""
         self._deadline = self._clock.monotonic_s() + limit_ms / 1000 if limit_ms else None
 
     @property
@@ -137,7 +138,7 @@ class Guard:
         return max(1, round((self._deadline - self._clock.monotonic_s()) * 1000))
 
     def _one_wait(self, wait: Wait, deadline: float | None) -> Generator[Wait, bool, None]:
-        """Wait on a future of the session's own: it ends with the other, or with a cancel."""
+        """Wait on a future of the session's own, which ends with the other wait or with a cancel."""
         own: Future[None] = Future()
         with self._cancel_lock:
             if self.cancelled or self.warned is not None:
@@ -173,7 +174,7 @@ class Guard:
             _finish(waiting)
 
     def _end_call(self) -> Future[None] | None:
-        """End the DuckDB calls that are under way; the wait that is to be ended as well."""
+        """End the running DuckDB calls, and return the wait that must end as well."""
         self._interrupt()
         for interrupt in list(self.interrupts):
             interrupt()
@@ -181,21 +182,22 @@ class Guard:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """Context that delays a cancel: DuckDB's work in it is completed, or not begun."""
+        """Context that delays a cancel: DuckDB's work in it is completed or not begun."""
         with self._cancel_lock:
             yield
 
     def check(self) -> None:
-        """Go on, unless the call has been cancelled.
+        """Raise if the call has been cancelled.
 
         Raises:
-            QueryCanceled: it has.
+            QueryCanceled: the call has been cancelled.
         """
         if self.cancelled:
             raise self.cancel_error()
 
     def cancel_error(self) -> QueryCanceled:
-        """Why DuckDB was interrupted, or a wait: a user's request, or else the statement's time-out."""
+        """The error for an interrupted DuckDB call or wait: a user's request, or else the statement's
+        time-out."""
         if self.cancelled:
             return QueryCanceled("canceling statement due to user request")
         return QueryCanceled("canceling statement due to statement timeout")

@@ -1,4 +1,4 @@
-"""A session's part in LISTEN, UNLISTEN and NOTIFY, which a transaction's end makes hold.
+"""A session's part in LISTEN, UNLISTEN and NOTIFY, which take effect when the transaction commits.
 
 Source: docs/sql.md, "Notifications".
 """
@@ -17,11 +17,11 @@ class Listening:
     """The channels of a session, and the notifications that it sends once its transaction is committed.
 
     Args:
-        overrun: told, from any thread, that the session has left too much unread.
-        access: gives the session's rights, by which a stream that it listens to is judged at delivery.
+        overrun: called, from any thread, when the session has left too many notifications unread.
+        access: returns the session's rights, which are checked at the delivery of a stream's notification.
 
     Attributes:
-        on_news: told, from any thread, that there is something to take.
+        on_news: called, from any thread, when notifications can be taken.
     """
 
     def __init__(self, database: Database, overrun: Callable[[], None], access: Callable[[], Access]) -> None:
@@ -29,14 +29,14 @@ class Listening:
         self._database = database
         self._hub = database.notifications
         self._access = access
-        # The rights under which the streams were judged last.
+        # The rights with which the streams were last checked.
         self._judged: Rights | None = None
         self._listener = Listener(lambda: self.on_news(), overrun)
         self._later: list[Callable[[], None]] = []
         self._said: set[Notification] = set()
 
     def do(self, action: Callable[[Notifications, Listener], None], *, later: bool) -> None:
-        """Do it now, or when the transaction that is open has been committed."""
+        """Perform an action now, or when the open transaction has been committed."""
         if later:
             self._later.append(lambda: action(self._hub, self._listener))
         else:
@@ -48,7 +48,7 @@ class Listening:
         return sorted({*self._listener.channels.copy(), *self._listener.streams.copy()})
 
     def say(self, note: Notification, *, later: bool) -> None:
-        """NOTIFY; the same twice in a transaction is said once."""
+        """Send a notification; identical notifications of one transaction are sent once."""
         if not later:
             self._hub.notify(note)
         elif note not in self._said:
@@ -69,7 +69,7 @@ class Listening:
         return self._hub.take(self._listener)
 
     def _leave_lost(self) -> None:
-        """Stop to listen to streams that the session has no right on any more."""
+        """Stop listening to streams on which the session has no right any more."""
         access = self._access()
         rights = access.rights
         if access.account is None or rights is self._judged:
@@ -82,5 +82,5 @@ class Listening:
         self._judged = rights
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening to all channels."""
         self._hub.unlisten(self._listener, None)

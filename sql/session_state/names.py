@@ -1,8 +1,8 @@
 """The resolution of a name in a statement, for one session and in its snapshot.
 
 DuckDB's objects are found by `engine/duck/objects.py`, in one listing for each generation of the catalog, or
-for each transaction that has another; streams and topics in the engine's catalog. Nothing else resolves a
-name.
+in a transaction's own listing where it differs; streams and topics are found in the engine's catalog. No
+other module resolves a name.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from ..results.cursors import Cursors
 from .block import Block
 
 OURS = "ducktail"
-# Streams that a HINT names.
+# The maximum number of streams that a HINT names.
 HINTED_STREAMS_MAX = 5
-# Fixes a transaction's snapshot of the database, at the least cost.
+# The cheapest statement that fixes a transaction's snapshot of the database.
 _FIX = "FROM ducktail.meta LIMIT 0"
 
 Key = tuple[str, ...]
 
 
 class CatalogChanged(Exception):
-    """A transaction's assumption about its snapshot does not hold: the transaction must begin again."""
+    """A transaction's assumption about its snapshot does not hold; the transaction must begin again."""
 
 
 class Names:
@@ -53,7 +53,7 @@ class Names:
 
     Attributes:
         path: the schemas of the search path.
-        temporary: folded names that temporary tables and views of this session have, or have had.
+        temporary: folded names that this session's temporary tables and views have or have had.
     """
 
     def __init__(self, database: Database, cursors: Cursors, block: Block) -> None:
@@ -64,10 +64,10 @@ class Names:
         self.temporary: set[str] = set()
         self._temporary: Objects | None = EMPTY
         self._replaced: tuple[Objects, Objects, frozenset[tuple[str, Key]]] | None = None
-        # By their names, the streams (their numbers) whose events the present statement has waited for: they
-        # are the same ones when it reads, whatever they are called by then.
+        # Stream names -> the numbers of the streams for whose events the present statement has waited: it
+        # then reads the same streams, even after a rename.
         self.waited: Mapping[tuple[str, ...], int] = {}
-        # What the session may know of; the rest is not there.
+        # The rights that limit which names the session may know of.
         self.sees: Callable[[Key], bool] = lambda key: True
         self.limited: Callable[[], bool] = lambda: False
         self.sees_object: Callable[[Object], bool] = lambda found: True
@@ -75,9 +75,9 @@ class Names:
     # Snapshots.
 
     def objects(self) -> Objects:
-        """The database's objects, as the session's snapshot has them.
+        """The database's objects in the session's snapshot.
 
-        Within a transaction that may have a snapshot it has one from here on.
+        In a transaction that may have a snapshot, this call fixes it.
         """
         transaction = self._block.transaction
         if transaction is None or transaction.snapshot_counter is None:
@@ -88,14 +88,14 @@ class Names:
             if not transaction.assumes:
                 ask_maybe(cursor, _FIX)
             generation, objects = self._listed()
-            # No change was committed from before the snapshot till now: it has what everybody sees.
+            # No change was committed between the snapshot and now: it equals the present catalog.
             same = generation is not None and generation == transaction.generation == changes.stable
             if transaction.assumes and not same:
                 raise CatalogChanged
             if transaction.ddl or not same:
                 objects = read_objects(cursor, self._database.catalog_name)
                 if self.limited():
-                    changes.settle()  # What the snapshot has of others' changes is shown in memory.
+                    changes.settle()  # Memory must show the others' changes in the snapshot.
             transaction.objects = objects
             if transaction.base is None:
                 transaction.base = objects
@@ -107,9 +107,9 @@ class Names:
         return known.now(cursor) if self.limited() else known.latest(cursor)
 
     def replaced(self) -> frozenset[tuple[str, Key]]:
-        """Kind and key of an object of the snapshot that others have dropped or created again since.
+        """Kinds and keys of snapshot objects that other sessions have since dropped or created again.
 
-        Rights are those of now: by these names they are on other objects, or on none.
+        Rights are the present ones: for these names they apply to other objects, or to none.
         """
         transaction = self._block.transaction
         if transaction is None or transaction.base is None:
@@ -134,22 +134,22 @@ class Names:
         return self._temporary
 
     def changed(self) -> None:
-        """Note that a statement, or the end of a transaction, may have changed the catalog."""
+        """Note that a statement, or a transaction's end, may have changed the catalog."""
         self._temporary = None
         if self._block.transaction is not None:
             self._block.transaction.objects = None
 
     @property
     def resolver(self) -> Resolver:
-        """The resolver of names for this session now."""
+        """The resolver of names in this session's present state."""
         catalog, sees = self._database.catalog_name, self.sees_object
         return Resolver(catalog, self.objects(), self.temporary_objects(), self.path, sees)
 
     def find(self, kind: str, parts: tuple[str, ...]) -> Object | None:
-        """The object of a name; see `Resolver.find`.
+        """The object of a name, as `Resolver.find` resolves it.
 
         Raises:
-            LockNotAvailable: it is an index's, and they cannot be listed now.
+            LockNotAvailable: the name is an index's, and indexes cannot be listed now.
         """
         if kind != INDEX:
             return self.resolver.find(kind, parts)
@@ -169,14 +169,14 @@ class Names:
         return self.path[0]
 
     def table_key(self, parts: tuple[str, ...]) -> Key:
-        """(schema, table), folded, of a table's name; (temp, table) for a temporary one.
+        """(schema, table) of a table's name, folded; (temp, table) for a temporary table.
 
         Raises:
             NotSupported: the table is in another database.
         """
         given, parts = parts, self.without_catalog(parts)
         whole, name = parts is not given, fold(parts[-1])
-        # To DuckDB main.t is the temporary t as well, where there is one: its schema is called main too.
+        # To DuckDB, main.t also names a temporary t: the schema of temporary tables is called main too.
         may_hide = not whole and (len(parts) == 1 or fold(parts[0]) == DEFAULT_SCHEMA)
         if may_hide and self._is_hidden(name):
             return (TEMPORARY, name)
@@ -187,16 +187,16 @@ class Names:
         return key_of(self._schema_of(name), name)
 
     def _is_hidden(self, name: str) -> bool:
-        """True if a temporary table or view has the name (folded) now."""
+        """True if a temporary table or view has the folded name now."""
         return name in self.temporary and bool(self.temporary_objects().get(TABLE, DEFAULT_SCHEMA, name))
 
     def refuse_hidden(self, key: Key) -> None:
-        """Refuse a table of the database that a temporary one of the session hides.
+        """Refuse a table of the database that one of the session's temporary tables hides.
 
-        What capture adds to a statement names the table by its schema, which is the temporary one then.
+        The statements that capture adds name the table by its schema, which would be the temporary table's.
 
         Raises:
-            NotSupported.
+            NotSupported: a temporary table hides the table.
         """
         if key[0] == DEFAULT_SCHEMA and self._is_hidden(key[1]):
             raise NotSupported(
@@ -205,10 +205,10 @@ class Names:
             )
 
     def refuse_hidden_of(self, stream: Stream) -> None:
-        """The same of a stream's table and its views, which are called by their schemas as well.
+        """Refuse a stream if the session hides its table or its views, which are also named by their schemas.
 
         Raises:
-            NotSupported.
+            NotSupported: a temporary table or view hides one of them.
         """
         for view in stream.views:
             self.refuse_hidden(key_of(stream.schema, view))
@@ -216,7 +216,7 @@ class Names:
             self.refuse_hidden(captured.key)
 
     def without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """The name without the database's own name in front."""
+        """The name without a leading database name."""
         if len(parts) == 1:
             return parts
         catalog = fold(self._database.catalog_name)
@@ -239,7 +239,7 @@ class Names:
     def _schema_of(self, name: str) -> str:
         """The first schema of the search path that has a table, view or stream of this name.
 
-        Behind the path DuckDB looks into its default schema, whether it stands there or not.
+        After the path DuckDB looks into its default schema, even if the path does not contain it.
         """
         found = self.find(TABLE, (name,))
         return self.path[0] if found is None else found.schema
@@ -252,7 +252,7 @@ class Names:
         return any(objects.get(TABLE, s, name) is not None and self.sees((s, fold(name))) for s in path)
 
     def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """(schema, name), folded, of something that is to be made, or of a kind without a path."""
+        """(schema, name), folded, of a new object, or of an object of a kind without a search path."""
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
         return fold(schema), fold(parts[-1])
@@ -273,10 +273,11 @@ class Names:
         return self._cursors.meta
 
     def new_name(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """(schema, name) of something that is to be made.
+        """(schema, name) of a new object.
 
         Raises:
-            InvalidSchemaName: the schema is not there. NotSupported: in ours.
+            InvalidSchemaName: the schema does not exist.
+            NotSupported: the schema is reserved.
         """
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
@@ -289,7 +290,7 @@ class Names:
         return schema, parts[-1]
 
     def find_stream(self, parts: tuple[str, ...]) -> Stream | None:
-        """The stream of this name, if there is one."""
+        """The stream of this name, or None."""
         parts = self.without_catalog(parts)
         streams = self._database.catalog.streams
         for key in [parts] if len(parts) == 2 else [(schema, parts[0]) for schema in self.path]:
@@ -302,15 +303,16 @@ class Names:
         """The stream of this name.
 
         Args:
-            kind: what the statement calls it: a topic is told to be missing as a topic.
+            kind: the statement's word for it: a missing topic is reported as a topic.
 
         Raises:
-            UndefinedObject: there is none. WrongObjectType: it is a table.
+            UndefinedObject: no stream has this name.
+            WrongObjectType: the name is a table's.
         """
         stream = self.find_stream(parts)
         there_is = stream is None and self._there_is(parts)
         if there_is:
-            # DuckDB shows the view of a stream that is being made a moment before the catalog has the stream.
+            # DuckDB shows the view of a new stream a moment before the catalog has the stream.
             self._database.catalog.changes.settle()
             stream = self.find_stream(parts)
         if stream is not None:
@@ -332,7 +334,8 @@ class Names:
         )
 
     def _stream_on(self, parts: tuple[str, ...]) -> str | None:
-        """A HINT with the streams on a table, or with the way to create one; None for other objects."""
+        """A HINT with the streams on a table, or with the statement that creates one; None for other
+        objects."""
         key, name = self.table_key(parts), self.without_catalog(parts)[-1]
         if key[0] in (TEMPORARY, OURS) or self.kind_of(key) != "table":
             return None
@@ -345,10 +348,10 @@ class Names:
         return f"A stream on it is made with CREATE STREAM {made} ON {self._written(key[0], name)}."
 
     def free_name(self, schema: str, first: str) -> str:
-        """A name that a stream of a schema could have, as it is written in a HINT.
+        """An unused stream name in a schema, as a HINT writes it.
 
         Args:
-            first: what it is, if it is free.
+            first: the preferred name.
         """
         return self._written(schema, free_name(first, self.objects().relations_of(schema)))
 
@@ -356,10 +359,11 @@ class Names:
         return ident(name) if fold(schema) == fold(self.schema) else f"{ident(schema)}.{ident(name)}"
 
     def scanned(self, parts: tuple[str, ...], position: int, kind: str) -> Stream:
-        """The stream that a scan names; one that it has waited for by the name that it had then.
+        """The stream that a scan names; after a wait, the stream that had this name when the wait began.
 
         Raises:
-            UndefinedObject: there is none. WrongObjectType: it is a table.
+            UndefinedObject: no stream has this name.
+            WrongObjectType: the name is a table's.
         """
         stream_id = self.waited.get(parts)
         stream = None if stream_id is None else self._database.catalog.stream_by_id(stream_id)

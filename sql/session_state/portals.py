@@ -1,7 +1,7 @@
-"""Queries with a name whose rows are taken in parts: cursors of DECLARE, and a driver's named portals.
+"""Named queries whose rows are taken in parts: cursors of DECLARE, and a driver's named portals.
 
-Both are one to PostgreSQL, and so they are here: SQL's FETCH takes from a portal that a driver has bound,
-and the protocol describes and executes a cursor that SQL has declared. A portal ends with its
+PostgreSQL treats both as one kind, and so does this module: SQL's FETCH takes from a portal that a driver has
+bound, and the protocol describes and executes a cursor that SQL has declared. A portal ends with its
 transaction; a cursor WITH HOLD is kept in the session's spool when its transaction commits.
 Source: docs/design/sql.md, "Cursors".
 """
@@ -18,23 +18,23 @@ from .statement import ParsedStatement
 
 
 def _nothing() -> None:
-    """Nothing is kept."""
+    """Free nothing: the default of `Portal.free`."""
 
 
 @dataclass(slots=True, eq=False)
 class Portal:
-    """A query with its parameters; with a result once it has been started.
+    """A query with its parameters, and with a result once it has been started.
 
     Args:
-        binary: SQL's FETCH of it gives binary values.
-        hold: it outlives its transaction.
-        declared: by DECLARE; else a driver's.
-        given: rows taken so far: the place of a cursor that goes forward only.
-        ours: made in the transaction that is open.
-        scroll: it goes in any direction; `scrolled` is then its place, once it has been started.
-        text: the statement that has made it, where it is not `statement` itself.
-        made_us: when, in microseconds since 1970.
-        free: frees what is kept for it.
+        binary: SQL's FETCH returns binary values.
+        hold: the portal outlives its transaction.
+        declared: DECLARE created the portal; else a driver did.
+        given: number of rows taken so far: the position of a forward-only cursor.
+        ours: the open transaction created it.
+        scroll: the cursor moves in any direction; `scrolled` is its position once it has been started.
+        text: the statement that created it, where it is not `statement` itself.
+        made_us: time of creation, in microseconds since 1970.
+        free: frees the portal's resources.
     """
 
     statement: ParsedStatement
@@ -53,12 +53,12 @@ class Portal:
 
     @property
     def columns(self) -> Sequence[ResultColumn]:
-        """Of its rows."""
+        """The columns of the portal's rows."""
         columns = self.statement.columns if self.result is None else self.result.columns
         return columns or ()
 
     def take(self, count: int | None) -> ResultBatch | None:
-        """The next rows, at most `count`, within a call of the session; None if there are no more."""
+        """The next rows, at most `count`, within a call of the session; None at the end."""
         assert self.result is not None, "a portal is started before its rows are taken"
         batch = self.result.take(count)
         if batch is not None:
@@ -66,7 +66,7 @@ class Portal:
         return batch
 
     def close(self) -> None:
-        """Give the rest up."""
+        """Discard the remaining rows."""
         if self.result is not None:
             self.result.close()
         self.free()
@@ -76,8 +76,8 @@ class Portals:
     """The portals of a session, by name.
 
     Args:
-        portals_max: how many there may be.
-        now_us: the time, in microseconds since 1970.
+        portals_max: the maximum number of portals.
+        now_us: returns the time, in microseconds since 1970.
     """
 
     def __init__(self, portals_max: int, now_us: Callable[[], int]) -> None:
@@ -86,18 +86,18 @@ class Portals:
         self._portals: dict[str, Portal] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Portal]]:
-        """Names and portals."""
+        """Iterate over names and portals."""
         return iter(list(self._portals.items()))
 
     def get(self, name: str) -> Portal | None:
-        """The one of this name, if there is one."""
+        """The portal of this name, or None."""
         return self._portals.get(name)
 
     def find(self, name: str) -> Portal:
-        """The one of this name.
+        """The portal of this name.
 
         Raises:
-            InvalidCursorName: there is none.
+            InvalidCursorName: no portal has this name.
         """
         portal = self._portals.get(name)
         if portal is None:
@@ -105,10 +105,11 @@ class Portals:
         return portal
 
     def add(self, name: str, portal: Portal) -> None:
-        """Keep a new one.
+        """Add a new portal.
 
         Raises:
-            DuplicateCursor. ProgramLimitExceeded: there are too many.
+            DuplicateCursor: the name is in use.
+            ProgramLimitExceeded: there are too many portals.
         """
         if name in self._portals:
             raise DuplicateCursor(f'cursor "{name}" already exists')
@@ -127,23 +128,24 @@ class Portals:
             portal.close()
 
     def clear(self) -> None:
-        """Close all that SQL has declared."""
+        """Close all portals that SQL has declared."""
         for name, portal in self:
             if portal.declared:
                 self.remove(name)
 
     def keep_held(self, keep_rest: Callable[[Result], None]) -> None:
-        """Keep the results that outlive the transaction, before its COMMIT.
+        """Spool the results that outlive the transaction, before its COMMIT.
 
         Raises:
-            OutOfMemory: there is no room for it. IoError: it cannot be written.
+            OutOfMemory: there is no room for the rows.
+            IoError: the rows cannot be written.
         """
         for _, portal in self:
             if portal.hold and portal.result is not None and portal.result.holds_cursor:
                 keep_rest(portal.result)
 
     def transaction_ended(self, *, committed: bool) -> None:
-        """Portals end with their transaction, but for those that are held and were there at a commit."""
+        """Close the portals that end with their transaction; held ones that a commit finds remain."""
         for name, portal in self:
             if portal.hold and (committed or not portal.ours):
                 portal.ours = False

@@ -1,8 +1,8 @@
-"""The readers of a session, and the read position that each read moves: the session's or a member's.
+"""The readers of a session, and the read position that each read moves: the session's own or a member's.
 
-The rules of read positions are in `engine/groups/read_positions.py`. A session has its own, of reads without
-MEMBER; those of members are the engine's (`engine/groups/members.py`), whatever session reads or commits.
-What a session's transaction has read is void where it is rolled back. Source: docs/sql.md, "Committing".
+The rules of read positions are in `engine/groups/read_positions.py`. A session has its own position for reads
+without MEMBER; the positions of members belong to the engine (`engine/groups/members.py`), whichever session
+reads or commits. A rollback voids the reads of its transaction. Source: docs/sql.md, "Committing".
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ...engine.groups.offsets import moved_by_seek
 from ...engine.groups.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
-# Answers whose reads are pending at once; each is told what counts of it when its client is answered.
+# The maximum number of answers with pending reads; how much of each counts is known once its client is
+# answered.
 PENDING_MAX = 256
-# Of so many members elsewhere the latest read is known: a connection reads as few.
+# The maximum number of members elsewhere whose latest read is known: a connection reads as few.
 LATEST_MAX = 64
 
 
@@ -31,14 +32,14 @@ H = TypeVar("H", "MemberHold", "MemberRead")
 
 @dataclass(slots=True, eq=False)
 class MemberRead:
-    """A member's read of partitions of several nodes, under way; the topic's home has its read position.
+    """A running read of a member over partitions of several nodes; the topic's home keeps its read position.
 
     Args:
-        name: the member's.
-        number: of what it holds at the home.
-        epochs: partition -> the epoch under which it is the member's.
-        read: its number among the member's reads, which rise.
-        tell: reports something to the home.
+        name: the member's name.
+        number: the number of its hold at the home.
+        epochs: partition -> the epoch under which the member owns it.
+        read: the number of the read among the member's reads, rising.
+        tell: sends a report to the home.
     """
 
     name: str
@@ -49,19 +50,19 @@ class MemberRead:
     over: bool = False
 
     def set(self, lsns: Mapping[int, int]) -> None:
-        """It has given everything up to these: the member's read position."""
+        """Note that the read has returned everything up to these LSNs: the member's read position."""
         self._tell(lsns=lsns, position=True)
 
     def gave(self, lsns: Mapping[int, int]) -> None:
-        """It has given events up to these, or fewer, and leaves no position."""
+        """Note that the read has returned events up to at most these LSNs, and leaves no position."""
         self._tell(lsns=lsns)
 
     def void(self, reason: str) -> None:
-        """It leaves no position, because of `reason`."""
+        """Note that the read leaves no position, because of `reason`."""
         self._tell(void=reason)
 
     def end(self) -> None:
-        """It is over; a second time does nothing."""
+        """End the read; a second call does nothing."""
         if not self.over:
             self._tell(over=True)
             self.over = True
@@ -76,10 +77,10 @@ class Reader:
     """One read of a group.
 
     Args:
-        read: its number among the reads of the session, without a member.
-        hold: what its member holds for it; None without MEMBER.
-        committed: partition -> committed LSN from which it begins; the partitions that it scans.
-        seeks: how often SEEK had moved the group.
+        read: number of the read among the session's reads without a member.
+        hold: the member's hold for it; None without MEMBER.
+        committed: partition -> committed LSN at which the read begins; its keys are the scanned partitions.
+        seeks: the number of SEEKs of the group before the read.
     """
 
     key: Key
@@ -96,14 +97,14 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
-    """The result of a read before it is known how much of it counts: see `Positions.answering`."""
+    """The result of a read before it is known how much of it counts (`Positions.answering`)."""
 
     reader: Reader
     lsns: Mapping[int, int]
     again: Mapping[int, frozenset[int]]
 
     def through(self, lsn: int, buffer: StreamBuffer) -> PendingRead:
-        """The part of it up to an LSN."""
+        """The part of the read up to an LSN."""
         began = self.reader.committed
         last = buffer.last_lsns_at(lsn, self.lsns)
         lsns = {p: max(began[p], min(given, last[p])) for p, given in self.lsns.items()}
@@ -115,25 +116,26 @@ class Positions:
     """The read positions that a session moves.
 
     Args:
-        members: of all groups.
+        members: the members of all groups.
     """
 
     def __init__(self, members: Members) -> None:
         self._members = members
         self._own = ReadPositions()
-        # By group and member. A transaction's reads count as one: they stand, or none does.
+        # By group and member. All reads of a transaction count, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
         self._holds: set[MemberHold | MemberRead] = set()
-        # The latest reads whose read position is at another node.
+        # The latest reads whose read position another node keeps.
         self._latest: dict[tuple[Key, str], MemberRead] = {}
-        # Reads whose members hold at other nodes what the open transaction has read.
+        # Reads of the open transaction that members hold at other nodes.
         self._kept: list[MemberRead] = []
-        # What the open transaction moves by SEEK.
+        # The groups that the open transaction moves by SEEK.
         self._moved: set[Key] = set()
-        # By the number of an answer, what its reads have given; and the answer that is taken now.
+        # The reads of each answer, by the answer's number; and the answer that is being taken.
         self._pending_reads: dict[int, list[PendingRead]] = {}
         self._taking: int | None = None
-        # The answer to another node that is taken now; and by its number, whose position that has set.
+        # The answer to another node that is being taken; and, by number, the positions that each answer has
+        # set.
         self._answering = 0
         self._answered: dict[int, dict[tuple[Key, str | None], Reader]] = {}
 
@@ -141,12 +143,12 @@ class Positions:
 
     @contextmanager
     def answering(self, number: int, *, pending: bool) -> Iterator[None]:
-        """Within, what is read is for another node's client, who may not get it: see `unanswered`.
+        """Context whose reads answer another node's client, who may not receive them (`unanswered`).
 
         Args:
-            number: of the answer.
-            pending: reads set no position: what they give is kept under the number, as that node's own
-                statement may pass on less of it.
+            number: the number of the answer.
+            pending: reads set no position: their results are kept under the number, because that node's own
+                statement may pass on only a part.
         """
         before = self._answering, self._taking
         self._answering, self._taking = number, number if pending else None
@@ -156,7 +158,7 @@ class Positions:
             self._answering, self._taking = before
 
     def unanswered(self, number: int) -> None:
-        """The client has not got an answer, or not all of it, though it was given to the end here."""
+        """Void an answer that the client did not receive completely, although this node sent all of it."""
         kept = [one.reader for one in self.pending_reads(number, last=True)]
         for reader in [*kept, *self._answered.pop(number, {}).values()]:
             self.void(reader, "the latest read failed or was cancelled")
@@ -165,12 +167,12 @@ class Positions:
         """The results that were kept under a number.
 
         Args:
-            last: it is not kept any longer.
+            last: forget the results afterwards.
         """
         return self._pending_reads.pop(number, []) if last else self._pending_reads.get(number, [])
 
     def holding(self, hold: H) -> H:
-        """A member's read begins, and ends with the session at the latest."""
+        """Note that a member's read begins; it ends with the session at the latest."""
         self._holds.add(hold)
         return hold
 
@@ -187,7 +189,7 @@ class Positions:
         *,
         transaction: bool,
     ) -> Reader:
-        """A read begins; its committed LSNs are known."""
+        """Begin a read whose committed LSNs are known."""
         member = name_of(hold)
         earlier = self._of_transaction.get((key, member))
         number = self._own.begin() if earlier is None else earlier.read
@@ -201,10 +203,10 @@ class Positions:
         return reader
 
     def set(self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]) -> None:
-        """A read has given everything up to `lsns` in the partitions that it scanned.
+        """Note that a read has returned everything up to `lsns` in the partitions that it scanned.
 
         Args:
-            again: partition -> the released events that it gave.
+            again: partition -> the released events that it returned.
         """
         if self._answering and self._taking is None:
             while len(self._answered) >= PENDING_MAX and self._answering not in self._answered:
@@ -224,17 +226,18 @@ class Positions:
                 reader.hold.set(lsns)
             own = (reader.key, name_of(reader.hold))
             if own in self._of_transaction:
-                # Another connection of the member may read meanwhile: this transaction's data is not of that.
+                # Another connection of the member may read meanwhile, and must not use this transaction's
+                # position.
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
 
     def has(self, reader: Reader) -> bool:
-        """True if the reader's group already has a position, as far as this node knows."""
+        """True if the reader's group already has a position, where this node knows it."""
         if reader.hold is None:
             return bool(self._own.lsns(reader.key, reader.seeks))
         return not isinstance(reader.hold, MemberHold) or bool(self._members.given(reader.hold))
 
     def void(self, reader: Reader, reason: str) -> None:
-        """A read leaves none, because of `reason`."""
+        """Note that a read leaves no position, because of `reason`."""
         if reader.hold is None:
             self._own.void(reader.key, reason, reader.read)
         else:
@@ -247,14 +250,14 @@ class Positions:
                 self._own.void(own, reason, reader.read)
 
     def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
-        """A read that leaves no position has given events up to `lsns`, or fewer."""
+        """Note that a read that leaves no position has returned events up to at most `lsns`."""
         if isinstance(reader.hold, MemberHold):
             self._members.gave(reader.hold, lsns, reader.committed)
         elif reader.hold is not None:
             reader.hold.gave(lsns)
 
     def ended(self, hold: MemberHold | MemberRead | None) -> None:
-        """A member's read is over."""
+        """Note that a member's read has ended."""
         if isinstance(hold, MemberHold):
             self._holds.discard(hold)
             self._members.end(hold)
@@ -268,12 +271,12 @@ class Positions:
         """The session's own position of a group.
 
         Raises:
-            WrongState: there is none, and why.
+            WrongState: the group has no position; the message states why.
         """
         return self._own.get(key, group_name, seeks)
 
     def latest(self, key: Key, member: str) -> MemberRead | None:
-        """The session's latest read as a member whose position is at another node, where that is known."""
+        """The session's latest read as a member whose position another node keeps, if known."""
         return self._latest.get((key, member))
 
     def lsns(self, key: Key) -> Mapping[int, int]:
@@ -293,7 +296,8 @@ class Positions:
         self._members.set_aside(key[1], lsn)
 
     def released(self, key: Key, member: str | None) -> dict[int, frozenset[int]]:
-        """Partition -> the released events that the latest reads of a group, as a member or as none, gave."""
+        """Partition -> the released events that the latest reads of a group as a member, or as none,
+        returned."""
         if member is None:
             return self._own.released(key)
         if (key, member) in self._of_transaction:
@@ -301,10 +305,10 @@ class Positions:
         return self._members.released(key[1], member)
 
     def of_transaction(self, key: Key, member: str, group_name: str, seeks: int) -> ReadPosition | None:
-        """The position that the open transaction itself has read as a member; None if it has not read.
+        """The position of the open transaction's own reads as a member; None if it has not read.
 
         Raises:
-            WrongState: it has, and has no position.
+            WrongState: it has read, and has no position.
         """
         if (key, member) not in self._of_transaction:
             if key in self._moved:
@@ -316,7 +320,7 @@ class Positions:
         """Void the session's reads of a group, as any member, because it moves the group by SEEK.
 
         Args:
-            transaction: it is in one, and so the group is moved for it alone until the COMMIT.
+            transaction: a transaction is open, so that the group moves for it alone until the COMMIT.
         """
         self._own.void(key, MOVED)
         if transaction:
@@ -333,7 +337,7 @@ class Positions:
                 self._members.seeked(reader.hold, self._own.partitions((key, member)), seeks)
 
     def transaction_ended(self, *, committed: bool) -> None:
-        """Reads of a transaction that was rolled back have given nothing."""
+        """End a transaction; a rollback voids its reads."""
         readers, self._of_transaction = list(self._of_transaction.values()), {}
         kept, self._kept = self._kept, []
         self._moved.clear()
@@ -348,7 +352,7 @@ class Positions:
             self.ended(hold)
 
     def clear(self) -> None:
-        """Forget the session's own."""
+        """Forget the session's own positions."""
         self._pending_reads.clear()
         self._answered.clear()
         self._latest.clear()
@@ -357,12 +361,12 @@ class Positions:
         self._moved.clear()
 
     def close(self) -> None:
-        """The session ends, and with it whatever reads are still open."""
+        """End the session, and with it all reads that are still open."""
         self._kept.clear()
         for hold in list(self._holds):
             self.ended(hold)
 
 
 def name_of(hold: MemberHold | MemberRead | None) -> str | None:
-    """The member whose read it is; None where it is nobody's."""
+    """The name of the member that reads; None without a member."""
     return hold.member.name if isinstance(hold, MemberHold) else None if hold is None else hold.name

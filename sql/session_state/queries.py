@@ -1,4 +1,4 @@
-"""Queries without a stream: DuckDB gets the user's own text; short answers are fetched without Arrow.
+"""Queries without a stream, which DuckDB runs as the user's own text; short answers bypass Arrow.
 
 An Arrow reader costs more than a query of one row. A statement whose answer was short once is therefore run
 differently from then on: DuckDB parses it once, and its rows are fetched directly, as Python values. An
@@ -43,12 +43,12 @@ from .run_text import (
 )
 from .statement import ParsedStatement
 
-# Where a statement keeps its FewRows.
+# The key under which a statement keeps its FewRows.
 KEPT = "few"
 ROWS_MAX = 80
-# What a query of literals alone is made of, beside them and the names that AS gives.
+# The tokens of a query of literals alone, beside the literals and the names after AS.
 LITERALS = frozenset({STRING, NUMBER, "NULL", "TRUE", "FALSE", "-", ",", "AS"})
-# So many answers of a statement may turn out long before it is left to Arrow.
+# After this many long answers a statement is left to Arrow.
 MISSES_MAX = 3
 
 
@@ -56,10 +56,10 @@ class FewRows:
     """A query whose answer was short.
 
     Args:
-        text: what DuckDB runs.
-        user_text: the same text where it is the user's own, for the places of errors.
-        columns: of its rows.
-        schema: Arrow's for them.
+        text: the text that DuckDB runs.
+        user_text: the same text if it is the user's own, for the positions of errors.
+        columns: the columns of its rows.
+        schema: the Arrow schema of its rows.
         constant: the answer is always the same.
     """
 
@@ -78,7 +78,7 @@ class FewRows:
         self._types = tuple(column.type for column in columns)
         self._schema = schema
         self._statement: duckdb.Statement | None = None
-        self._division = False  # how `/` was parsed
+        self._division = False  # the parsed meaning of `/`
         self._description: object = None
         self._misses = 0
         self._constant = constant
@@ -86,14 +86,14 @@ class FewRows:
 
     @property
     def ready(self) -> bool:
-        """True if it needs no DuckDB work."""
+        """True if the answer needs no DuckDB work."""
         return self._answer is not None
 
     def run(self, session: Context, parameters: Sequence[object]) -> Result | None:
-        """Run it; None where it has to be run again for Arrow.
+        """Run the query; None if it must run again with Arrow.
 
         Raises:
-            DucktailError: DuckDB's error.
+            DucktailError: the translated error of DuckDB.
         """
         if self._answer is not None:
             return self._result(self._answer)
@@ -104,7 +104,7 @@ class FewRows:
             division = session.variables.integer_division
             if self._statement is None or self._division is not division:
                 parsed = cursor.extract_statements(self._text)
-                # PIVOT is several statements; what calls nextval is not run a second time.
+                # PIVOT is several statements; a query that calls nextval must not run twice.
                 if len(parsed) != 1 or bind(binding_cursor(session), self._text).writes:
                     self._misses = MISSES_MAX
                     return None
@@ -124,9 +124,9 @@ class FewRows:
         return Result(self._columns, ReadySource([batch]), select_tag)
 
     def _taken(self, cursor: duckdb.DuckDBPyConnection) -> list[Row] | None:
-        """All rows, raw; None if there are many, or their columns have changed."""
+        """All rows, as DuckDB returns them; None if there are many, or their columns have changed."""
         if self._description != cursor.description:
-            # Of another table by the same name, or the first time.
+            # The name is another table's now, or this is the first time.
             told = cursor.description or []
             if result_columns([item[0] for item in told], [item[1] for item in told]) != self._columns:
                 return None
@@ -135,7 +135,7 @@ class FewRows:
             rows = cursor.fetchmany(ROWS_MAX + 1)
             return None if len(rows) > ROWS_MAX else datarow.raw_rows(rows, self._types)
         except (AmbiguousValue, OverflowError):
-            # Overflow: a moment whose clock in the session's zone is in a year that Python has not.
+            # Overflow: the time in the session's zone is in a year that Python cannot represent.
             return None
 
 
@@ -148,12 +148,12 @@ def kept(statement: ParsedStatement) -> FewRows | None:
 def learn(
     statement: ParsedStatement, text: str, user_text: str | None, result: Result, schema: pa.Schema
 ) -> None:
-    """Once a result is complete: keep how to run its statement again, where it was short.
+    """Keep the short execution of a statement, once its complete result was short.
 
     Args:
-        text: what DuckDB ran.
-        user_text: the same text where it is the user's own.
-        schema: Arrow's for its rows.
+        text: the text that DuckDB ran.
+        user_text: the same text if it is the user's own.
+        schema: the Arrow schema of its rows.
     """
     if KEPT in statement.plans or len(text) > KEPT_CHARS_MAX:
         return
@@ -187,8 +187,8 @@ def _is_constant(statement: ParsedStatement) -> bool:
     return first.kind == "SELECT"
 
 
-# DuckDB tells the names with Python's lock held: half a second for so many tokens. In fewer characters there
-# are not so many.
+# DuckDB lists the names in a text while it holds Python's lock: half a second for this many tokens. A shorter
+# text has fewer tokens.
 NAMES_TOKENS_MAX, NAMES_CHARS_MAX = 64 * 1024, 64 * 1024
 CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
@@ -196,7 +196,7 @@ CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 def run_query(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run a query; one that hides a write is a write."""
+    """Run a query; a query that contains a write is treated as a write."""
     text = statement.text
     if statement.classified.may_write and bound(session, text).writes:
         return (yield from _run_writing(session, text, parameters))
@@ -215,7 +215,8 @@ def _query(session: Context, statement: ParsedStatement, parameters: tuple[objec
         types = casts.of(parameters)
         whole = types is casts.always
         text, user_text = with_casts(text, types), None
-    # In process the rows are wanted as Arrow. What is cast in this execution alone is no text for others.
+    # In-process clients take the rows as Arrow. A text with casts for this execution alone is not kept for
+    # others.
     learned = None
     if session.wire and not statement.arrow and whole:
         learned = partial(learn, statement, text, user_text)
@@ -233,7 +234,7 @@ def tables_named(session: Context, text: str) -> Iterator[Key]:
     try:
         names = session.meta.get_table_names(text, qualified=True)
     except duckdb.Error:
-        return  # It binds to stand-ins for tables, which cannot be written: the tokens tell the rest.
+        return  # Binds stand-ins for tables, which cannot be written: the tokens give the rest.
     for name in names:
         parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
         yield session.names.table_key(parts)
@@ -246,7 +247,7 @@ def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def cte_target_places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The same, each with where it begins in the text."""
+    """The written tables, each with the position in the text at which its name begins."""
     tokens = tokenize(text)
     for at in range(1, len(tokens)):
         if tokens[at].kind in CTE_VERBS and tokens[at - 1].kind == "(":
@@ -267,14 +268,14 @@ def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
 
 
 def refuse_captured(session: Context, text: str) -> list[Key]:
-    """Safety net of the rewriting: refuse other writing statements that name a captured table.
+    """Refuse any other writing statement that names a captured table, as a safety net of the rewriting.
 
     Raises:
-        NotSupported.
+        NotSupported: the text names a captured table.
     """
     keys = list(tables_named(session, text))
     keys += [session.names.table_key(name) for name in cte_targets(text)]
-    # A net under the net, as DuckDB does not tell what such an expression writes.
+    # A second net: DuckDB does not report the tables that such an expression writes.
     for key in (*keys, *_named_anywhere(session, text)):
         if key in session.block.tables:
             raise NotSupported(
@@ -285,7 +286,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
 
 
 def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """A data-modifying common table expression: only on tables without a stream."""
+    """Run a data-modifying common table expression, which may write only tables without a stream."""
     keys = refuse_captured(session, text)
     if session.block.begun:
         session.block.touched()

@@ -1,8 +1,7 @@
-"""Small helps that the runners of statements share: binding, running a text, making a result.
+"""Helpers that runners share: binding, running a text, making a result.
 
-The arguments of our statements: literals, or the values of parameters in their place.
-
-Whether a transaction may write: READ ONLY and READ WRITE, of a block or of the session.
+They also evaluate the arguments of ducktail's statements (literals, or parameters replaced by their values)
+and the access mode of a transaction: READ ONLY or READ WRITE, of the block or of the session.
 """
 
 from __future__ import annotations
@@ -45,16 +44,18 @@ from ..text.tokens import tokenize
 from .context import Context
 from .statement import NUMERIC, Casts
 
-# What the names begin with under which a session's own cursor has the rows of scans.
+# Prefix of the names under which a session's own cursor has the rows of scans.
 OWN_RELATION = "__ducktail_"
 
 
 def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPyConnection:
-    """The cursor to bind on: binding fixes an MVCC snapshot, so it is the session's own only where
-    that is fixed already, or where temporary tables (which only it sees) may be named.
+    """The cursor to bind on.
+
+    Binding fixes an MVCC snapshot, so it is the session's own cursor only where the snapshot is fixed
+    already, or where the text may name temporary tables, which only that cursor sees.
 
     Args:
-        text: what is to be bound; None may name any.
+        text: the text to bind; None means that it may name any table.
     """
     transaction = session.block.transaction
     if transaction is not None and transaction.snapshot_counter is not None:
@@ -82,12 +83,12 @@ def _bind(session: Context, text: str) -> Bound:
     except duckdb.Error:
         if cursor is not session.meta or not session.names.temporary:
             raise
-    # It may name a temporary table through a view, or something else that is temporary.
+    # It may name a temporary object through a view, or a temporary object of another kind.
     return bind(binding_cursor(session), text)
 
 
 def bound(session: Context, text: str) -> Bound:
-    """Bind a text that is the user's own.
+    """Bind a text of the user's own.
 
     Raises:
         DucktailError: the binder's error, with its place in the text.
@@ -99,10 +100,10 @@ def bound(session: Context, text: str) -> Bound:
 
 
 def placed(session: Context, error: BaseException, text: str) -> DucktailError:
-    """An error of a text, with its place there.
+    """An error of a text, with its position there.
 
-    What binds without running tells an error without its place; PREPARE tells it with, and costs more:
-    it is asked only now.
+    Binding without running reports an error without its position; PREPARE reports the position but costs
+    more, so it is used only after an error.
     """
     found = translated(error, text)
     if found.position is not None:
@@ -130,23 +131,23 @@ def _file(error: DucktailError, text: str) -> DucktailError:
 
 
 def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple[Bound, Casts | None]:
-    """Bind a text whose parameters the client has given types.
+    """Bind a text whose parameters have types that the client has given.
 
-    A type of the result that hangs on a parameter (`SELECT $1 + 1`) is told by binding once more with
-    typed NULLs in the parameters' places; a parameter without a type is text.
+    Where a result type depends on a parameter (`SELECT $1 + 1`), binding once more with typed NULLs in the
+    parameters' places finds it; a parameter without a type is text.
 
     Returns:
-        What the binder says, with the types that the client is told of its parameters, and what these are
-        cast to for the answer to be so; None where casts cannot stand in their places.
+        The binder's result, with the parameter types to report to the client, and the casts of the parameters
+        that make the answer have the described types; None where casts cannot replace them.
 
     Raises:
-        SyntaxError_: a parameter has a name.
+        SyntaxError_: a parameter is named.
     """
     known = {str(place): type_ for place, type_ in enumerate(given, 1) if type_}
     try:
         found = bound(session, text)
     except DucktailError:
-        # `x = ANY($1)` binds only once the parameter is known to be a list.
+        # `x = ANY($1)` binds only with a list as the parameter.
         if not known:
             raise
         typed = bound(session, with_nulls(text, known))
@@ -160,7 +161,7 @@ def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple
     try:
         typed = _bind(session, with_nulls(text, types))
     except duckdb.Error:
-        # What cannot be texts (`SELECT $1 + 1`) may be numbers.
+        # A parameter that cannot be text (`SELECT $1 + 1`) may be a number.
         numbers = {name: NUMERIC if type_ == "VARCHAR" else type_ for name, type_ in types.items()}
         try:
             if not session.wire or found.names != UNTOLD:
@@ -174,11 +175,11 @@ def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple
 
 
 def _sent_as(type_: str, declared: str | None) -> str:
-    """The type that has every value which a client can send for a parameter.
+    """The type that holds every value which a client can send for a parameter.
 
     Args:
-        type_: what the binder takes it for, by what stands beside it.
-        declared: what the client says that it is.
+        type_: the binder's type, from the parameter's context.
+        declared: the client's declared type.
     """
     if declared is not None:
         kept = declared == NUMERIC and (type_ in OVER_NUMERIC or type_.startswith(NUMERICS))
@@ -198,7 +199,7 @@ def with_nulls(text: str, types: Mapping[str, str]) -> str:
 
 
 def with_casts(text: str, types: Mapping[str, str]) -> str:
-    """The text with each parameter cast to its type: its answer has the types that were described."""
+    """The text with each parameter cast to its type, so that its answer has the described types."""
     return _at_parameters(text, types, lambda name: f"(${name}::{types[name]})")
 
 
@@ -212,7 +213,7 @@ def _at_parameters(text: str, types: Mapping[str, str], put: Callable[[str], str
 
 
 def result_columns(names: Sequence[str], types: Sequence[object]) -> tuple[ResultColumn, ...]:
-    """Columns from DuckDB's names and types."""
+    """Columns with DuckDB's names and types."""
     return tuple(ResultColumn(name, type_text(type_)) for name, type_ in zip(names, types, strict=True))
 
 
@@ -241,13 +242,13 @@ def query_result(
 
     Args:
         text: what DuckDB runs.
-        user_text: the same text where it is the user's own, for the places of errors.
-        learn: told of the result, and of Arrow's schema of its rows.
-        arrow: the rows go out as Arrow has them.
-        again: it may be run a second time where nothing of its answer has been given.
+        user_text: the same text if it is the user's own, for the positions of errors.
+        learn: called with the result and the Arrow schema of its rows.
+        arrow: the rows are sent as Arrow has them.
+        again: it may run a second time while nothing of its answer has been sent.
 
     Raises:
-        DucktailError: DuckDB's error.
+        DucktailError: the translated error of DuckDB.
     """
     values = list(parameters) or None
     with told_in(session, user_text):
@@ -266,7 +267,7 @@ def query_result(
     def with_few_rows() -> pa.RecordBatchReader:
         return session.cursor.sql(text, params=values).to_arrow_reader(FEW_ROWS)
 
-    # In a transaction block the failed one has ended the block.
+    # In a transaction block the failed attempt has ended the block.
     batches = taken(reader, with_few_rows if again and not session.block.begun else None)
     result = Result(columns, ArrowSource(batches, user_text), select_tag)
     result.arrow_schema = reader.schema
@@ -278,7 +279,7 @@ def query_result(
 def rows_result(
     session: Context, columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
 ) -> Result:
-    """A result of complete rows, in the form that the client needs."""
+    """A result of complete rows, in the client's format."""
     projection = _projection(session, [column.type for column in columns])
     if projection is not None:
         names = [f"c{place}" for place in range(len(columns))]
@@ -291,7 +292,7 @@ def rows_result(
 
 
 def count_of(session: Context, text: str | Parsed, parameters: Sequence[object]) -> int:
-    """Run a statement that answers a count, to its end."""
+    """Run a statement that returns a count, to its end."""
     if isinstance(text, Parsed):
         rows = text.run(session.cursor, parameters).fetchall()
     else:
@@ -318,7 +319,7 @@ def _projection(session: Context, types: Sequence[str]) -> str | None:
 def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
     """Context in which the cursor returns rows of these types without loss, in DuckDB's own Arrow types.
 
-    `rows_result` needs it where a type is odd.
+    `rows_result` needs it for types without a standard Arrow form.
     """
     if _projection(session, types) is None:
         yield
@@ -329,16 +330,16 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def in_duckdb_arrow_types(session: Context, types: Sequence[str]) -> Iterator[None]:
-    """Context in which the cursor returns rows in DuckDB's own Arrow types, whatever their types.
+    """Context in which the cursor returns rows of any types in DuckDB's own Arrow types.
 
-    What is given back to DuckDB needs it.
+    Rows that go back to DuckDB need it.
     """
     session.cursor.execute("SET SESSION arrow_lossless_conversion = true")
     try:
         yield
         session.cursor.execute(LOSSY)
     except BaseException:
-        # A failed transaction takes no setting, and the statement's own error is what is told.
+        # A failed transaction accepts no setting, and the statement's own error is the one to report.
         session.cursors.later(LOSSY)
         raise
 
@@ -359,7 +360,7 @@ def undone(session: Context, types: Sequence[object]) -> Iterator[None]:
 
 
 def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting[Result]:
-    """Do `work`, whose rows are all taken, in the open block, or in one that ends with it."""
+    """Do `work`, whose rows are all taken, in the open block or in a block that ends with it."""
     if session.block.begun:
         return (yield from work())
     session.block.begin()
@@ -373,16 +374,17 @@ def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting
 
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:
-    """A small result of text columns."""
+    """A small result with text columns."""
     found = tuple(ResultColumn(*column) for column in columns)
     schema = pa.schema([(column.name, ARROW.get(column.type, pa.string())) for column in found])
     batch = PlainBatch([tuple(row) for row in rows], tuple(column.type for column in found), schema)
     return Result(found, ReadySource([batch] if rows else []), lambda _: tag)
 
 
-# What DuckDB calls the one column that it tells where the columns hang on a parameter's type.
+# DuckDB's name for the single column that it describes where the columns depend on a parameter's type.
 UNTOLD = ("unknown",)
-# DuckDB's types with fewer values than the PostgreSQL type by which a client knows them, and what has all.
+# DuckDB types with fewer values than the PostgreSQL type that clients see, and the DuckDB type with all
+# values.
 WIDER = {
     "TINYINT": "SMALLINT",
     "UTINYINT": "SMALLINT",
@@ -391,9 +393,9 @@ WIDER = {
     "TIMESTAMP_S": "TIMESTAMP",
     "TIMESTAMP_MS": "TIMESTAMP",
 }
-# Those that a client knows as numeric, and lists of them.
+# Types that a client sees as numeric, and lists of them.
 NUMERICS = ("DECIMAL", "UBIGINT", "HUGEINT", "UHUGEINT")
-# What a numeric is beside values of these types.
+# Types beside which the binder takes a numeric for a value of that type.
 OVER_NUMERIC = frozenset({"FLOAT", "DOUBLE", "BIGNUM"})
 PREPARE = "PREPARE __ducktail_place AS "
 LOSSY = "SET SESSION arrow_lossless_conversion = false"
@@ -405,20 +407,21 @@ Values = tuple[object, ...]
 
 
 def check_given(index: int, parameters: Values) -> None:
-    """There is a value for each parameter up to this one.
+    """Check that every parameter up to this one has a value.
 
     Raises:
-        UndefinedParameter.
+        UndefinedParameter: a value is missing.
     """
     if index > len(parameters):
         raise UndefinedParameter(f"there is no parameter ${index}")
 
 
 def value_of(scalar: st.Scalar, parameters: Values) -> object:
-    """A scalar of a statement, a parameter replaced by its value.
+    """The value of a statement's scalar, with a parameter replaced by its value.
 
     Raises:
-        InvalidParameterValue: the parameter's value is NULL. UndefinedParameter: it has none.
+        InvalidParameterValue: the parameter's value is NULL.
+        UndefinedParameter: the parameter has no value.
     """
     if not isinstance(scalar, st.Parameter):
         return scalar
@@ -430,10 +433,11 @@ def value_of(scalar: st.Scalar, parameters: Values) -> object:
 
 
 def number(scalar: st.Scalar, parameters: Values, what: str) -> int:
-    """A scalar that is a whole number, at least 0.
+    """The value of a scalar that must be a whole number of at least 0.
 
     Raises:
-        InvalidTextRepresentation: it is none. InvalidParameterValue: it is negative.
+        InvalidTextRepresentation: the value is no whole number.
+        InvalidParameterValue: it is negative.
     """
     value = value_of(scalar, parameters)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -447,20 +451,20 @@ def number(scalar: st.Scalar, parameters: Values, what: str) -> int:
 
 
 def text(scalar: st.Scalar, parameters: Values) -> str:
-    """A scalar that is a name or another text."""
+    """The value of a scalar that is a name or another text."""
     return str(value_of(scalar, parameters))
 
 
 def begun_read_only(session: Context) -> bool:
-    """True if the session's next statement is, or would be, in a read-only transaction."""
+    """True if the session's present transaction, or its next one, is read-only."""
     return session.variables[READ_ONLY] == "on"
 
 
 def choose(session: Context, *, read_only: bool) -> None:
-    """Make the open transaction read-only, or one that writes; outside of one it means nothing.
+    """Set the open transaction's access mode, read-only or read-write; without one, do nothing.
 
     Raises:
-        ActiveTransaction: a read-only one that has begun to read cannot write any more.
+        ActiveTransaction: a read-only transaction that has begun to read cannot become read-write.
     """
     if not session.block.begun:
         return

@@ -22,8 +22,8 @@ class RemoteTarget:
     """The other node on which a statement runs.
 
     Args:
-        streams: those that it names, as they are written.
-        catalog: the version of this node's catalog that does not have them.
+        streams: the names of its streams, as written.
+        catalog: the version of this node's catalog, which lacks these streams.
     """
 
     node: Node
@@ -31,31 +31,32 @@ class RemoteTarget:
     catalog: int
 
 
-# Under which a statement keeps the columns that it has answered as it was described.
+# The key under which a statement keeps the columns of its answer, where they equal the description.
 CHECKED = "checked"
 
 
-# What a parameter is that its client declares as numeric: DuckDB has no numeric without digits.
+# The type of a parameter that its client declares as numeric: DuckDB has no numeric without a fixed scale.
 NUMERIC = "DECIMAL(38,10)"
 
 
 @dataclass(frozen=True, slots=True)
 class Casts:
-    """The casts of a described statement's parameters, which give its columns the described types.
+    """The casts of a described statement's parameters, which make its columns have the described types.
 
-    A numeric keeps the digits that its client gives it: such a value tells its own type, and DuckDB has no
-    type that all of them fit. Only what tells none (NULL, NaN) is cast.
+    A numeric keeps the digits that its client sends: such a value determines its own type, and no type of
+    DuckDB holds all of them. Only values without digits (NULL, NaN) are cast.
 
     Args:
-        always: parameter ("1", "2", ..) -> a type that has every value which the client can send for it.
-        numeric: the same of those that are numerics to the client.
+        always: parameter ("1", "2", ..) -> a type that holds every value which the client can send for it.
+        numeric: the same for parameters that are numerics to the client.
     """
 
     always: Mapping[str, str]
     numeric: Mapping[str, str]
 
     def of(self, parameters: Sequence[object]) -> Mapping[str, str]:
-        """Parameter -> the type that it is cast to in one execution; `always` itself where that is all."""
+        """Parameter -> the type that it is cast to in one execution; `always` itself if no other cast is
+        needed."""
         untold = {
             name: type_
             for name, type_ in self.numeric.items()
@@ -64,7 +65,7 @@ class Casts:
         return {**self.always, **untold} if untold else self.always
 
 
-# What Python has for values that do not tell how many digits they have.
+# Python values that do not determine a number of digits.
 UNTOLD = (type(None), float)
 
 
@@ -74,8 +75,8 @@ class Description:
 
     Args:
         parameter_types: DuckDB type text of `$1`, `$2`, ...
-        columns: of its rows; None where it answers none.
-        casts: what its parameters are cast to; None where nothing is.
+        columns: the columns of its rows; None if it returns no rows.
+        casts: the casts of its parameters; None if there are none.
     """
 
     parameter_types: tuple[str, ...]
@@ -86,15 +87,15 @@ class Description:
 class ParsedStatement:
     """One statement's text, its class, and its parsed form.
 
-    `parameter_types` and `columns` are worked out when they are first asked for, and ask DuckDB's
-    binder: ask on a thread that may run DuckDB.
+    `parameter_types` and `columns` are computed at their first use, by DuckDB's binder: use them on a thread
+    that may run DuckDB.
 
     Args:
-        node: our own statement or a query with stream scans; None where DuckDB gets the text.
-        parameter_types_given: DuckDB types that the client has declared; "" where it left one open.
-        describe: works the description out.
-        inline: whether running it now takes no DuckDB work.
-        published: what a PUBLISH has beside its INSERT, which is what `classified` is of.
+        node: a statement of ducktail or a query with stream scans; None where DuckDB runs the text.
+        parameter_types_given: DuckDB types that the client has declared; "" for an undeclared one.
+        describe: computes the description.
+        inline: running it now takes no DuckDB work.
+        published: the parts of a PUBLISH beside its INSERT; `classified` is that INSERT.
         part: the facts of a share that another node has sent.
     """
 
@@ -115,25 +116,25 @@ class ParsedStatement:
         self._inline = inline
         self.published = published
         self.part = part
-        self.plans: dict[str, object] = {}  # what a runner keeps between executions
-        # Whether its rows go out as Arrow has them (engine/values/arrow_types.py), not as PostgreSQL does.
+        self.plans: dict[str, object] = {}  # kept by a runner between executions
+        # True if its rows are sent as Arrow has them (engine/values/arrow_types.py), not as PostgreSQL does.
         self.arrow = False
-        # What was put into the text as it was given, to write its names in full (resolve.py).
+        # The insertions into the given text that qualify its names (resolve.py).
         self.pieces: tuple[Replacement, ...] = ()
-        # Where its streams are, if they are on another node (cluster/relay.py).
+        # The place of its streams, if they are on another node (cluster/relay.py).
         self.away: RemoteTarget | None = None
-        # Whether a name in it was on no node: one may have it by the time that it runs.
+        # True if a name in it existed on no node: it may exist by the time of execution.
         self.lacks = False
-        # The epoch of the placement by which it is here, or there.
+        # The epoch of the placement by which it was located on this node or another.
         self.epoch = 0
-        # Whether another node says what its columns are: what that has told holds as it is told.
+        # True if another node describes its columns; its answer is taken as it is.
         self.told_there = False
         self._description: Description | None = None
-        # Of which state of the catalog the description is; None: of one that will not be again.
+        # The state of the catalog in which it was described; None for a state that will not occur again.
         self.described_in: object = None
 
     def declared(self, types: tuple[str, ...]) -> ParsedStatement:
-        """The same statement with parameter types that were declared."""
+        """The same statement with declared parameter types."""
         given = self._describe, self._inline, self.published, self.part
         made = ParsedStatement(self.classified, self.node, types, *given)
         made.away, made.lacks, made.epoch = self.away, self.lacks, self.epoch
@@ -141,19 +142,19 @@ class ParsedStatement:
         return made
 
     def as_arrow(self) -> ParsedStatement:
-        """The same query, whose rows go out as an Arrow stream."""
+        """The same query, with its rows as an Arrow stream."""
         made = self.declared(self.parameter_types_given)
         made.arrow = True
         return made
 
     def publishing(self) -> ParsedStatement:
-        """The same INSERT into a topic, answered as the PUBLISH that it is of."""
+        """The same INSERT into a topic, answered as the PUBLISH that it belongs to."""
         types, published = self.parameter_types_given, Published((), None, None)
         given = self._describe, self._inline, published, self.part
         return ParsedStatement(self.classified, self.node, types, *given)
 
     def tell(self, description: Description) -> None:
-        """Set the description, worked out elsewhere."""
+        """Set a description that was computed elsewhere."""
         self._description = description
 
     def forget(self) -> None:
@@ -162,7 +163,7 @@ class ParsedStatement:
         self._description = None
 
     def renew(self) -> None:
-        """Describe it again, with the types of its parameters as they were told."""
+        """Describe the statement again, with the parameter types of the first description."""
         told = self.description
         given = (*self.parameter_types_given, *("" for _ in told.parameter_types))
         self.parameter_types_given = tuple(
@@ -170,7 +171,7 @@ class ParsedStatement:
         )
         self._description = None
         if self.description.columns == told.columns:
-            # The very same ones: what is kept by them stays.
+            # The identical tuple: values kept under it remain valid.
             self._description = replace(self.description, columns=told.columns)
 
     @property
@@ -195,7 +196,7 @@ class ParsedStatement:
 
     @property
     def columns(self) -> tuple[ResultColumn, ...] | None:
-        """Of its rows; None where it answers none."""
+        """The columns of its rows; None if it returns no rows."""
         return self.description.columns
 
     @property
@@ -205,7 +206,7 @@ class ParsedStatement:
 
     @property
     def is_described(self) -> bool:
-        """True if its description has been worked out; it then answers as described."""
+        """True if its description has been computed; it then answers as described."""
         return self._description is not None
 
     @property
@@ -223,7 +224,7 @@ class ParsedStatement:
 
     @property
     def description(self) -> Description:
-        """Both, worked out once."""
+        """The description: parameter types and columns, computed once."""
         if self._description is None:
             self._description = self._describe(self)
         return self._description
@@ -231,13 +232,13 @@ class ParsedStatement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """A statement prepared by PREPARE. It is never described: each EXECUTE has types of its own.
+    """A statement prepared by PREPARE. It is never described: each EXECUTE has its own types.
 
     Args:
-        statement: its parameters are $1, $2 and so on.
-        count: the highest number of them.
-        names: of the parameters, folded and by their numbers, where they have names.
-        types: as PREPARE says them, of the first ones.
+        statement: the statement, with parameters $1, $2 and so on.
+        count: the highest parameter number.
+        names: the folded names of named parameters, in the order of their numbers.
+        types: the types in PREPARE, of the first parameters.
     """
 
     statement: ParsedStatement
@@ -249,7 +250,7 @@ class PreparedStatement:
         """The expressions of an EXECUTE's arguments, in the order of the parameters.
 
         Raises:
-            UndefinedParameter: it has others.
+            UndefinedParameter: the arguments do not match the parameters.
         """
         given: dict[int, str] = {}
         for place, (name, expression) in enumerate(facts.arguments, 1):
@@ -277,7 +278,7 @@ def find_prepared(prepared: Mapping[str, PreparedStatement], facts: ExecuteFacts
     """The prepared statement that an EXECUTE names.
 
     Raises:
-        InvalidStatementName: there is none.
+        InvalidStatementName: no prepared statement has this name.
     """
     found = prepared.get(facts.name)
     if found is None:
@@ -286,13 +287,13 @@ def find_prepared(prepared: Mapping[str, PreparedStatement], facts: ExecuteFacts
 
 
 def check_described(statement: ParsedStatement, result: Result) -> None:
-    """A client that has described a statement knows its columns: they may not become others.
+    """Check that a result has the columns that its client knows from the description.
 
-    Their types are compared. What an expression is called hangs on the text around it; renamed columns are
-    seen when the statement is described again.
+    Only types are compared: an expression's name depends on the text around it, and renamed columns appear in
+    the next description.
 
     Raises:
-        CachedPlanChanged.
+        CachedPlanChanged: the types differ.
     """
     try:
         check_columns(statement, result.columns)
@@ -302,10 +303,10 @@ def check_described(statement: ParsedStatement, result: Result) -> None:
 
 
 def check_columns(statement: ParsedStatement, columns: Sequence[ResultColumn] | None) -> None:
-    """The same, before there is a result.
+    """Check described columns against new ones, before there is a result.
 
     Raises:
-        CachedPlanChanged.
+        CachedPlanChanged: the types differ.
     """
     if statement.described is None or columns is statement.plans.get(CHECKED):
         return
@@ -315,5 +316,5 @@ def check_columns(statement: ParsedStatement, columns: Sequence[ResultColumn] | 
     )
     if told != given:
         raise CachedPlanChanged
-    # The same columns, not those that are like them: that is told at once.
+    # The identical tuple, not an equal one: this comparison is fast.
     statement.plans[CHECKED] = columns

@@ -1,6 +1,6 @@
-"""The runners of the statements that are neither reads nor writes, a file a subject."""
+"""The runners of statements that neither read nor write rows, one file for each subject."""
 
-# All are loaded here, as each makes itself known in `runners`.
+# All files are imported here, because each registers its runners in `runners`.
 from . import (
     bookmarks,
     cursor_statements,

@@ -1,6 +1,6 @@
 """CREATE and DROP BOOKMARK. Source: docs/groups.md, "Bookmarks".
 
-Each is part of the transaction that it stands in: others see it at COMMIT.
+Each is part of its transaction: others see it at COMMIT.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .runners import runs
 
 @runs(st.CreateBookmark, at_owners=topic_statements.create_bookmark)
 def create_bookmark(session: Context, made: st.CreateBookmark, parameters: Values) -> Waiting[Result]:
-    """CREATE BOOKMARK, of a group's committed LSNs, of a map, or of the stream's end."""
+    """CREATE BOOKMARK, of a group's committed LSNs, a map, or the stream's end."""
     stream = session.names.stream(made.stream.parts, made.stream.position)
     at = None if made.at is None else parse_positions(text(made.at, parameters))
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
-        # What was committed before this statement is readable, so it is before the bookmark.
+        # Events committed before this statement are readable, so they are before the bookmark.
         yield from session.database.commits.wait_readable()
         present = present_stream(session.database, stream)
         lsns = _lsns(session, present, made, at, parameters)
@@ -63,7 +63,7 @@ def _lsns(
             f'consumer group "{group.name}" is within its whole copy, which a bookmark does not keep',
             hint="Make the bookmark once the group has read the copy.",
         )
-    # Where it stands at the end of a copy there may be no event yet that is as late.
+    # At the end of a copy there may be no event yet that is as late.
     end_lsn = session.database.buffers.of(stream).end_lsn
     return {number: min(lsn, end_lsn) for number, lsn in lsns.items()}
 

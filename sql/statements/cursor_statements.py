@@ -1,7 +1,7 @@
 """DECLARE, FETCH, MOVE and CLOSE of cursors, which may be a driver's named portals too.
 
-A cursor's query begins with its DECLARE, so that it sees what is there then, and gives rows as they are
-fetched: forward only, or with SCROLL in any direction (scrolling.py). Source: docs/sql.md, "Cursors".
+A cursor's query begins with its DECLARE, whose snapshot it reads, and returns rows as they are fetched:
+forward only, or with SCROLL in any direction (scrolling.py). Source: docs/sql.md, "Cursors".
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def _facts(statement: ParsedStatement) -> CursorFacts:
 
 
 def named(session: Context, statement: ParsedStatement) -> Portal | None:
-    """The portal that a FETCH, MOVE or CLOSE names, if there is one."""
+    """The portal that a FETCH, MOVE or CLOSE names, or None."""
     facts = _facts(statement)
     return None if facts.name is None or facts.inner else session.portals.get(facts.name)
 
 
 def _start(session: Context, portal: Portal) -> Waiting[Result]:
-    # Its rows are taken by FETCH: none are wanted of another node before that.
+    # FETCH takes its rows: none are requested from another node before that.
     session.first_rows = 0
     try:
         result = yield from session.execute_within(portal.statement, tuple(portal.parameters))
@@ -63,14 +63,14 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
             raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
         inner = inner.declared(statement.parameter_types_given)
         if parameters:
-            _ = inner.description  # What the parameters are cast to is told by binding.
+            _ = inner.description  # Binding finds the casts of the parameters.
         text = statement.text
         portal = Portal(inner, parameters, facts.binary, facts.hold, scroll=facts.scroll, text=text)
         session.portals.add(facts.name, portal)
         try:
             result = yield from _start(session, portal)
             if not session.block.begun:
-                # The statement is a transaction of its own, which the cursor outlives.
+                # The statement is its own transaction, which the cursor outlives.
                 portal.ours = False
                 session.portals.keep_held(session.cursors.keep_rest)
         except BaseException:
@@ -123,7 +123,7 @@ _VERBS: dict[str, Runner] = {
 
 
 def run_cursor_statement(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
-    """DECLARE, FETCH, MOVE or CLOSE."""
+    """Run DECLARE, FETCH, MOVE or CLOSE."""
     return (yield from _VERBS[statement.classified.verb](session, statement, parameters))
 
 
@@ -138,7 +138,7 @@ def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:
 
 
 def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
-    """The number of rows to skip, and the number to return then (None: all that are left)."""
+    """The number of rows to skip, and the number of rows to return then (None: all remaining ones)."""
     count = facts.count
     if facts.way == "FORWARD" and (count is None or count > 0):
         return 0, count
@@ -161,7 +161,7 @@ def _forward(portal: Portal, count: int | None) -> Iterator[ResultBatch]:
 
 
 def _fetched(portal: Portal, taken: Result, rows: Iterator[ResultBatch]) -> Result:
-    """The answer of a FETCH; where its client does not get it whole, the portal's query has failed."""
+    """The answer of a FETCH; if its client does not receive all of it, the portal's query has failed."""
 
     def ended(complete: bool) -> None:
         if complete:
@@ -184,9 +184,9 @@ class _Fetched:
         self._rows = rows
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next of them."""
+        """The next rows."""
         return next(self._rows, None)
 
     def close(self) -> None:
-        """The portal keeps the rest."""
+        """Do nothing: the portal keeps the remaining rows."""
         self._rows = iter(())

@@ -1,7 +1,7 @@
 """Statements about consumer groups and their members.
 
-CREATE, ALTER and DROP are part of the transaction that they stand in: others see them at COMMIT. Of a topic
-that is spread over nodes its home knows the members (cluster/membership.py). Source: docs/groups.md.
+CREATE, ALTER and DROP are part of their transaction: others see them at COMMIT. The home of a topic with
+several owners knows its members (cluster/membership.py). Source: docs/groups.md.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -
 
 
 def _owned(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
-    """A group belongs to who made it."""
+    """Make the session's user the owner of a group."""
     item, owner = rights.group_item(stream.schema, stream.name, name), owner_of_made(session)
     if owner is not None:
         rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
 
 
 def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> StartPosition:
-    """The place of START; after an LSN it is one for all partitions."""
+    """The position in START; an LSN after it holds for all partitions."""
     if place.kind == "after":
         assert place.value is not None
         lsn = number(place.value, parameters, "AFTER")
@@ -127,7 +127,8 @@ def _start(session: Context, stream: Stream, place: st.Place, parameters: Values
 def _place(
     session: Context, place: st.Place, parameters: Values, partitions: Sequence[int], one: bool = False
 ) -> StartPosition:
-    """A place with its values; an LSN is one for all of these partitions, and with `one` no map may stand."""
+    """A position with its values; an LSN holds for all of these partitions, and with `one` a map is
+    refused."""
     if place.kind == "timestamp":
         assert place.value is not None
         return StartPosition("timestamp", at_us=timestamp_us(session, text(place.value, parameters)))
@@ -146,13 +147,13 @@ def _place(
 def _seek_place(
     session: Context, stream: Stream, asked: st.SeekGroup, parameters: Values, partitions: Sequence[int]
 ) -> StartPosition:
-    """The place of SEEK, a bookmark's as well."""
+    """The position in SEEK, which may be a bookmark's."""
     if asked.to.kind != "bookmark":
         return _place(session, asked.to, parameters, partitions, asked.partition is not None)
     name = str(asked.to.value)
     lsns = session.access.bookmark(stream, name, session.block.transaction).lsns
     if session.part is not None:
-        # Of other nodes' partitions nothing is known here.
+        # Nothing is known here about other nodes' partitions.
         lsns = {partition: lsns[partition] for partition in partitions}
     return StartPosition("after", lsns)
 
@@ -161,7 +162,7 @@ def timestamp_us(session: Context, literal: str) -> int:
     """A timestamp's text in the session's time zone, as microseconds since 1970 UTC.
 
     Raises:
-        InvalidTextRepresentation: it is none, or is not a point in time.
+        InvalidTextRepresentation: the text is no timestamp, or no point in time.
     """
     try:
         row = ask(session.meta, "SELECT epoch_us($1::TIMESTAMPTZ)", [literal])
@@ -175,10 +176,10 @@ def timestamp_us(session: Context, literal: str) -> int:
 
 
 def _with_writer_lock(session: Context, transaction: Transaction, stream: Stream) -> Waiting[Stream]:
-    """A group begins or ends at one place of the commit order, and all before it is readable.
+    """Begin or end a group at one place of the commit order, before which all events are readable.
 
     Returns:
-        The stream as it is there: it may have got another name while this waited.
+        The present stream, which may have been renamed during the wait.
     """
     yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
     yield from session.database.commits.wait_readable()
@@ -213,7 +214,7 @@ def _there_is(session: Context, stream: Stream, name: str) -> bool:
 
 
 def _check_on_park(stream: Stream, on_park: str | None) -> None:
-    """Refuse what would set one table's events aside behind another's of an equal key."""
+    """Refuse a parking of one table's events that would affect another table's events with an equal key."""
     if on_park == "key" and stream.several is not None:
         raise NotSupported(
             f"on_park = 'key' is not supported for stream \"{stream.name}\": it is over several tables",
@@ -232,7 +233,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     _check_on_park(stream, on_park)
 
     def work(transaction: Transaction) -> Waiting[None]:
-        # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
+        # Every write of group_catalog takes the writer lock: DuckDB fails two that conflict.
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         present = present_stream(session.database, stream)
         group = session.access.group(present, name, transaction)
@@ -253,7 +254,8 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
 
 @runs(st.SeekGroup, SEEK_COLUMNS, at_owners=topic_statements.seek_group)
 def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Waiting[Result]:
-    """ALTER CONSUMER GROUP ... SEEK; answers what has moved, with DRY RUN what would."""
+    """ALTER CONSUMER GROUP ... SEEK; answers with the moved partitions, also for DRY RUN, which moves
+    none."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     name = text(asked.group, parameters)
     partitions = list(range(stream.partitions))
@@ -272,7 +274,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         present = committed_lsns(session.database, session.block.transaction, group)
         return groups.shifts(session.database, stream, present, chosen, (copy, within))
 
-    # What was committed before this statement is readable, so it may be skipped.
+    # Events committed before this statement are readable, so that they may be skipped.
     yield from session.database.commits.wait_readable()
     if asked.dry_run:
         group = session.access.group(stream, name, session.block.transaction)
@@ -298,7 +300,7 @@ def _left(
     place: StartPosition,
     moved: Sequence[groups.Shift],
 ) -> set[int]:
-    """The partitions in which a SEEK leaves the group's whole copy: only an LSN of it is a place in it."""
+    """The partitions in which a SEEK leaves the group's whole copy; only an LSN of the copy is within it."""
     copy = copy_of(session.database, transaction, group)
     if copy is None:
         return set()
@@ -323,7 +325,7 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
 
     def park(transaction: Transaction, present: Stream, group: Group) -> None:
         if 0 <= place[0] < present.partitions:
-            # It may have been given since the statement began; a copy here would be lost then.
+            # It may have been delivered since the statement began; a copy here would be lost then.
             check_owned(session, present, [place[0]])
         committed = committed_lsns(session.database, session.block.transaction, group)
         parking.park(session.database, transaction, present, group, place, reason, committed)
@@ -369,7 +371,7 @@ def _on_locked_group(
 
 @runs(st.DescribeGroup, DESCRIBE_COLUMNS)
 def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:
-    """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
+    """DESCRIBE CONSUMER GROUP: its definition and progress, one property in each row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.access.group(stream, text(asked.group, parameters), None, use=False)
     yield from session.database.commits.wait_readable()
@@ -405,7 +407,7 @@ POSITION_COLUMNS = (("position", "JSON"),)
 
 @runs(st.LeaveGroup, at_owners=topic_statements.leave_group)
 def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:
-    """LEAVE CONSUMER GROUP: what the member has goes to others, in a transaction at its COMMIT."""
+    """LEAVE CONSUMER GROUP: the member's partitions go to others, in a transaction at its COMMIT."""
     stream, group = _named(session, asked.stream, asked.group, parameters)
     name, members = text(asked.member, parameters), session.database.members
     there = members.has(group, stream.partitions, name)
@@ -421,7 +423,7 @@ def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> W
 
 @runs(st.ShowReadPosition, POSITION_COLUMNS, at_owners=topic_statements.show_read_position)
 def show_read_position(session: Context, asked: st.ShowReadPosition, parameters: Values) -> Waiting[Result]:
-    """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
+    """SHOW READ POSITION: the LSNs that COMMIT OFFSETS would commit, as a map for its AT."""
     stream, group = _named(session, asked.stream, asked.group, parameters)
     seeks = session.database.offsets.seeks(group.group_id)
     member = None if asked.member is None else text(asked.member, parameters)
@@ -436,7 +438,7 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
 
 @runs(st.ShowMembers, at_owners=topic_statements.show_members)
 def show_members(session: Context, asked: st.ShowMembers, parameters: Values) -> Waiting[Result]:
-    """SHOW MEMBERS; as the home's share, what another node asks of it."""
+    """SHOW MEMBERS; as a share of the home, the answer to another node."""
     if session.part is not None and session.part.asked is not None:
         return membership.answer(session, *_named(session, asked.stream, asked.group, parameters))
     return (yield from show(session, asked, parameters))

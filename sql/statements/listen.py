@@ -32,11 +32,11 @@ def _channel(name: str) -> str:
 
 @runs(st.Listen, in_cluster=listing.listen)
 def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """LISTEN channel; a stream's name is the stream.
+    """LISTEN channel; a stream's name means the stream.
 
     Raises:
-        InvalidParameterValue: the name is too long. NotSupported: in process, or a stream of
-            another node.
+        InvalidParameterValue: the name is too long.
+        NotSupported: the session has no wire, or the stream is another node's.
     """
     _wants_wire(session, "LISTEN")
     channel = _channel(node.channel)
@@ -61,7 +61,7 @@ def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]
 
 @runs(st.Notify)
 def notify(session: Context, node: st.Notify, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """NOTIFY channel [, 'payload']; of streams the database itself tells.
+    """NOTIFY channel [, 'payload']; the database itself notifies of streams.
 
     Raises:
         InvalidParameterValue: the channel's name or the payload is too long.

@@ -1,7 +1,7 @@
 """The functions that run the statements of the language, by node class.
 
-`@runs(NodeClass)` before a function makes it the runner of these statements. A SHOW whose row names a view
-needs no runner of its own: `show.runner` has one. Source: docs/design/sql.md, "A statement is one row".
+`@runs(NodeClass)` registers a function as the runner of these statements. A SHOW whose row names a view needs
+no runner of its own: `show.runner` makes it. Source: docs/design/sql.md, "A statement is one row".
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..session_state.context import Context
 from ..session_state.run_text import Values, text_rows
 
 Columns = Sequence[tuple[str, str]]
-# Called with the session, the statement and the values of its parameters.
+# Arguments: the session, the statement and the values of its parameters.
 Run = Callable[..., Waiting[Result]]
-# Called with the topic and the statement.
+# Arguments: the topic and the statement.
 RunAtOwners = Callable[..., Waiting[Result | None]]
 RunT = TypeVar("RunT", bound=Run)
 
@@ -32,10 +32,10 @@ class Runner:
     """The runner of a statement.
 
     Args:
-        run: runs it on this node.
-        columns: of its answer, name and DuckDB type; None without rows.
-        in_cluster: runs it in a cluster instead; it is given `run` as well.
-        at_owners: runs it on a topic with several owners; None is its answer if only this node has to.
+        run: runs the statement on this node.
+        columns: the columns of its answer, name and DuckDB type; None without rows.
+        in_cluster: runs it in a cluster instead; receives `run` as an argument.
+        at_owners: runs it on a topic with several owners; it returns None if only this node has to run it.
     """
 
     run: Run
@@ -45,7 +45,7 @@ class Runner:
 
     def start(self, session: Context, node: st.Statement, parameters: Values) -> Waiting[Result]:
         """Run a statement."""
-        # A standalone node does not look the stream's name up here: its runner does.
+        # On a standalone node only the runner looks the stream's name up.
         if not shares.in_cluster(session):
             return (yield from self.run(session, node, parameters))
         if self.in_cluster is not None:
@@ -59,7 +59,7 @@ class Runner:
         return (yield from self.run(session, node, parameters))
 
 
-# The commits of offsets run in `reading`, with the scans whose positions they commit.
+# Commits of offsets run in `reading`, with the scans whose positions they commit.
 RUNNERS: dict[type[st.Statement], Runner] = {
     st.CommitOffset: Runner(commit_offsets.commit_offset, at_owners=topic_statements.commit_offsets),
     st.CommitOffsets: Runner(commit_offsets.commit_offsets, at_owners=topic_statements.commit_offsets),

@@ -1,8 +1,8 @@
-"""SELECT set_config(...) and SELECT pg_notify(...): functions that do what a statement of their own does.
+"""SELECT set_config(...) and SELECT pg_notify(...): functions with the effect of a statement.
 
-DuckDB runs queries when it likes, and as often; so these calls are no functions to it. A SELECT of such calls
-and nothing else, whose arguments are literals and parameters, is a statement of ours: the arguments are
-evaluated, then the calls are done in their order. Source: docs/sql.md, "set_config and pg_notify".
+DuckDB may run a function at any time and any number of times, so these calls are no functions to it. A SELECT
+of such calls alone, whose arguments are literals and parameters, is a statement of ducktail: the arguments
+are evaluated, then the calls run in their order. Source: docs/sql.md, "set_config and pg_notify".
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from .set_and_show import set_variable
 Values = Sequence[object]
 
 _OPENING = re.compile(r"\s*select\s+(?:pg_catalog\s*\.\s*)?(?:set_config|pg_notify)\s*\(", re.IGNORECASE)
-# What the arguments of each are cast to.
+# The types that the arguments of each function are cast to.
 _ARGUMENTS = {"set_config": ("VARCHAR", "VARCHAR", "BOOLEAN"), "pg_notify": ("VARCHAR", "VARCHAR")}
 _TEXT_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One of them.
+    """One call.
 
     Args:
-        name: as in `_ARGUMENTS`.
-        column: what its column is called.
-        arguments: their texts.
-        parameters: the number of the parameter that each is, 0 where it is more, or none.
+        name: a key of `_ARGUMENTS`.
+        column: the name of its column.
+        arguments: the texts of the arguments.
+        parameters: for each argument that is a parameter, its number; else 0.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Call:
 
 
 def read(text: str) -> tuple[Call, ...]:
-    """The calls of a SELECT that has nothing but such; () for any other text.
+    """The calls of a SELECT of such calls alone; () for any other text.
 
     >>> [call.column for call in read("SELECT set_config('a', $1, true), pg_notify('b', 'c') AS told;")]
     ['set_config', 'told']
@@ -85,7 +85,7 @@ def _call(reader: TokenReader, end: int) -> Call | None:
         return None
     slices = reader.slices(opening + 1, closing)
     inside = reader.tokens[opening + 1 : closing]
-    # A bracket or a name would be a query, a column or another function.
+    # A parenthesis or a name would be a query, a column or another function.
     if len(slices) != len(kinds) or any(token.kind == "(" or token.kind == "SELECT" for token in inside):
         return None
     reader.index = closing + 1
@@ -105,7 +105,7 @@ def _call(reader: TokenReader, end: int) -> Call | None:
 
 
 def describe(session: Context, statement: ParsedStatement) -> Description:
-    """The parameters' types, and a text a call."""
+    """The parameters' types, and a text column for each call."""
     types: dict[int, str] = dict(enumerate(statement.parameter_types_given, 1))
     for call in _calls(statement):
         for number, kind in zip(call.parameters, _ARGUMENTS[call.name], strict=True):
@@ -119,7 +119,7 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
 
 
 def run_call(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """Do the calls, one after the other."""
+    """Run the calls, one after the other."""
     calls = _calls(statement)
     items = [
         f"({argument})::{kind}"
@@ -145,7 +145,8 @@ def _calls(statement: ParsedStatement) -> tuple[Call, ...]:
 
 
 def _set_config(session: Context, arguments: Values) -> Waiting[str]:
-    """A setting's new value; NULL is its default. Outside of a transaction a local one ends at once."""
+    """Change a setting, NULL to its default, and return its value. Outside a transaction a local change ends
+    at once."""
     name, value, local = arguments
     if name is None or local is None:
         raise InvalidParameterValue("set_config wants the name of a setting, and whether it is local")
@@ -158,7 +159,7 @@ def _set_config(session: Context, arguments: Values) -> Waiting[str]:
 
 
 def _pg_notify(session: Context, arguments: Values) -> Waiting[str]:
-    """Nothing, told when the transaction is committed."""
+    """Send a notification when the transaction is committed, and return an empty text."""
     channel, payload = arguments
     if not channel:
         raise InvalidParameterValue("channel name cannot be empty")

@@ -33,17 +33,19 @@ from ..settings import READ_ONLY, VARIABLES, Variable, variable
 from ..text.classified import SettingFacts
 
 TEXT = "VARCHAR"
-# What sets where names are looked up.
+# Settings that decide where names are looked up.
 PATHS = frozenset({"search_path", "schema"})
-# Of SHOW ALL: PostgreSQL's, and where a value comes from.
+# The columns of SHOW ALL: PostgreSQL's, and the source of the value.
 ALL_COLUMNS = ("name", "setting", "description", "source")
 
 
 def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *, local: bool) -> None:
-    """Give a setting a value, None for its default.
+    """Set a setting's value; None sets its default.
 
     Raises:
-        UndefinedObject. InvalidParameterValue. CantChangeRuntimeParam.
+        UndefinedObject: there is no such setting.
+        InvalidParameterValue: the value is invalid.
+        CantChangeRuntimeParam: the setting cannot be changed.
     """
     try:
         found = variable(name)
@@ -69,14 +71,14 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
 
 
 def _duckdb_setting(session: Context, name: str) -> str | None:
-    """The value of a setting of DuckDB's own, None where it has none of that name."""
+    """The value of a setting of DuckDB's own; None if DuckDB has no such setting."""
     sql = "SELECT value FROM system.main.duckdb_settings() WHERE name = $1"
     row = ask_maybe(session.meta, sql, [name.lower()])
     return None if row is None else str(row[0])
 
 
 def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
-    """Store a value that has been read, and give it to DuckDB where it follows.
+    """Store a parsed value, and pass it to DuckDB for a setting that DuckDB shares.
 
     Raises:
         DucktailError: DuckDB refuses it.
@@ -95,7 +97,7 @@ def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
 
 
 def renew_values(session: Context) -> None:
-    """Give the session's settings to new cursors of DuckDB's; what DuckDB alone knows is at its default."""
+    """Apply the session's settings to new cursors of DuckDB's, whose own settings have their defaults."""
     for key, found in VARIABLES.items():
         value = session.variables.values[key]
         if found.duckdb is not None and value != found.default:
@@ -103,7 +105,7 @@ def renew_values(session: Context) -> None:
 
 
 def restore_values(session: Context, values: Mapping[str, str]) -> None:
-    """Put settings back to what they were."""
+    """Restore settings to earlier values."""
     for key, value in values.items():
         if session.variables.values.get(key) != value:
             # A schema of an older search path may be gone.
@@ -112,7 +114,8 @@ def restore_values(session: Context, values: Mapping[str, str]) -> None:
 
 
 def carried(session: Context, name: str, value: str) -> str:
-    """Another node's setting as it is set here: of its search path what is a schema here."""
+    """Another node's value of a setting, adapted to this node: of a search path, the schemas that exist
+    here."""
     if name not in PATHS or value == "main":
         return value
     rows = session.meta.execute(
@@ -130,7 +133,7 @@ def _path(value: str) -> tuple[str, ...]:
 
 
 def _check_path(session: Context, value: str) -> None:
-    """Names without a schema are the user's: not ours, and of no other database."""
+    """Refuse a search path with the reserved schema, or with a schema of another database."""
     for part in _path(value):
         catalog, _, schema = part.rpartition(".")
         ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
@@ -139,7 +142,7 @@ def _check_path(session: Context, value: str) -> None:
                 f'"{part}" cannot be on the search path',
                 hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
             )
-        # To DuckDB the name of a database is its schema main, and the next name is looked for there.
+        # To DuckDB a database's name means its schema main, and the next name is looked up there.
         database = not catalog and fold(schema) in (TEMPORARY, "system", fold(session.database.catalog_name))
         if database and not session.names.has_schema(schema):
             raise InvalidSchemaName(f'schema "{schema}" does not exist')
@@ -204,13 +207,13 @@ def _shown(session: Context, asked: str) -> tuple[str, str]:
 
 
 def of_the_server(session: Context) -> tuple[ShownSetting, ...]:
-    """The server's settings as far as the session is told of them."""
+    """The server's settings that are visible to the session."""
     rows = session.database.shown_settings
     return rows if session.access.superuser else told_everybody(rows)
 
 
 def _discard(session: Context, facts: SettingFacts) -> Result:
-    """DISCARD ALL | PLANS | SEQUENCES | TEMP: what a connection pool says between two users."""
+    """DISCARD ALL | PLANS | SEQUENCES | TEMP, which a connection pool sends between two users."""
     if facts.name == "all":
         if session.block.begun and not session.block.implicit:
             raise ActiveTransaction("DISCARD ALL cannot run inside a transaction block")
@@ -222,7 +225,7 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
     if facts.name in ("all", "temp", "temporary"):
         if session.block.begun and session.names.temporary:
             session.block.touched()
-        # What a program has registered is its own, and stays until it takes it back.
+        # Objects registered by a program belong to it, and remain until it unregisters them.
         for name in sorted(name for name in session.names.temporary if name not in session.frames):
             _drop_temporary(session, name)
             session.names.temporary.discard(name)
@@ -230,7 +233,7 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
 
 
 def _drop_temporary(session: Context, name: str) -> None:
-    """Drop the session's temporary table or view of a name, if it still is."""
+    """Drop the session's temporary table or view of a name, if it exists."""
     kinds = session.cursor.execute(
         f"SELECT kind FROM {RELATIONS} WHERE database_name = 'temp' AND {folded_sql('table_name')} = $1",
         [fold(name)],
@@ -240,7 +243,7 @@ def _drop_temporary(session: Context, name: str) -> None:
 
 
 def _set_variable(session: Context, statement: ParsedStatement) -> Result:
-    """SET VARIABLE: DuckDB's own variables, a session's alone."""
+    """SET VARIABLE: a variable of DuckDB's own, for one session."""
     facts = statement.classified.setting
     if facts is not None and fold(facts.name).startswith(RESERVED_PREFIX):
         raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
@@ -255,7 +258,7 @@ VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
 
 
 def shows_table(session: Context, statement: ParsedStatement) -> bool:
-    """True if SHOW names a table and no setting: DuckDB describes it then."""
+    """True if SHOW names a table and no setting; DuckDB then describes the table."""
     facts = statement.classified.setting
     if statement.classified.verb != "SHOW" or facts is None or fold(facts.name) in VARIABLES:
         return False
@@ -265,7 +268,7 @@ def shows_table(session: Context, statement: ParsedStatement) -> bool:
 def run_setting(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run one of them."""
+    """Run SET, RESET, SHOW or DISCARD."""
     facts = statement.classified.setting
     assert facts is not None
     if shows_table(session, statement):
@@ -283,7 +286,7 @@ def run_setting(
 
 
 def is_inline(statement: ParsedStatement) -> bool:
-    """True if it takes no DuckDB work: SHOW and SET of what is the session's own."""
+    """True if it takes no DuckDB work: SHOW and SET of the session's own settings."""
     facts = statement.classified.setting
     found = None if facts is None else VARIABLES.get(fold(facts.name))
     if found is None:
@@ -296,7 +299,7 @@ def shown_columns(session: Context, statement: ParsedStatement) -> tuple[ResultC
     """The columns of SHOW, before it runs.
 
     Raises:
-        UndefinedObject: no such setting.
+        UndefinedObject: there is no such setting.
     """
     facts = statement.classified.setting
     if statement.classified.verb != "SHOW" or facts is None:

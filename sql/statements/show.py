@@ -35,7 +35,7 @@ DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
 
 @runs(st.ShowCreateStream, CREATE_COLUMNS)
 def show_create(session: Context, asked: st.ShowCreateStream, parameters: object) -> Waiting[Result]:
-    """SHOW CREATE STREAM: its name, and the text that makes it again."""
+    """SHOW CREATE STREAM: the stream's name, and the statement that creates it."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     made: st.Statement
     if stream.topic:
@@ -49,13 +49,13 @@ def show_create(session: Context, asked: st.ShowCreateStream, parameters: object
 
 
 def as_topic(stream: Stream) -> st.CreateTopic:
-    """The CREATE TOPIC that a topic could have been made by."""
+    """A CREATE TOPIC that creates an equal topic."""
     options = _options(_kept(stream, DEFAULT_PARTITIONS_WITH_KEY))
     return st.CreateTopic(_name(stream.schema, stream.name), options)
 
 
 def as_stream(stream: Stream, shapes: Sequence[TableShape]) -> st.CreateStream:
-    """The CREATE STREAM that a stream could have been made by: what is a default is left out."""
+    """A CREATE STREAM that creates an equal stream, without defaults."""
     by = () if stream.several is not None else shapes[0].primary_key
     keyed = stream.of_schema or stream.partition_by or any(shape.primary_key for shape in shapes)
     values: dict[str, tuple[Value, Value]] = {
@@ -81,7 +81,7 @@ def _name(*parts: str) -> st.Name:
 
 
 def _kept(stream: Stream, partitions: int) -> dict[str, tuple[Value, Value]]:
-    """Options that streams and topics have: what they are, and their default."""
+    """Options of streams and topics: present value and default."""
     retention_ms = None if stream.retention_us is None else stream.retention_us // 1000
     return {
         "partitions": (stream.partitions, partitions),
@@ -104,7 +104,7 @@ def _options(values: dict[str, tuple[Value, Value]]) -> Options:
 
 
 def runner(row: st.Row) -> Runner:
-    """The runner of a SHOW whose row names a view, and that has none of its own."""
+    """The runner of a SHOW whose row names a view, and which has no runner of its own."""
     in_cluster = listing.show if row.in_cluster is st.InCluster.ALL_NODES else None
     at_owners = topic_statements.show_by_partition if row.in_cluster is st.InCluster.OWNERS else None
     return Runner(show, None, in_cluster, at_owners)
@@ -141,7 +141,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if (like := getattr(asked, "like", None)) is not None:
         filters["stream_name ILIKE"] = like
     if stream is not None and row.in_cluster is st.InCluster.OWNERS:
-        # Partitions that are on their way to this node are not passed over.
+        # Partitions that are moving to this node are not skipped.
         check_held(session, stream)
     yield from session.database.commits.wait_readable()
     where = [row.view.where] if row.view.where else []
@@ -159,7 +159,7 @@ def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
 
 @runs(st.DescribeStream, DESCRIBE_COLUMNS)
 def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:
-    """DESCRIBE STREAM: its definition, a property a row."""
+    """DESCRIBE STREAM: its definition, one property in each row."""
     check_not_making(session, asked.stream)
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     yield from session.database.commits.wait_readable()

@@ -1,6 +1,6 @@
-"""SHOW CHANGES FOR a table: a look at what has happened to it, without the name of a stream.
+"""SHOW CHANGES FOR a table: the table's events, without the name of a stream.
 
-It is a plain read of the stream that says most of the table. Source: docs/sql.md, "SHOW CHANGES".
+It is a plain read of the table's most complete stream. Source: docs/sql.md, "SHOW CHANGES".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) ->
         at_us = _since_us(session, asked.since, parameters)
         conditions.append(f"lsn > {lsn_before(session, at_us)}")
         if at_us > session.database.commits.now_us():
-            limit = 0  # It is still to come, whatever is committed until this reads.
+            limit = 0  # The position is in the future, whatever is committed until the read.
     if conditions:
         text += f" WHERE {' AND '.join(conditions)}"
     if limit is not None:
@@ -45,9 +45,9 @@ def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) ->
 
 
 def _of_table(session: Context, captured: Captured) -> str:
-    """A predicate on events of a stream over several tables: they are of this one, whatever it was called.
+    """A predicate for one table's events in a stream over several tables, under all of the table's names.
 
-    Another of them may have been called so before, or since; and so may it be in the session's transaction.
+    Another table may have had the name before, or since, and also in the session's transaction.
     """
     captured = session.database.catalog.table_by_id(captured.table_id)
     ends = [*(f" AND lsn < {version.first_lsn}" for version in captured.versions[1:]), ""]
@@ -59,7 +59,7 @@ def _of_table(session: Context, captured: Captured) -> str:
 
 
 def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
-    """A timestamp's text, or milliseconds since 1970, as microseconds since 1970 UTC."""
+    """A timestamp as text, or milliseconds since 1970, as microseconds since 1970 UTC."""
     value = value_of(since, parameters)
     digits = str(value).strip()
     if isinstance(value, int) or (digits.isascii() and digits.isdecimal()):
@@ -68,7 +68,7 @@ def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
 
 
 def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
-    """The table, and the stream that is read: one that has every change of it, with as much as there is."""
+    """The table, and the stream to read: one with every change of the table, and the most contents."""
     known = session.names.find_stream(name.parts)
     if known is not None:
         raise WrongObjectType(
@@ -96,9 +96,9 @@ def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
 
 
 def _breadth(session: Context, stream: Stream) -> tuple[bool, int, bool, int, int]:
-    """The order of a table's streams by their contents; of equal ones the one that goes back further is read.
+    """The order of a table's streams by their contents; among equals the one that goes back further is read.
 
-    One over several tables is read only where there is no other: the other tables' events are passed over.
+    A stream over several tables is read only if there is no other: the other tables' events are skipped.
     """
     begins = max(stream.created_lsn, session.database.buffers.of(stream).edge_lsn)
     return not stream.is_part, len(stream.columns), stream.before == "full", -begins, -stream.stream_id

@@ -78,7 +78,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
 
 
 def _schema(session: Context, name: st.Name) -> str:
-    """The schema of ALL TABLES IN SCHEMA, as it is spelled."""
+    """The schema of ALL TABLES IN SCHEMA, with its stored spelling."""
     parts = name.parts
     if len(parts) > 2 or (len(parts) == 2 and fold(parts[0]) != fold(session.database.catalog_name)):
         raise NotSupported(
@@ -100,7 +100,7 @@ def _schema(session: Context, name: st.Name) -> str:
 
 
 def _captured_key(session: Context, table: st.Name) -> Key:
-    """Schema and name, in small letters, of a table that a stream is to be on."""
+    """Schema and name, in small letters, of the table of a new stream."""
     key = session.names.table_key(table.parts)
     if key[0] == TEMPORARY:
         raise NotSupported(f'a stream on temporary table "{table.last}" is not supported')
@@ -148,7 +148,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
 
 
 def _refuse_compaction(session: Context, options: Options) -> None:
-    """Of a topic in a cluster: its partitions move with their events. One from before may end it."""
+    """Refuse compaction of a topic in a cluster, whose partitions move with their events; it can be ended."""
     ends = options.text("compaction") == "none"
     given = [o for o in options if o.name in COMPACTED or (o.name == "compaction" and not ends)]
     if given and session.database.cluster.placement.epoch:
@@ -160,7 +160,7 @@ def _refuse_compaction(session: Context, options: Options) -> None:
 
 
 def owner_of_made(session: Context) -> str | None:
-    """The owner of a topic or group that a session makes: its user, or the one that another node gives."""
+    """The owner of a new topic or group: the session's user, or the user that another node sends."""
     told = None if session.part is None else session.part.owner
     return told or session.access.owner
 
@@ -195,13 +195,13 @@ def _keeping(options: Options) -> Keeping:
 
 
 def _us(options: Options, name: str, default: T) -> int | T:
-    """An option that is an interval, in microseconds; the default where it is not given, or is 'none'."""
+    """An option that is an interval, in microseconds; the default if it is absent or 'none'."""
     length_ms = options.integer(name)
     return default if length_ms is None else length_ms * 1000
 
 
 def _retention_us(options: Options) -> int | None:
-    """The option retention in microseconds; None is 'none'."""
+    """The option retention in microseconds; None for 'none'."""
     return _us(options, "retention", None) if "retention" in options else DEFAULT_RETENTION_US
 
 
@@ -298,7 +298,7 @@ DIFFERENCE_COLUMNS = (
 
 @runs(st.CheckStream, DIFFERENCE_COLUMNS)
 def check_stream(session: Context, asked: st.CheckStream, parameters: Values) -> Waiting[Result]:
-    """CHECK STREAM: a row for each difference between a stream and its table; none where they agree."""
+    """CHECK STREAM: one row for each difference between a stream and its table."""
     session.block.refuse_within("CHECK STREAM")
     stream = _on_table(session, asked.stream, "CHECK STREAM")
     looks = yield from resync.check_stream(
@@ -315,7 +315,7 @@ def check_stream(session: Context, asked: st.CheckStream, parameters: Values) ->
 
 @runs(st.ResyncStream)
 def resync_stream(session: Context, asked: st.ResyncStream, parameters: Values) -> Waiting[Result]:
-    """ALTER STREAM ... RESYNC: what differs between a stream and its table becomes events."""
+    """ALTER STREAM ... RESYNC: turns the differences between a stream and its table into events."""
     session.block.refuse_within("ALTER STREAM ... RESYNC")
     stream = _on_table(session, asked.name, "ALTER STREAM ... RESYNC")
     mended = yield from resync.resync_stream(
@@ -352,9 +352,9 @@ def _on_table(session: Context, name: st.Name, what: str) -> Stream:
 
 
 def _tell(session: Context, look: Look) -> None:
-    """Say what was held against what, beside the differences."""
+    """Add a notice with the extent of the comparison."""
     if "table" in look.counts:
-        return  # It has no log yet.
+        return  # The stream has no log yet.
     if look.kept is None:
         session.notices.add(
             f"the row-hash sum of {look.table} is not known: only keys with retained events were looked at",

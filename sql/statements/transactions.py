@@ -1,8 +1,8 @@
 """BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
 
-Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. SAVEPOINT and RELEASE are
-accepted because drivers send them around single statements; ROLLBACK TO cannot be done and leaves
-the block failed. Source: docs/sql.md, "Transactions".
+Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. SAVEPOINT and RELEASE are accepted
+because drivers send them around single statements; ROLLBACK TO is impossible and fails the block. Source:
+docs/sql.md, "Transactions".
 """
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ VERBS: dict[str, Callable[[Context, ParsedStatement], Waiting[Result]]] = {
     "SET TRANSACTION": _set,
     "SET SESSION CHARACTERISTICS": _set_characteristics,
 }
-# What still may be said in a failed block.
+# Statements allowed in a failed block.
 ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO"})
 
 
 def run_transaction_statement(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run one of them."""
+    """Run BEGIN, COMMIT, ROLLBACK, SET TRANSACTION or a savepoint's statement."""
     return (yield from VERBS[statement.classified.verb](session, statement))

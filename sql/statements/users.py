@@ -1,7 +1,7 @@
 """CREATE, ALTER and DROP USER, GRANT and REVOKE. Source: docs/security.md.
 
-Each is part of the transaction that it stands in, under the writer lock: of two that would each take away
-the last but one superuser, one comes second and is refused.
+Each is part of its transaction, under the writer lock: of two transactions that each remove one of the last
+two superusers, the second one is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..session_state.context import Context
 from .runners import runs
 
 Values = tuple[object, ...]
-# What may be given on each kind of thing.
+# The privileges on each kind of object.
 ON_TABLE = frozenset({"select", "insert", "update", "delete"})
 ON_STREAM = frozenset({"select", "consume"})
 ON_TOPIC = ON_STREAM | {"publish"}
@@ -54,10 +54,10 @@ def _write(
     work: Callable[[r.Rights], list[edit.Change]],
     last: Callable[[], None] = lambda: None,
 ) -> Waiting[None]:
-    """Write the changes that `work` makes of the rights as they are under the writer lock.
+    """Write changes of the rights; `work` computes them from the present rights under the writer lock.
 
     Args:
-        last: looks before the COMMIT whether they may still be made.
+        last: checks before the COMMIT that they may still be made.
     """
 
     def locked(transaction: Transaction) -> Waiting[None]:
@@ -74,7 +74,7 @@ def _write(
 
 
 def _own_users(session: Context, what: str) -> None:
-    """Refuse it where a file says who the users are."""
+    """Refuse the statement if a file defines the users."""
     file = session.database.placement.users
     if file is not None:
         raise NotSupported(
@@ -84,7 +84,7 @@ def _own_users(session: Context, what: str) -> None:
 
 
 def _user(rights: r.Rights, name: str) -> r.User:
-    """The user of a name."""
+    """The user of this name."""
     user = rights.users.get(name.lower())
     if user is None:
         raise UndefinedObject(f'user "{name}" does not exist')
@@ -119,8 +119,8 @@ def create_user(session: Context, made: st.CreateUser, parameters: Values) -> Wa
 
 @runs(st.AlterUser)
 def alter_user(session: Context, asked: st.AlterUser, parameters: Values) -> Waiting[Result]:
-    """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; everybody may set his own
-    password."""
+    """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; users may set their own
+    passwords."""
     _own_users(session, "ALTER USER")
     if asked.new is not None:
         return (yield from _rename_user(session, asked.name, asked.new))
@@ -165,7 +165,7 @@ def _check_name(name: str) -> None:
 
 
 def _keep_one(rights: r.Rights, user: r.User) -> None:
-    """One superuser must be left, or nobody could make another."""
+    """Refuse to remove the last superuser, because nobody could create another."""
     if not any(other.superuser for other in rights.users.values() if other.key != user.key):
         raise WrongState(f'user "{user.name}" is the last superuser')
 
@@ -184,7 +184,7 @@ def drop_user(session: Context, dropped: st.DropUser, parameters: Values) -> Wai
         if user.key == session.access.user:
             raise ObjectInUse("the current user cannot be dropped")
         belongings = rights.belongings(user.key)
-        # Nothing depends on what a pipeline has told: the superusers keep it.
+        # Nothing depends on a pipeline's reports: the superusers keep them.
         reported = [item for item in belongings if item.kind == r.PIPELINE]
         has = [item for item in belongings if item.kind != r.PIPELINE]
         if has:
@@ -204,7 +204,7 @@ def drop_user(session: Context, dropped: st.DropUser, parameters: Values) -> Wai
 
 
 def _shown(item: r.Item) -> str:
-    """A thing, for a reader."""
+    """An item, as text for a message."""
     if item.kind == r.DATABASE:
         return "the database"
     if item.kind == r.GROUP:
@@ -218,14 +218,14 @@ def _shown(item: r.Item) -> str:
 
 @runs(st.Grant)
 def grant(session: Context, asked: st.Grant, parameters: Values) -> Waiting[Result]:
-    """GRANT privileges ON thing TO u."""
+    """GRANT privileges ON object TO u."""
     yield from _change(session, asked, lambda present, given: present | given)
     return Result.command(st.tag_of(asked))
 
 
 @runs(st.Revoke)
 def revoke(session: Context, asked: st.Revoke, parameters: Values) -> Waiting[Result]:
-    """REVOKE privileges ON thing FROM u."""
+    """REVOKE privileges ON object FROM u."""
     yield from _change(session, asked, lambda present, given: present - given)
     return Result.command(st.tag_of(asked))
 
@@ -238,7 +238,7 @@ def _change(
     judged = _judged(session, asked)
 
     def changes(rights: r.Rights) -> list[edit.Change]:
-        # While this waited for the lock, another may have got the name.
+        # Another object may have got the name during the wait for the lock.
         if _judged(session, asked) != judged:
             raise SerializationFailure(f'"{asked.on}" has become another object', hint="Try again.")
         item, given, _ = judged
@@ -259,7 +259,7 @@ def _change(
 
 
 def _judged(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str], int]:
-    """The thing, the privileges that are given on it, and its identity (0 for what DuckDB has not)."""
+    """The item, the privileges granted on it, and its identity (0 for an object that is not DuckDB's)."""
     item, possible = _target(session, asked)
     if not session.access.owns(item):
         raise InsufficientPrivilege(
@@ -276,14 +276,14 @@ def _judged(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str], 
     kind, name = (SCHEMA, item.schema) if item.kind == r.SCHEMA else (TABLE, item.name)
     stream = session.database.catalog.streams.get((item.schema, item.name))
     if stream is not None:
-        # Its view is made anew with each change of its columns.
+        # Its view is recreated at each change of its columns.
         return item, given, stream.stream_id
     found = session.names.objects().get(kind, item.schema, name)
     return item, given, 0 if found is None else found.oid
 
 
 def _target(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str]]:
-    """The thing that rights are given on, and which there are."""
+    """The item of a GRANT or REVOKE, and the privileges that exist on it."""
     if asked.kind == "database":
         if asked.on is not None and fold(str(asked.on)) != fold(session.database.name):
             session.database.check_name(fold(str(asked.on)))

@@ -1,10 +1,7 @@
-"""INSTALL PLACEMENT. Source: docs/cluster.md, "Apply".
+"""INSTALL PLACEMENT, REPORT PIPELINE, and DuckDB's own CHECKPOINT, VACUUM, ANALYZE and USE.
 
-REPORT PIPELINE. Source: docs/sql.md, "REPORT PIPELINE".
-
-It is part of the transaction that it stands in: others see it at COMMIT.
-
-CHECKPOINT, VACUUM, ANALYZE, USE: DuckDB's own housekeeping.
+REPORT PIPELINE is part of its transaction: others see it at COMMIT. Source: docs/cluster.md, "Apply";
+docs/sql.md, "REPORT PIPELINE".
 """
 
 from __future__ import annotations
@@ -90,7 +87,7 @@ def _forget(session: Context, transaction: Transaction, item: rights.Item) -> No
 def run_utility(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run one of them."""
+    """Run CHECKPOINT, VACUUM, ANALYZE or USE."""
     verb = statement.classified.verb
     if verb == "USE":
         assert statement.classified.name is not None
@@ -102,8 +99,9 @@ def run_utility(
         raise ActiveTransaction(f"{verb} cannot run inside a transaction block")
     text, tokens = statement.text, statement.classified.tokens
     if tokens[0].kind == "FORCE":
-        # DuckDB would wait until no other transaction is open, and let none begin meanwhile: who has written
-        # and asks for something that begins another one then waits for it, and it for that, for ever.
+        # DuckDB would wait until no other transaction is open, and let none begin meanwhile: a transaction
+        # that has written and asks for something that begins another one would then wait for it forever, and
+        # it for that one.
         text = text[tokens[0].end :]
     try:
         session.cursor.execute(text).fetchall()

@@ -1,1 +1,1 @@
-"""The text of a statement: its tokens, its kind by the first words, and its pieces."""
+"""The text of a statement: its tokens, its kind by the opening words, and its spans."""

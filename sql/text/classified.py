@@ -1,7 +1,7 @@
 """The result of classifying a statement: its kind, and the facts of that kind.
 
-Names are tuples of their parts, unquoted and in the user's case: `("s", "Odd name")`. Offsets are
-places in the statement's text, in characters, from 0.
+Names are tuples of their parts, unquoted and in the user's case: `("s", "Odd name")`. Offsets are positions
+in the statement's text, in characters, from 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Name = tuple[str, ...]
 
 
 class Kind(enum.Enum):
-    """The classes of statements that the front end knows; a statement without a class is refused."""
+    """The kinds of statements that the front end knows; a statement without a kind is refused."""
 
     EMPTY = "empty"
     OURS = "ours"
@@ -57,15 +57,16 @@ class DdlFacts:
     Args:
         verb: CREATE, ALTER, DROP or COMMENT.
         object_type: TABLE, VIEW, INDEX, TRIGGER, SCHEMA, SEQUENCE, TYPE, MACRO or COLUMN (of COMMENT).
-        names: what is made, changed or dropped; for COMMENT ON COLUMN with the column last.
-        places: where the names begin.
-        table: the table that it changes: the table itself, or the one that an index or a trigger is on.
-        table_place: where the name of the table begins that an index is on.
-        as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
-        list_offset: where what stands behind the name of CREATE TABLE begins: a list of columns, or AS.
-        action: what ALTER TABLE does: a word or more in capitals, as "SET NOT NULL" or "RENAME TO"; "" where
-            it is nothing that we know of.
-        renamed: the new name, of ALTER TABLE and ALTER VIEW ... RENAME TO.
+        names: the names of the created, changed or dropped objects; for COMMENT ON COLUMN with the column
+            last.
+        places: the positions of the names.
+        table: the table that it changes: the table itself, or the table of an index or a trigger.
+        table_place: the position of the name of an index's table.
+        as_select: CREATE TABLE ... AS a query; `query_offset` is the position of that query.
+        list_offset: the position after the name in CREATE TABLE: a list of columns, or AS.
+        action: the action of ALTER TABLE: one or more words in capitals, such as "SET NOT NULL" or "RENAME
+            TO"; "" for an unknown action.
+        renamed: the new name in ALTER TABLE and ALTER VIEW ... RENAME TO.
     """
 
     verb: str
@@ -88,12 +89,12 @@ class DdlFacts:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFacts:
-    """BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, SET TRANSACTION and the like.
+    """BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, SET TRANSACTION and their synonyms.
 
     Args:
-        isolation: the level asked for in lower case, as `repeatable read`, or None.
-        read_only: what was asked for, or None.
-        chain: AND CHAIN stands there.
+        isolation: the requested level in lower case, such as `repeatable read`, or None.
+        read_only: the requested access mode, or None.
+        chain: the statement has AND CHAIN.
         savepoint: the savepoint's name, or None.
     """
 
@@ -110,7 +111,7 @@ class SettingFacts:
     Args:
         scope: SESSION, LOCAL or GLOBAL as written, or None.
         name: the setting in lower case, `all` for all of them.
-        values: the values as texts without quotes; None for DEFAULT and where none is given.
+        values: the values as texts without quotes; None for DEFAULT, and without a value.
     """
 
     scope: str | None
@@ -123,11 +124,11 @@ class CopyFacts:
     """COPY of a table (with columns) or a query.
 
     Args:
-        table_position: where the table's name stands.
-        reads: COPY ... FROM: it writes the table.
+        table_position: the position of the table's name.
+        reads: COPY ... FROM, which writes the table.
         client: FROM STDIN or TO STDOUT; else a file.
-        rest: index of the first token behind FROM or TO, and STDIN or STDOUT.
-        binary: the word BINARY stands before the table, as PostgreSQL wrote it of old.
+        rest: index of the first token after FROM or TO, and STDIN or STDOUT.
+        binary: the word BINARY precedes the table, as in PostgreSQL's old syntax.
     """
 
     table: Name | None
@@ -166,7 +167,7 @@ class ExecuteFacts:
     """EXECUTE name (arguments).
 
     Args:
-        arguments: the name of a parameter, None for those that go by their places; the text of an expression.
+        arguments: the name of a parameter, None for a positional one; the text of an expression.
     """
 
     name: str
@@ -179,9 +180,9 @@ class CursorFacts:
 
     Args:
         name: the cursor; None for CLOSE ALL.
-        inner: DECLARE's query; `offset` is where it begins.
-        way: where FETCH and MOVE go: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
-        count: how far; None is to the end.
+        inner: DECLARE's query; `offset` is its position.
+        way: the direction of FETCH and MOVE: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
+        count: the number of rows, or the row's number; None means to the end.
     """
 
     name: str | None
@@ -196,14 +197,14 @@ class CursorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """A statement's class.
+    """A statement's kind and facts.
 
     Args:
         verb: its opening in canonical words: `CREATE STREAM`, `INSERT`, `ROLLBACK TO`.
-        may_write: a word in it could write (a data-modifying verb, `query`): ask the binder.
-        cte_writes: a common table expression of it looks like INSERT, UPDATE, DELETE or MERGE.
-        error: what to raise for a REFUSED one.
-        name: of DEALLOCATE (None for ALL), USE and PRAGMA.
+        may_write: it contains a word that could write (a data-modifying verb, `query`): ask the binder.
+        cte_writes: one of its common table expressions looks like INSERT, UPDATE, DELETE or MERGE.
+        error: the error to raise for a REFUSED one.
+        name: the name in DEALLOCATE (None for ALL), USE and PRAGMA.
     """
 
     kind: Kind
@@ -226,9 +227,9 @@ class Classified:
 
 
 class TokenReader:
-    """Walks over the tokens of one statement.
+    """Reads the tokens of one statement.
 
-    Every method that takes something moves on only when it was there.
+    A method moves on only if it finds the tokens that it reads.
     """
 
     def __init__(self, text: str, tokens: Sequence[Token], index: int = 0) -> None:
@@ -238,7 +239,7 @@ class TokenReader:
 
     @property
     def at_end(self) -> bool:
-        """True if nothing is left."""
+        """True if no token is left."""
         return self.index >= len(self.tokens)
 
     def peek(self, ahead: int = 0) -> str:
@@ -247,14 +248,14 @@ class TokenReader:
         return self.tokens[index].kind if index < len(self.tokens) else ""
 
     def accept(self, *kinds: str) -> bool:
-        """Consume these tokens if all of them follow."""
+        """Read these tokens if all of them follow."""
         if any(self.peek(ahead) != kind for ahead, kind in enumerate(kinds)):
             return False
         self.index += len(kinds)
         return True
 
     def accept_one(self, *kinds: str) -> str | None:
-        """Take the next token if it is one of these."""
+        """Read the next token if it is one of these."""
         kind = self.peek()
         if kind not in kinds:
             return None
@@ -262,10 +263,10 @@ class TokenReader:
         return kind
 
     def take(self) -> Token:
-        """Take the next token, whatever it is.
+        """Read the next token of any kind.
 
         Raises:
-            SyntaxError_: 42601 at the end.
+            SyntaxError_: the text ends here.
         """
         if self.at_end:
             raise self.unexpected()
@@ -273,17 +274,17 @@ class TokenReader:
         return self.tokens[self.index - 1]
 
     def identifier(self) -> str:
-        """Take one name.
+        """Read one name.
 
         Raises:
-            SyntaxError_: 42601 where none stands.
+            SyntaxError_: there is no name.
         """
         if self.at_end or not self.tokens[self.index].is_name:
             raise self.unexpected()
         return self.take().name
 
     def qualified(self) -> Name:
-        """Take a name with its qualifiers."""
+        """Read a name with its qualifiers."""
         parts = [self.identifier()]
         while self.peek() == ".":
             self.index += 1
@@ -292,11 +293,11 @@ class TokenReader:
 
     @property
     def place(self) -> int:
-        """The beginning of the next token, from 0."""
+        """The position of the next token, from 0."""
         return len(self.text) if self.at_end else self.tokens[self.index].start
 
     def value(self) -> str:
-        """Take a word, a string or a number as its text without quotes."""
+        """Read a word, a string or a number as its text without quotes."""
         token = self.take()
         if token.kind not in (STRING, NUMBER) and not token.is_name:
             self.index -= 1
@@ -304,7 +305,8 @@ class TokenReader:
         return token.value if token.kind == STRING else token.name
 
     def brackets(self) -> tuple[int, int]:
-        """Take a bracketed group; gives the indexes of its first inner token and its closing one."""
+        """Read a parenthesized group; return the indexes of its first inner token and its closing
+        parenthesis."""
         if self.peek() != "(":
             raise self.unexpected()
         first, last = self.index + 1, closing(self.tokens, self.index)
@@ -312,7 +314,7 @@ class TokenReader:
         return first, last
 
     def slices(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Part the tokens [first, end) at the commas of their own depth."""
+        """Divide the tokens [first, end) at the commas of their own depth."""
         if first >= end:
             return []
         depth = self.tokens[first].depth
@@ -324,10 +326,10 @@ class TokenReader:
         return self.text[self.tokens[first].start : self.tokens[end - 1].end] if first < end else ""
 
     def rest(self) -> tuple[str, int]:
-        """The text that is left and where it begins; takes it all.
+        """Read the remaining text; return it with its position.
 
         Raises:
-            SyntaxError_: 42601 where nothing is left.
+            SyntaxError_: no text is left.
         """
         if self.at_end:
             raise self.unexpected()
@@ -349,6 +351,6 @@ class TokenReader:
 
 
 def refused(reader: TokenReader, error: DucktailError) -> Classified:
-    """The class of a statement that must not run."""
+    """The classification of a statement that must not run."""
     tokens = tuple(reader.tokens)
     return Classified(Kind.REFUSED, reader.text, tokens, verb=tokens[0].kind, error=error)

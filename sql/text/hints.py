@@ -1,8 +1,8 @@
-"""Hints for users of other systems: the statement that they write, and its equivalent in ducktail.
+"""Hints for users of other systems: a statement of such a system, and its equivalent in ducktail.
 
-PostgreSQL's subscriptions, CockroachDB's changefeeds, ksqlDB's EMIT CHANGES, Snowflake's
-CREATE OR REPLACE STREAM: each is 42601 (or 0A000, where there is such a thing but not here) with
-our statement in the hint. Source: docs/errors.md.
+Examples are PostgreSQL's subscriptions, CockroachDB's changefeeds, ksqlDB's EMIT CHANGES and Snowflake's
+CREATE OR REPLACE STREAM: each is 42601 (or 0A000, for a feature that ducktail lacks) with ducktail's
+statement in the hint. Source: docs/errors.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARK = "Write ALTER CONSUMER GROUP g ON s PARK PARTITION p AT lsn."
 
 _AGAIN = "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t."
 
-# The words of an opening, and the hint.
+# The opening words of a statement, and the hint.
 _OPENINGS: dict[tuple[str, ...], str] = {
     ("SUBSCRIBE",): f"A group reads with {_READ}, and polls with WAIT.",
     ("CREATE", "SUBSCRIPTION"): "A reader that keeps its place is CREATE CONSUMER GROUP g ON s.",
@@ -57,7 +57,7 @@ _OPENINGS: dict[tuple[str, ...], str] = {
     ("SKIP",): _PARK,
     ("SHOW", "CONSUMER", "GROUP"): "Write SHOW CONSUMER GROUPS, or DESCRIBE CONSUMER GROUP g ON s.",
 }
-# Functions by which programs read, commit and publish elsewhere.
+# Functions with which programs of other systems read, commit and publish.
 FUNCTIONS: dict[str, str] = {
     "poll": f"A poll is a query: {_READ}; WAIT '5 s' behind the group waits for events.",
     "consume": f"A group reads with {_READ}.",
@@ -70,7 +70,7 @@ FUNCTIONS: dict[str, str] = {
     "pg_logical_slot_get_changes": f"Write {_READ}, then {_COMMIT}.",
     "pg_logical_slot_peek_changes": f"Reading moves nothing: {_READ}.",
 }
-# What SHOW is asked for elsewhere, where it is no table and no setting.
+# Subjects of SHOW in other systems that are no table and no setting here.
 SHOWN: dict[str, str] = {
     **dict.fromkeys(("group", "groups", "consumer", "consumers"), "Write SHOW CONSUMER GROUPS."),
     "subscriptions": "Write SHOW CONSUMER GROUPS.",
@@ -114,8 +114,8 @@ def _error(tokens: Sequence[Token], words: tuple[str, ...], hint: str) -> Duckta
 def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
     """The error for a clause in the syntax of another system, or None.
 
-    Only what DuckDB's own grammar refuses as well: `FROM s consumer GROUP BY x` has an alias, and
-    `SELECT emit changes` has one too.
+    Only clauses that DuckDB's own grammar also refuses have one: `FROM s consumer GROUP BY x` has an alias,
+    and so has `SELECT emit changes`.
     """
     for index in range(1, len(tokens) - 1):
         pair = (tokens[index].kind, tokens[index + 1].kind)

@@ -22,9 +22,9 @@ _QUERY = frozenset({"SELECT", "FROM", "WITH"})
 
 
 def query_span(tokens: Sequence[Token], point: int) -> tuple[int, int]:
-    """The span of the innermost query around a character, without its brackets.
+    """The span of the innermost query around a character, without its parentheses.
 
-    At the top, that is the query of INSERT and CREATE TABLE AS without what stands around it.
+    At the top level of INSERT and CREATE TABLE AS, it is the query without the rest of the statement.
 
     Returns:
         Start and end in characters from 0, half open.
@@ -41,7 +41,7 @@ def query_span(tokens: Sequence[Token], point: int) -> tuple[int, int]:
 
 
 def _outermost(tokens: Sequence[Token]) -> tuple[int, int]:
-    """The query that no bracket holds."""
+    """The query outside all parentheses."""
     verb = _verb(tokens)
     first = verb or 0
     queries = (i for i in range(first, len(tokens)) if tokens[i].depth == 0 and tokens[i].kind in _QUERY)
@@ -75,7 +75,7 @@ def _ends_query(tokens: Sequence[Token], index: int) -> bool:
 
 
 def limit_span(tokens: Sequence[Token], point: int) -> tuple[int, int] | None:
-    """The LIMIT or FETCH clause of the innermost query around a character; None where it is not found.
+    """The LIMIT or FETCH clause of the innermost query around a character; None if there is none.
 
     Returns:
         Start and end in characters from 0, half open.
@@ -139,7 +139,7 @@ def cut(text: str, pieces: Sequence[Replacement]) -> str:
 
 
 def user_position(position: int, pieces: Sequence[Replacement]) -> int:
-    """The place in the user's text of a place (from 1) in the text that `cut` made."""
+    """The position in the user's text of a position (from 1) in the text that `cut` made."""
     shift = 0
     for piece in sorted(pieces, key=lambda p: (p.start, p.end)):
         begins = piece.start + shift
@@ -154,8 +154,8 @@ def user_position(position: int, pieces: Sequence[Replacement]) -> int:
 def numbered(text: str, parameters: Sequence[object]) -> tuple[str, list[object]]:
     """The text with its parameters numbered from 1 without gaps, and their values.
 
-    A parameter of our own clauses is not in DuckDB's text any more, and DuckDB wants exactly those
-    that are.
+    Parameters of ducktail's clauses are not in DuckDB's text any more, and DuckDB requires a value for
+    exactly those that are.
     """
     if not parameters:
         return text, []
@@ -185,14 +185,14 @@ def defining_query_span(classified: Classified) -> tuple[int, int] | None:
 
 
 def query_of_view(tokens: Sequence[Token]) -> int | None:
-    """The beginning of the query in CREATE VIEW name [(columns)] AS query."""
+    """The position of the query in CREATE VIEW name [(columns)] AS query."""
     found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
     at = next(found, None)
     return None if at is None else tokens[at + 1].start
 
 
 def enum_of(tokens: Sequence[Token]) -> int | None:
-    """The index of ENUM in CREATE TYPE ... AS ENUM (...); the type and its schema may have that name too."""
+    """The index of ENUM in CREATE TYPE ... AS ENUM (...); the type and its schema may also be called ENUM."""
     found = (
         at
         for at, (word, after) in enumerate(pairwise(tokens))
@@ -217,7 +217,7 @@ def variable_value(tokens: Sequence[Token]) -> int | None:
     return None if at is None or at + 1 >= len(tokens) else tokens[at + 1].start
 
 
-# Shorter texts are not worth the look.
+# Shorter texts are not examined.
 KEPT_CHARS = 10_000
 _PLAIN = frozenset({STRING, NUMBER, PARAMETER, "NULL", "TRUE", "FALSE", ",", "+", "-"})
 _CLOSING = {"(": ")", "[": "]"}
@@ -248,12 +248,12 @@ def without_lists(text: str) -> str:
 
 
 def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
-    """The span that can be omitted from here on: behind the first of these tokens, up to the second."""
+    """The span that can be omitted from here: after the first of these tokens, up to the second."""
     closing = _closing(tokens, at)
     if closing is None:
         return None
     if tokens[at].kind == "[" or (at and tokens[at - 1].kind == "IN"):
-        # Its first element stays: no list becomes an empty one, nor a sign one without a number.
+        # The first element remains, so that no list becomes empty, and no sign loses its number.
         comma = next((i for i in range(at, closing) if tokens[i].kind == ","), None)
         return None if comma is None else (comma - 1, closing - 1)
     if not _is_values(tokens, at):
@@ -270,8 +270,8 @@ def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
 def _is_values(tokens: Sequence[Token], at: int) -> bool:
     """True if the parenthesis here is the first row of a VALUES that cannot be the alias of a table.
 
-    `FROM t values ('a'), ('b')` reads tables t and b: so it must begin the text or stand behind a bracket, or
-    behind the target of an INSERT and its columns.
+    `FROM t values ('a'), ('b')` reads tables t and b: so VALUES must begin the text, follow a parenthesis, or
+    follow the target of an INSERT and its columns.
     """
     at -= 1
     if at < 0 or tokens[at].kind != "VALUES":

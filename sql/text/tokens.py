@@ -11,11 +11,11 @@ literal may be a password, a name or a card number, and drivers that put paramet
 of them a literal.
 
 `occurs` tests whether a pattern occurs in a text of any length. A regular expression holds Python's lock
-from its beginning to its end, and on megabytes one with many words takes a second or more, in which no
-other thread runs, the event loop included. A long text is therefore searched window by window.
+while it runs, and on megabytes a pattern with many words takes a second or more, in which no other thread
+runs, including the event loop. A long text is therefore searched window by window.
 
-`RESERVED` has the words that DuckDB keeps for itself, from `duckdb_keywords()`: the reserved ones, and those
-that may only name types or functions. A test compares them with the installed DuckDB.
+`RESERVED` contains DuckDB's keywords from `duckdb_keywords()` that are reserved, or may only name types or
+functions. A test compares them with the installed DuckDB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ...engine.errors import ProgramLimitExceeded, SyntaxError_
 
-# Kinds that are not the token's own upper-case text.
+# Token kinds other than the token's own upper-case text.
 STRING = "<string>"
 NUMBER = "<number>"
 QUOTED = "<quoted>"
@@ -39,9 +39,10 @@ class Token(NamedTuple):
     Args:
         kind: the upper-case text of a word or operator, or one of the constants above.
         text: as the user wrote it, quotes included.
-        start: place of its first character in the text, from 0; `end` is past its last one.
-        depth: open brackets around it; an opening and its closing bracket have the outer depth.
-        cases: open CASE expressions around it; CASE and its END have the outer number.
+        start: position of its first character in the text, from 0; `end` is after its last one.
+        depth: the number of open parentheses around it; an opening and its closing parenthesis have the outer
+            depth.
+        cases: the number of open CASE expressions around it; CASE and its END have the outer number.
     """
 
     kind: str
@@ -72,19 +73,19 @@ class Token(NamedTuple):
 
     @property
     def value(self) -> str:
-        """The value of a string literal, or the text of anything else."""
+        """The value of a string literal; the text of another token."""
         return string_value(self.text) if self.kind == STRING else self.text
 
 
 _SPACES = r"\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _ODD_SPACE = re.compile(rf"[{_SPACES}]")
 _SPACE = rf"[ \t\n\v\f\r{_SPACES}]"
-# Everything beyond ASCII that is not one of those spaces may stand in a name.
+# All characters beyond ASCII except those spaces may be part of a name.
 _LETTER = rf"[^\x00-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _LETTER_OR_DIGIT = rf"[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _IN_WORD = rf"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
-# A match holds all other threads. So it is possessive throughout, as what may be given back takes ten times
-# as long, and of what repeats without end it takes so much at a time (`space`, `quote`: there is more).
+# A match blocks all other threads. So the pattern is possessive throughout, because backtracking takes ten
+# times as long, and matches only a bounded part of unbounded repetitions (`space`, `quote`: more may follow).
 _AT_A_TIME = 10_000
 _TOKEN = re.compile(
     rf"""(?:{_SPACE}++|--[^\n\r]*+){{0,{_AT_A_TIME}}}+(?:
@@ -103,13 +104,13 @@ _TOKEN = re.compile(
   | (?P<bad>.))""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-# What goes on behind an opening quote, or behind the last of such a piece; by the quote.
+# The continuation after an opening quote, or after the last of such parts; by the quote.
 _MORE = {
     quote: re.compile(rf"[^{quote}]*+(?:{quote * 2}[^{quote}]*+){{0,{_AT_A_TIME}}}+") for quote in "'\"`"
 }
 _MORE_ESCAPED = re.compile(rf"[^'\\]*+(?:(?:''|\\.)[^'\\]*+){{0,{_AT_A_TIME}}}+", re.DOTALL)
-# DuckDB's parser goes down into each: 100,000 subqueries in each other take the process's stack, and
-# 30,000 joins a minute in which nothing can interrupt it. Of expressions it takes 1,000 itself.
+# DuckDB's parser recurses into each: 100,000 nested subqueries overflow the process's stack, and 30,000 joins
+# take a minute without interruption. It limits expressions to 1,000 itself.
 BRACKETS_MAX = 1_000
 _OPENING = frozenset("([{")
 _CLOSING = frozenset(")]}")
@@ -119,9 +120,9 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def plain_spaces(text: str) -> str:
-    """The text with a blank for each space beyond ASCII that parts tokens, at the same places.
+    """The text with a blank for each space beyond ASCII that separates tokens, at the same positions.
 
-    DuckDB does so before it parses, and counts its places in bytes of what it has then.
+    DuckDB does the same before it parses, and counts positions in bytes of the result.
 
     >>> plain_spaces("SELECT\u00a0'\u00a0'")
     "SELECT '\\xa0'"
@@ -136,12 +137,12 @@ def plain_spaces(text: str) -> str:
 
 
 def tokenize(text: str) -> tuple[Token, ...]:
-    """Cut a text into its tokens; comments and spaces are left out.
+    """Divide a text into its tokens, without comments and spaces.
 
     Raises:
-        SyntaxError_: with the position, for an open quote or comment or a stray character.
-        ProgramLimitExceeded: more than BRACKETS_MAX open brackets, or of the prefix @, which DuckDB
-            goes down into without a bound as well.
+        SyntaxError_: a quote or comment is open, or a character is invalid; the error has the position.
+        ProgramLimitExceeded: more than BRACKETS_MAX parentheses are open, or prefixes @, into which DuckDB
+            also recurses without a bound.
     """
     tokens: list[Token] = []
     depth = cases = place = 0
@@ -163,7 +164,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
             continue
         raw = found[group]
         if group == "word":
-            # Only ASCII words can be keywords: the upper case of a long s would make one of another.
+            # Only ASCII words can be keywords: the upper case of a long s would turn another word into one.
             kind = raw.upper() if raw.isascii() else raw
             if kind == "CASE" and previous not in (".", "AS"):
                 tokens.append(Token(kind, raw, start, place, depth, cases))
@@ -214,8 +215,8 @@ def _quote_end(text: str, start: int, place: int) -> int:
     """The end of a string or a quoted name that is long, or is not closed.
 
     Args:
-        start: where it begins, with the letter that says of what kind it is.
-        place: behind its opening quote.
+        start: its position, including a letter that gives its kind.
+        place: the position after its opening quote.
     """
     opening, quote = place - 1, text[place - 1]
     more = _MORE_ESCAPED if text[start] in "eE" else _MORE[quote]
@@ -271,7 +272,7 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 class StatementPiece(NamedTuple):
-    """One statement of a longer text, and where it begins in it (in characters, from 0)."""
+    """One statement of a longer text, and its position there (in characters, from 0)."""
 
     text: str
     offset: int
@@ -280,11 +281,11 @@ class StatementPiece(NamedTuple):
 def split_pieces(text: str) -> list[StatementPiece]:
     """Split a text at its semicolons; parts without a token (spaces, comments) are omitted.
 
-    A semicolon in brackets ends the statement too, as DuckDB's parser would fail there: so no
-    piece ever holds two statements.
+    A semicolon in parentheses also ends the statement, because DuckDB's parser would fail there: so no piece
+    ever contains two statements.
 
     Raises:
-        SyntaxError_: with the position in the whole text.
+        SyntaxError_: a piece is invalid; the error has the position in the whole text.
     """
     pieces: list[StatementPiece] = []
     first: Token | None = None
@@ -310,9 +311,9 @@ def split_statements(text: str) -> list[str]:
 
 
 def number_question_marks(text: str) -> str:
-    """Give each `?` its number, `$1`, `$2` and so on, so that parts of the text may be moved.
+    """Number each `?` as `$1`, `$2` and so on, so that parts of the text may be moved.
 
-    A text that has `$` parameters as well is left alone: DuckDB refuses the mixture.
+    A text that has `$` parameters as well is unchanged: DuckDB refuses the mixture.
 
     >>> number_question_marks("select ?, '?', ?")
     "select $1, '?', $2"
@@ -334,10 +335,10 @@ def number_question_marks(text: str) -> str:
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int:
-    """Index of the bracket that closes the one at index `opening`.
+    """Index of the parenthesis that closes the one at index `opening`.
 
     Raises:
-        SyntaxError_: 42601 where nothing closes it.
+        SyntaxError_: it is not closed.
     """
     depth = tokens[opening].depth
     for index in range(opening + 1, len(tokens)):
@@ -348,14 +349,14 @@ def closing(tokens: Sequence[Token], opening: int) -> int:
 
 
 MASK = "?"
-# As much of a statement as a line of a log has room for.
+# The maximum length of a statement in a log line.
 SHOWN_CHARS_MAX = 1000
 
 
 def masked(text: str) -> str:
-    """The tokens of a statement, one space between them, without literals and comments; cut where it is long.
+    """The tokens of a statement, separated by spaces, without literals and comments; long ones are cut.
 
-    A text that has no tokens, because a quote in it is not closed, is not shown at all.
+    A text without tokens, because a quote in it is not closed, is omitted.
     """
     try:
         tokens = tokenize(text)
@@ -373,9 +374,9 @@ def masked(text: str) -> str:
     return " ".join(words)
 
 
-# One search of a window takes some 50 ms for the slowest of the patterns.
+# One search of a window takes some 50 ms for the slowest pattern.
 WINDOW_CHARS = 256 * 1024
-# What stands on the border of two windows is whole in one of them: the longest words, and blanks between.
+# The overlap of two windows: any match with the longest words, and blanks between, is whole in one of them.
 OVERLAP_CHARS = 64 * 1024
 
 
@@ -383,10 +384,11 @@ def occurs(pattern: re.Pattern[str], text: str, words: Sequence[str] = ()) -> bo
     """True if a pattern of bounded length, except for blanks, occurs in a text.
 
     Args:
-        words: in small letters, of which each match has one: to look for them takes a hundredth of the time.
+        words: words in small letters, one of which is in each match: searching for them takes a hundredth of
+            the time.
 
-    At a window's end it may be found where more of the text would say no (`jsonb` in `jsonbx`): whoever
-    asks looks at the tokens next.
+        At a window's end the pattern may match a text that continues differently (`jsonb` in `jsonbx`):
+        callers examine the tokens next.
     """
     if words:
         small = text.lower()

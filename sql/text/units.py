@@ -1,7 +1,7 @@
 """Intervals and sizes as people write them: `'7d'`, `'1 day 02:00:00'`, `'64 MiB'`.
 
-A number without a unit is refused, not guessed: half of its readers would take it for seconds and
-the other half for milliseconds. Bytes are the exception, as a byte is the unit of a size.
+A number without a unit is refused: half of its readers would take it for seconds and the other half for
+milliseconds. Sizes are the exception: their unit is the byte.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from fractions import Fraction
 
 from ...engine.errors import InvalidParameterValue
 
-# The longest interval that is taken: some thousand years; what is longer is a slip of the pen.
+# The longest accepted interval: some thousand years; a longer one is a mistake.
 INTERVAL_MS_MAX = 1 << 47
-# The largest size that is taken: an exbibyte, above any disk and far below an int8's end.
+# The largest accepted size: an exbibyte, larger than any disk and far below the end of an int8.
 BYTES_MAX = 1 << 60
 
 _SECOND = 1000
 _DAY = 86_400 * _SECOND
 
-# As PostgreSQL counts them where a length is wanted: a month has 30 days, a year 12 months.
+# PostgreSQL's conversion of lengths: a month has 30 days, a year 12 months.
 _UNITS_MS = {
     ("us", "usec", "usecs", "microsecond", "microseconds"): Fraction(1, 1000),
     ("ms", "msec", "msecs", "millisecond", "milliseconds"): Fraction(1),
@@ -51,7 +51,7 @@ _UNIT_BYTES = {
     "tib": 1 << 40,
 }
 
-# No interval or size has a longer text.
+# The maximum length of the text of an interval or size.
 _CHARS_MAX = 200
 _NUMBER = r"\d{1,18}(?:\.\d{0,9})?|\.\d{1,9}"
 _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*([a-zA-Zµ]+)\s*,?", re.ASCII)
@@ -76,7 +76,7 @@ def parse_interval_ms(text: str) -> int:
     (93600000, 500, 3600000)
 
     Raises:
-        InvalidParameterValue: also for a negative one and for a number without a unit.
+        InvalidParameterValue: the text is no interval, is negative, or is a number without a unit.
     """
     if len(text) > _CHARS_MAX:
         raise InvalidParameterValue(f'invalid interval: "{text[:_CHARS_MAX]}..."', hint=_INTERVAL_HINT)
@@ -128,7 +128,7 @@ def parse_bytes(text: str) -> int:
     (67108864, 10000000000, 1024)
 
     Raises:
-        InvalidParameterValue.
+        InvalidParameterValue: the text is no size.
     """
     if len(text) > _CHARS_MAX:
         raise InvalidParameterValue(f'invalid size: "{text[:_CHARS_MAX]}..."', hint=_BYTES_HINT)

@@ -1,4 +1,4 @@
-"""The statements of the language: node classes and the values in them, a file a subject."""
+"""The statements of the language: node classes and their values, one file for each subject."""
 
 from ..clauses import Fragment, Name, Number, Parameter, Scalar, Text
 from ..scan import Scan

@@ -14,7 +14,7 @@ from .row import Effect, InCluster, Right, Row, Statement, View
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a stream: where a group starts, or where SEEK goes.
+    """A position in a stream: the start of a group, or the target of SEEK.
 
     Args:
         kind: 'earliest', 'latest', 'after', 'timestamp', 'snapshot' or 'bookmark'.
@@ -166,7 +166,7 @@ def _place(g: Grammar, seek: bool) -> Place:
     raise g.expected(f"EARLIEST, LATEST, AFTER lsn, AT TIMESTAMP '...' or {last}{said}")
 
 
-# Words for a place in other systems, and ours.
+# Words for a position in other systems, and ducktail's equivalents.
 _ELSEWHERE = {
     **dict.fromkeys(("BEGINNING", "START", "FIRST"), ": the beginning is EARLIEST"),
     **dict.fromkeys(("END", "LAST", "NOW"), ": the end is LATEST"),

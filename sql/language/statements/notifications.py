@@ -19,7 +19,7 @@ class Listen(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Notify(Statement):
-    """NOTIFY channel, payload; '' is none."""
+    """NOTIFY channel, payload; '' without a payload."""
 
     channel: str
     payload: str
@@ -27,13 +27,13 @@ class Notify(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Unlisten(Statement):
-    """UNLISTEN channel; None is all of them."""
+    """UNLISTEN channel; None means all channels."""
 
     channel: str | None
 
 
 def _channel(g: Grammar, what: str) -> str:
-    """A channel's name: small letters unless it is quoted, as PostgreSQL has it."""
+    """A channel's name: small letters unless quoted, as in PostgreSQL."""
     quoted = g.peek() == QUOTED
     name = g.simple_name(what)
     return name if quoted else fold(name)

@@ -1,11 +1,11 @@
-"""PUBLISH, and the INSERT as which it runs: the same text with other words around the user's own.
+"""PUBLISH, and the INSERT that runs it: the user's own pieces with other words around them.
 
     PUBLISH TO s KEY k 'payload'        INSERT INTO s (key, payload) VALUES ((k), ('payload'))
     PUBLISH TO s KEY k SELECT ...       INSERT INTO s (key, payload)
                                         SELECT (k), q.payload FROM (SELECT ...) AS q(payload)
     PUBLISH TO s VALUES (...)           INSERT INTO s VALUES (...)
 
-The user's pieces stay in their order, so that places in the one text are places in the other.
+The user's pieces keep their order, so that positions in one text can be converted to the other.
 Source: docs/sql.md, "PUBLISH".
 """
 
@@ -31,9 +31,10 @@ class Publish(Statement):
 
     Args:
         key, headers: texts of expressions, or None.
-        payload: the text of what is published.
+        payload: the text of the payload, the rows or the query.
         form: 'value' (one expression), 'values' or 'select'.
-        producer, sequence: of WITH, both or none; they name the statement, so that a retry is no second one.
+        producer, sequence: the values of WITH, both or none; they identify the statement, so that a retry
+            publishes nothing twice.
     """
 
     topic: Name
@@ -104,7 +105,8 @@ def _named_option(g: Grammar) -> Option:
 _OPERANDS = (STRING, PARAMETER, "NULL")
 
 
-# What stands before an operand, besides operators: types (`KEY DATE '2026-01-01' 'payload'`) and some words.
+# Tokens that may precede an operand, besides operators: types (`KEY DATE '2026-01-01' 'payload'`) and some
+# words.
 _BEFORE_OPERANDS = frozenset(
     {"DATE", "TIME", "TIMETZ", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
     | {"UUID", "BLOB", "INTERVAL"}
@@ -115,7 +117,7 @@ _BEFORE_OPERANDS = frozenset(
 _PRODUCER = ("producer", "sequence")
 
 
-# What may end an expression, and has no bracket behind it within one.
+# Tokens that may end an expression, and that no parenthesis follows within one.
 _ENDS = frozenset({")", "]", *_OPERANDS, NUMBER})
 
 
@@ -130,7 +132,7 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
         token = g.tokens[g.index]
         if token.depth == depth and token.kind in ("VALUES", "SELECT", "WITH", other, *_OPERANDS):
             # A string or a parameter is the payload unless it is an operand: `KEY 'a' || 'b'`.
-            # Behind a cast, as in `KEY 'a'::UUID 'b'`, the type's word is no prefix of a literal.
+            # After a cast, as in `KEY 'a'::UUID 'b'`, the type's word is no prefix of a literal.
             before = g.peek(-1)
             operand = _is_operator(before) or (before in _BEFORE_OPERANDS and g.peek(-2) != "::")
             if token.kind not in _OPERANDS or not operand:
@@ -138,7 +140,7 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
         if token.depth == depth and token.kind == ",":
             break
         if token.depth == depth and token.kind == "(" and g.peek(-1) in _ENDS:
-            break  # No expression goes on so: it is a payload in brackets, as drivers put values in.
+            break  # A payload in parentheses, as drivers insert values.
         g.index += 1
     return Fragment(g.cut(first, g.index), g.tokens[first].start + 1)
 
@@ -161,7 +163,7 @@ def _payload(g: Grammar) -> tuple[str, Fragment]:
 
 
 def _query(g: Grammar) -> Fragment:
-    """A query, up to the options in brackets behind it."""
+    """A query, up to the options in parentheses after it."""
     tokens, first = g.tokens, g.index
     end, depth = len(tokens), tokens[first].depth
     for at in range(first + 1, end - 1):
@@ -177,7 +179,7 @@ class Published:
 
     Args:
         pieces: the replacements that make the INSERT of the user's text.
-        producer, sequence: of WITH; both or none.
+        producer, sequence: the values of WITH; both or none.
     """
 
     pieces: tuple[Replacement, ...]
@@ -185,7 +187,7 @@ class Published:
     sequence: Number | None
 
     def users(self, position: int | None) -> int | None:
-        """A place in the INSERT, from 1, as a place in the user's text."""
+        """The position in the user's text of a position (from 1) in the INSERT."""
         return None if position is None else user_position(position, self.pieces)
 
 
@@ -203,7 +205,7 @@ def as_insert(text: str, node: Publish) -> tuple[str, Published]:
         marks[0] += "("
     elif clauses:
         marks = [f"{columns}SELECT (", *["), ("] * (len(parts) - 1)]
-        # KEY and HEADERS may name further columns of a query; those of VALUES would be lost.
+        # KEY and HEADERS may name other columns of a query; those of VALUES would be lost.
         published = "*" if node.form == "values" else "payload"
         marks += [f"), q.{published} FROM (", "\n) AS q(payload)"]
     else:
@@ -258,7 +260,7 @@ ROWS = (
 
 
 def published_positions(published: Published | None) -> AbstractContextManager[None]:
-    """Context in which error positions refer to a PUBLISH, and not to the INSERT as which it runs."""
+    """Context in which error positions refer to the PUBLISH, and not to its INSERT."""
     return nullcontext() if published is None else _positions(published)
 
 

@@ -1,9 +1,9 @@
 """A statement of the language as one row of a table: its words, its grammar, its text and its rules.
 
-The files of this folder hold the rows, each beside its node class and its grammar function; `table.py` puts
-the rows together. The rest of `sql` reads from the row whatever it has to know of a statement before it runs:
-the classifier the opening words, the parser the grammar, rights the `Right`, read-only transactions the
-`Effect`, a cluster the `InCluster`. The function that runs a statement stands in `sql/statements/`.
+The files of this folder contain the rows, each beside its node class and its grammar function; `table.py`
+combines the rows. The rest of `sql` reads from the row all facts about a statement before it runs: the
+classifier reads the opening words, the parser the grammar, rights the `Right`, read-only transactions the
+`Effect`, a cluster the `InCluster`. The function that runs a statement is in `sql/statements/`.
 Source: docs/design/sql.md, "A statement is one row".
 """
 
@@ -23,16 +23,16 @@ from ..grammar import Grammar
 class Statement:
     """The base of all node classes.
 
-    A field that may be given as a parameter is a `Scalar`: an int, a str, or `Parameter(n)` for `$n`; the
-    session puts the parameter's value in its place when it runs the statement. Names keep their case, and
-    the engine compares them without it. Positions are in characters of the statement's text: `position`
-    counts from 1 (as errors do, 0 is unknown), `start` and `end` from 0, half open. A field `stream`,
-    `name` or `topic` that is a `Name` is that of a stream or topic.
+    A field that may be a parameter is a `Scalar`: an int, a str, or `Parameter(n)` for `$n`; the session
+    replaces the parameter by its value when it runs the statement. Names keep their case, and the engine
+    compares them without it. Positions are in characters of the statement's text: `position` counts from 1
+    (as errors do, 0 is unknown), `start` and `end` from 0, half open. A `Name` in a field `stream`, `name` or
+    `topic` is that of a stream or topic.
     """
 
 
 class Right(enum.Enum):
-    """The right that a user needs who is no superuser; `sql/rights/permission.py` has the rules."""
+    """The right that a user other than a superuser needs; `sql/rights/permission.py` has the rules."""
 
     SUPERUSER = "only superusers may run it"
     CHECKED_BY_RUNNER = "its runner looks names up for the session, or checks the right itself"
@@ -46,8 +46,8 @@ class Right(enum.Enum):
 class Effect(enum.Enum):
     """The changes that a statement makes.
 
-    A READ ONLY transaction allows what writes nothing. A statement that only reads is sent to another node
-    again after a broken connection, and is allowed there in a transaction block.
+    A READ ONLY transaction allows statements that write nothing. A statement that only reads is sent to
+    another node again after a broken connection, and is allowed there in a transaction block.
     """
 
     READS = "nothing"
@@ -58,8 +58,8 @@ class Effect(enum.Enum):
 class InCluster(enum.Enum):
     """The nodes on which a statement runs.
 
-    A topic may have partitions on several nodes. Where a statement names one, its runner asks the owners,
-    except for `OWNERS`, which the runner of all SHOWs asks.
+    A topic may have partitions on several nodes. If a statement names a topic, its runner asks the owners,
+    except for `OWNERS`, where the common runner of SHOWs asks them.
     """
 
     ENTRY_NODE = "the node that receives it"
@@ -71,11 +71,11 @@ class InCluster(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The rows of a SHOW: columns of a system view, for the stream and the group that the statement names.
+    """The rows of a SHOW: columns of a system view, for the statement's stream and group.
 
     Args:
-        name: of a view in the schema `ducktail`.
-        columns: names of its columns, with commas between them.
+        name: the name of the view in schema `ducktail`.
+        columns: names of its columns, separated by commas.
         where: a condition on its rows.
     """
 
@@ -91,19 +91,19 @@ class View:
 
 @dataclass(frozen=True)
 class Row:
-    """A statement, as all of `sql` knows it before it runs.
+    """The facts about a statement that `sql` needs before it runs.
 
     Args:
-        node: the class of what its text is parsed to.
-        words: the opening words; `[ ]` is optional, a comma stands between alternatives. Several statements
+        node: the node class of the parsed statement.
+        words: the opening words; `[ ]` is optional, a comma separates alternatives. Several statements
             may have the same opening words, and then the same grammar.
-        grammar: reads what stands behind the opening words; None where nothing does.
-        form: the help line, which a syntax error without a hint of its own gets.
+        grammar: reads the text after the opening words; None if there is none.
+        form: the help line of a syntax error without a hint of its own.
         sql: the statement as a text that parses to the same node; None: the opening words.
-        view: of a SHOW that answers with rows of a system view, and so needs no runner of its own.
+        view: the system view whose rows a SHOW returns without a runner of its own.
         tag: the command tag, if it is not the opening words.
-        verb: what errors call it, if not by the opening words.
-        heading: its heading in docs/sql.md, if that is not the tag.
+        verb: its name in errors, if it is not the opening words.
+        heading: its heading in docs/sql.md, if it is not the tag.
         needs_name: a name must follow the opening words, which are something else without one.
     """
 
@@ -137,7 +137,7 @@ class Row:
         return {words: self.verb or canonical(words) for words in expansions(self.words)}
 
     def parse(self, g: Grammar) -> Statement:
-        """Read the statement behind its opening words."""
+        """Read the statement after its opening words."""
         return self.node() if self.grammar is None else self.grammar(g)
 
     def render(self, statement: Statement) -> str:

@@ -134,7 +134,7 @@ class ShowChanges(Statement):
 
 
 _OPERATIONS = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
-# Snowflake's clauses, as options of ours: what TRUE means.
+# Snowflake's clauses, and the equivalent options for the value TRUE.
 _SNOWFLAKE = ("APPEND_ONLY", "SHOW_INITIAL_ROWS")
 
 
@@ -239,7 +239,7 @@ def _operations(g: Grammar) -> tuple[str, ...]:
 
 
 def _with(g: Grammar, clauses: _Clauses) -> None:
-    """WITH (...), where Snowflake's options may stand among ours."""
+    """WITH (...), in which Snowflake's options are allowed too."""
     g.expect("(")
     while True:
         if g.peek() in _SNOWFLAKE and g.peek(1) == "=":
@@ -269,7 +269,7 @@ def _snowflake(g: Grammar, clauses: _Clauses) -> None:
 
 
 def _not_ours(g: Grammar, name: Name) -> SyntaxError_:
-    """The error for a CREATE STREAM without ON: what ksqlDB and others write there."""
+    """The error for a CREATE STREAM without ON, as in ksqlDB and other systems."""
     error = g.unexpected()
     if g.peek() in ("(", "AS", "WITH"):
         hint = (
@@ -294,7 +294,7 @@ def alter_stream(g: Grammar) -> Statement:
 
 
 def changeable_options(g: Grammar, kind: str) -> Options:
-    """(option = value, ...), of a stream or topic that is there.
+    """(option = value, ...) for an existing stream or topic.
 
     Raises:
         InvalidParameterValue: an option is fixed for its life.
@@ -385,7 +385,7 @@ def _show_changes_sql(s: ShowChanges) -> str:
 
 
 def kind(s: SetStream | RenameStream | CommentOnStream | DropStream) -> str:
-    """The word for the object of a statement that streams and topics have."""
+    """The word for the object of a statement that exists for streams and topics."""
     return "TOPIC" if s.topic else "STREAM"
 
 

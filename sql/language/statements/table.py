@@ -31,13 +31,13 @@ ROWS: tuple[Row, ...] = (
 )
 
 _BY_NODE: dict[type, Row] = {row.node: row for row in ROWS}
-# Of statements with the same opening words the first row has the grammar.
+# Of several statements with the same opening words, the first row has the grammar.
 OPENINGS: dict[tuple[str, ...], Row] = {words: row for row in reversed(ROWS) for words in row.openings}
 _WORDS_MAX = max(len(words) for words in OPENINGS)
 
 
 def row_of(node: object) -> Row | None:
-    """The row of a statement; None for what is no statement of the language."""
+    """The row of a statement; None if the node is no statement of the language."""
     return _BY_NODE.get(type(node))
 
 
@@ -52,7 +52,7 @@ def tag_of(statement: Statement) -> str:
 
 
 def find_opening(g: Grammar) -> Row | None:
-    """Take the opening words of a statement; None, with nothing taken, where none stand.
+    """Read the opening words of a statement; None, with nothing read, if there are none.
 
     `DESCRIBE stream` alone describes a table of that name.
     """

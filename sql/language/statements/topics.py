@@ -1,4 +1,5 @@
-"""Statements about topics; what streams have as well is parsed as theirs. Source: docs/sql.md, "Topics"."""
+"""Statements about topics; those that streams have too are parsed as theirs. Source: docs/sql.md,
+"Topics"."""
 
 from __future__ import annotations
 

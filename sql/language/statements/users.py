@@ -26,7 +26,7 @@ class AlterUser(Statement):
     """ALTER USER name; None leaves a property unchanged.
 
     Args:
-        new: of RENAME TO, which stands alone.
+        new: the new name in RENAME TO, which excludes other changes.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Grant(Statement):
 
     Args:
         kind: 'relation' (a table, stream or topic), 'schema', 'database' or 'group'.
-        on: the object; None for the database, if it is not named; of a group its stream.
+        on: the object; None for an unnamed database; for a group its stream.
         group: the consumer group.
     """
 
