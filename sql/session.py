@@ -285,20 +285,21 @@ class Session(Context):
             # The end of a transaction ends its results, whose remaining rows nobody takes.
             self.cursors.settle()
         self._catch_up()
+        statement = yield from execute.located(self, statement)
+        if statement.away is not None:
+            return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
+
         pieces: Sequence[Replacement] = ()
-        away = relay.is_remote(self, statement)
-        if not away and (written := long_lists.as_json(statement, parameters)) is not None:
+        if (written := long_lists.as_json(statement, parameters)) is not None:
             text, pieces, parameters = written
             statement = again(self, text, statement)
         with original_positions(pieces), published_positions(statement.published):
             try:
-                result = yield from execute.execute(self, statement, tuple(parameters))
+                result = yield from execute.execute_here(self, statement, tuple(parameters))
             except CachedPlanChanged:
-                statement.described_in = None  # Another preparation of it computes the description again.
+                statement.described_in = None  # It is worked out anew for who prepares it again.
                 raise
-        # The rows of another node use no cursor here.
-        sent = isinstance(result.source, relay.RowSource) or (away and isinstance(result.source, ReadySource))
-        if not result.ended and result.columns is not None and not sent:
+        if not result.ended and result.columns is not None:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):
                 result.bind_guard(self.calls.fetch)

@@ -145,9 +145,11 @@ def _is_part(session: Context, stream: Stream) -> bool:
 
 def _read(session: Context, statement: ParsedStatement) -> Iterator[Table]:
     """The relations that a statement reads."""
-    if statement.classified.verb == "MERGE":
-        return
-    for part in parts_of(session, statement):
+    try:
+        parts = parts_of(session, statement)
+    except DucktailError:
+        return  # A MERGE that cannot be divided into its queries: DuckDB reports its error.
+    for part in parts:
         try:
             named = part.named(session.names.cursor())
         except NotAnalysed:

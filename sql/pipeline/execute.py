@@ -64,15 +64,29 @@ def execute(
     """Locate, resolve, authorize and run one statement.
 
     Args:
-        run: runs it in place of the runner of its kind.
+        run: runs it on this node, instead of the runner of its kind.
 
     Raises:
-        DucktailError: the statement fails; the error's position is in the given text.
+        DucktailError: any; with its place in the statement as it was given.
     """
-    if relay.is_remote(session, statement):
-        statement = yield from relay.as_now(session, statement)
+    if run is None:
+        statement = yield from located(session, statement)
         if statement.away is not None:
             return (yield from relay.execute(session, statement, parameters))
+    return (yield from execute_here(session, statement, parameters, run))
+
+
+def located(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatement]:
+    """The statement with its streams where they are now; `away` is set if another node runs it."""
+    if relay.is_remote(session, statement):
+        statement = yield from relay.as_now(session, statement)
+    return statement
+
+
+def execute_here(
+    session: Context, statement: ParsedStatement, parameters: Values, run: Runner | None = None
+) -> Waiting[Result]:
+    """Resolve, authorize and run one statement on this node; see `execute`."""
 
     def checked() -> Waiting[Result]:
         full = in_full(session, statement)
@@ -93,6 +107,7 @@ def _run_authorized(
     """Run a statement whose names are resolved and whose rights are checked."""
     yield from wait_for_partitions(session, statement.classified, statement.node)
     if run is not None:
+        checks.check_views(session, statement)
         return (yield from run(session, statement, parameters))
     if statement.classified.kind is Kind.DDL:
         return (yield from with_owners(session, statement, lambda: _run(session, statement, parameters)))

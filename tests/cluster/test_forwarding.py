@@ -591,3 +591,12 @@ def test_what_is_prepared_follows_its_stream(
             session.execute("DROP TABLE walker")
             assert told() == [b"42704"] * 2
         here.execute("DROP TABLE beside")
+
+
+def test_an_argument_of_execute_reads_no_stream_of_another_node(owner: Connection, entry: Connection) -> None:
+    entry.execute("PREPARE echo AS SELECT $1 AS x")
+    for scan in ("STREAM s", "STREAM s CONSUMER GROUP g MEMBER 'm'"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="argument of EXECUTE cannot read a str"):
+            entry.execute(f"EXECUTE echo((SELECT count(*) FROM {scan}))")
+    assert owner.execute("SHOW MEMBERS ON s CONSUMER GROUP g").fetchall() == []
+    assert entry.execute("EXECUTE echo(1)").fetchone() == (1,)

@@ -509,6 +509,8 @@ def test_a_statement_whose_node_leaves_meanwhile_is_told_to_try_again(tmp_path: 
 
 def test_the_view_of_a_topic_is_no_part_of_it(cluster: ClusterProcesses, entry: Connection) -> None:
     """Whoever forgets TOPIC is not told a node's part as the whole."""
+    entry.execute("PREPARE echo AS SELECT $1 AS x")
+    entry.execute("CREATE TEMP TABLE merged (lsn BIGINT)")
     for text in (
         "SELECT * FROM t",
         "SELECT count(*) FROM main.t AS x JOIN range(3) r(i) ON x.partition = r.i",
@@ -518,6 +520,8 @@ def test_the_view_of_a_topic_is_no_part_of_it(cluster: ClusterProcesses, entry: 
         "CREATE TEMP TABLE x AS SELECT * FROM t",
         "CREATE VIEW x AS SELECT * FROM t",
         "INSERT INTO t (payload) SELECT after FROM t",
+        "MERGE INTO merged USING t ON merged.lsn = t.lsn WHEN NOT MATCHED THEN INSERT VALUES (t.lsn)",
+        "EXECUTE echo((SELECT count(*) FROM t))",
     ):
         with pytest.raises(psycopg.Error, match="only what this node has stored") as raised:
             entry.execute(text)

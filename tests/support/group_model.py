@@ -80,6 +80,8 @@ class Group:
         parked, released: by LSN.
         behind: what stands behind a parked key and retention has taken.
         members: what the latest read of each has given and it has not committed; None is nothing.
+        holding: the members whose latest read a whole copy has voided: until they read again they keep the
+            partitions of which it gave events.
         read, covers: the read position of who reads without MEMBER, and what its commit covers.
         is_behind: some of that is not known, or before what is committed.
     """
@@ -94,6 +96,7 @@ class Group:
     behind: dict[int, Told] = field(default_factory=dict)
     released: dict[int, Told] = field(default_factory=dict)
     members: dict[str, Given | None] = field(default_factory=dict)
+    holding: set[str] = field(default_factory=set)
     read: dict[int, int] = field(default_factory=dict)
     covers: dict[int, frozenset[int]] = field(default_factory=dict)
     is_behind: bool = False
