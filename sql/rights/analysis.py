@@ -112,7 +112,7 @@ TYPE_TEXTS = {
 
 
 @dataclass(slots=True)
-class Part:
+class QueryPart:
     """A query in a statement, as DuckDB's parser receives it.
 
     Args:
@@ -149,12 +149,12 @@ class Part:
         return place
 
 
-def expression(text: str) -> Part:
+def expression(text: str) -> QueryPart:
     """An expression in a statement, or several separated by commas."""
-    return Part(text.join(_EXPRESSION), None)
+    return QueryPart(text.join(_EXPRESSION), None)
 
 
-def parts_of(session: Context, statement: ParsedStatement) -> tuple[Part, ...]:
+def parts_of(session: Context, statement: ParsedStatement) -> tuple[QueryPart, ...]:
     """The queries in a statement whose tables DuckDB reads or writes; stream scans are empty relations.
 
     Statements inside others (EXPLAIN, PREPARE, COPY of a query) are analysed separately.
@@ -167,7 +167,7 @@ def parts_of(session: Context, statement: ParsedStatement) -> tuple[Part, ...]:
         scans = scan_relation.empty_scans(session, statement.node)
     text, schema = cut(classified.text, scans), session.names.schema
     kept = statement.plans.get(_KEPT)
-    found: tuple[Part, ...]
+    found: tuple[QueryPart, ...]
     if isinstance(kept, tuple) and kept[:2] == (text, schema):
         found = kept[2]
         return found
@@ -181,13 +181,13 @@ def parts_of(session: Context, statement: ParsedStatement) -> tuple[Part, ...]:
     return found
 
 
-def _parts(classified: Classified, scans: Sequence[Replacement], schema: str) -> Iterator[Part]:
+def _parts(classified: Classified, scans: Sequence[Replacement], schema: str) -> Iterator[QueryPart]:
     text = classified.text
 
-    def part(opening: str, start: int, first: int, end: int, closing: str = "") -> Part:
+    def part(opening: str, start: int, first: int, end: int, closing: str = "") -> QueryPart:
         """The text up to `end`, with `opening` in place of the text from `start` to `first`."""
         edit = (Replacement(start, first, opening),)
-        return Part(cut(text[:end], edit) + closing, (scans, edit))
+        return QueryPart(cut(text[:end], edit) + closing, (scans, edit))
 
     if classified.verb == "MERGE":
         assert classified.dml is not None
@@ -209,7 +209,7 @@ def _parts(classified: Classified, scans: Sequence[Replacement], schema: str) ->
     elif classified.kind is Kind.DML:
         yield part(_WRAPPED[0], 0, 0, len(text), _WRAPPED[1])
     elif classified.kind is Kind.READ and classified.verb != "PRAGMA":
-        yield Part(text, (scans,))
+        yield QueryPart(text, (scans,))
     elif classified.kind is Kind.DDL:
         span = defining_query_span(classified)
         if span is not None:

@@ -28,7 +28,7 @@ from ..session_state.access import OURS, TEMPORARY, Key
 from ..session_state.context import Context
 from ..text.spans import query_of_view
 from ..text.tokens import tokenize
-from .analysis import Named, NotAnalysed, Part, Path, Table, named_in_query
+from .analysis import Named, NotAnalysed, Path, QueryPart, Table, named_in_query
 from .functions import no_function, refuse, refuse_in_from
 
 # The catalog for PostgreSQL's clients: a user's text cannot name it, only its rewritten form can.
@@ -56,7 +56,7 @@ class Reach:
     definition: bool = False
     _seen: set[tuple[Key, Principal]] = field(default_factory=set)
 
-    def read(self, part: Part) -> None:
+    def read(self, part: QueryPart) -> None:
         """Check the names in a query of the session's statement.
 
         Raises:
