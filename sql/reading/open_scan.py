@@ -64,7 +64,7 @@ def open_scan(
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
     request = request_of(session, stream, wanted, parameters, narrowed_here(session, stream, pruning))
-    request = replace(request, gives=gives, transactions=transactions)
+    request.gives, request.transactions = gives, transactions
     copied_lsn = 0
     if request.group is not None and request.after is None and gives:
         copied_lsn = yield from whole_copies.pass_gaps(session, stream, request.group, request.partitions)
@@ -72,7 +72,7 @@ def open_scan(
     if not session.block.begun:
         through_lsn = max(through_lsn, copied_lsn)  # The statement may have waited before.
     check_owned(session, stream, request.partitions)
-    request = replace(request, transaction=session.block.transaction, through_lsn=through_lsn)
+    request.transaction, request.through_lsn = session.block.transaction, through_lsn
     hold = None
     if request.group is not None and request.member is not None:
         if session.part is None:
