@@ -144,10 +144,10 @@ def _has_events(database: Database, wait: EventWait, request: ReadRequest) -> Wa
         if to_lsn is not None and to_lsn <= readable_lsn:
             return True  # Events to come are outside the bounds.
         begun = start(database, replace(request, through_lsn=readable_lsn))
-        copies = group is not None and group.on_gap == "snapshot" and request.after is None
         if (
-            copies
-            and group is not None
+            group is not None
+            and group.on_gap == "snapshot"
+            and request.after is None
             and group_gaps(database, request.transaction, stream, group, request.partitions)
         ):
             return True  # The read gets a whole copy instead.

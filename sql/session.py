@@ -297,7 +297,7 @@ class Session(Context):
             try:
                 result = yield from execute.execute_here(self, statement, tuple(parameters))
             except CachedPlanChanged:
-                statement.described_in = None  # It is worked out anew for who prepares it again.
+                statement.described_in = None  # Another preparation of it computes the description again.
                 raise
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)

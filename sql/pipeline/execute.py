@@ -64,10 +64,10 @@ def execute(
     """Locate, resolve, authorize and run one statement.
 
     Args:
-        run: runs it on this node, instead of the runner of its kind.
+        run: runs it on this node, in place of the runner of its kind.
 
     Raises:
-        DucktailError: any; with its place in the statement as it was given.
+        DucktailError: the statement fails; the error's position is in the given text.
     """
     if run is None:
         statement = yield from located(session, statement)
