@@ -233,6 +233,8 @@ class Judge:
         statuses: what the next ReadyForQuery may say.
         copying: the kind of message that began the COPY FROM STDIN which is under way, if one is.
         guesses: for each error that may be of a piece of COPY data or of what comes behind it, whether it is.
+        executed: whether there was an Execute since the last Sync.
+        last: whether nothing whole is behind the present message.
     """
 
     answers: Answers
@@ -240,6 +242,8 @@ class Judge:
     guessed: int = 0
     statuses: set[str] = field(default_factory=lambda: {"I"})
     skipping: bool = False
+    executed: bool = False
+    last: bool = False
     copying: str = ""
     over: bool = False
     text: str = ""
@@ -392,7 +396,7 @@ class Judge:
 
     def sync(self) -> None:
         """Take what belongs to a Sync."""
-        self.text = ""
+        self.text, self.executed = "", False
         if self.answers.peek() == "E":
             self.answers.take("E", "a commit that failed")
             self._failed()
@@ -401,6 +405,10 @@ class Judge:
     def execute(self) -> None:
         """Take what belongs to an Execute; which statement it runs is not known here."""
         self.text = "execute"
+        first, self.executed = not self.executed, True
+        if first and self.last and "I" in self.statuses and not self.answers.peek():
+            # It begins when the message behind it is here: that one decides on its transaction.
+            return
         before = set(self.statuses)
         self._rows("E", described=False)
         self.statuses |= before if self.skipping else set()
@@ -468,7 +476,8 @@ def judge(sent: bytes, answered: bytes, bounds: Bounds, *, ended: bool) -> None:
 
 
 def _walk(walk: Judge, requests: list[Request], *, broken: bool, ended: bool) -> None:
-    for request in requests:
+    for place, request in enumerate(requests, 1):
+        walk.last = place == len(requests) and not broken
         walk.request(request)
         if walk.over:
             break
