@@ -12,6 +12,8 @@ import re
 
 from ...engine.errors import (
     DucktailError,
+    DuplicateCursor,
+    DuplicatePreparedStatement,
     InsufficientPrivilege,
     UndefinedFunction,
     UndefinedObject,
@@ -26,8 +28,8 @@ LOGGED_MAX = 100
 TEXT_CHARS_MAX = 500
 # Classes of SQLSTATE for unknown or unsupported objects; other errors are the client's.
 _NOT_KNOWN = ("42", "0A")
-# A missing right, or an unknown name of a type, a setting or a user, is the client's error too.
-_HIS = (InsufficientPrivilege, UndefinedObject)
+# A missing right, an unknown name of a type, a setting or a user, and a name in use are the client's errors.
+_HIS = (InsufficientPrivilege, UndefinedObject, DuplicateCursor, DuplicatePreparedStatement)
 _MISSING = re.compile(r'(?:name|relation|function) "?([^\s"]+)"? does not exist')
 _OURS = ("pg_", "has_")
 _QUALIFIED = re.compile(rf"\b(?:{PG_CATALOG}|{INFORMATION_SCHEMA})\s*\.\s*\"?(\w+)", re.IGNORECASE)
@@ -70,6 +72,8 @@ def is_probe(text: str, error: DucktailError) -> bool:
     >>> is_probe("SELECT * FROM pg_nothing", UndefinedTable("table with name pg_nothing does not exist"))
     True
     >>> is_probe("SELECT * FROM pg_class, nothing", UndefinedTable("table with name nothing does not exist"))
+    False
+    >>> is_probe("SELECT relname FROM pg_class", DuplicatePreparedStatement("statement exists"))
     False
     """
     if not error.sqlstate.startswith(_NOT_KNOWN) or isinstance(error, _HIS):
