@@ -28,11 +28,11 @@ import duckdb
 from ..duck.duckdb_errors import translated
 from ..errors import SerializationFailure
 from ..quoting import literal
-from .member import Claim, Member, Shared
+from .member import Claim, GroupMembers, Member
 
 
 @dataclass(slots=True, eq=False)
-class Fence(Shared):
+class Fence(GroupMembers):
     """A group whose partitions another coordinator assigns, as an owner of some of them knows it."""
 
     def timed_out(self, now_s: float) -> frozenset[str]:
@@ -49,7 +49,7 @@ class Fence(Shared):
         return self.positions.lsns(name, seeks)
 
     def check(self, partition: int, claim: Claim) -> None:
-        """Check a claim as `Shared` does; one without a member has the epoch of the home without members."""
+        """Check a claim as a group's members do; one without a member has the epoch of the home."""
         if claim.member is not None:
             self.check_claim(partition, claim)
         elif self.epochs[partition] > claim.epoch:

@@ -71,7 +71,7 @@ class MemberHold:
         read: the read's number among those of all members of the group.
     """
 
-    shared: Shared
+    shared: GroupMembers
     member: Member
     epochs: dict[int, int]
     read: int
@@ -112,7 +112,7 @@ class Pin:
 
     group_id: int
     claims: Mapping[int, Claim]
-    shared: Shared | None
+    shared: GroupMembers | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
 
 @dataclass(slots=True, eq=False)
-class Shared:
+class GroupMembers:
     """A group that has, or had, members, whose partitions this node assigns.
 
     Args:

@@ -34,7 +34,7 @@ from ..clock import Clock
 from ..errors import InvalidParameterValue, ProgramLimitExceeded, SerializationFailure, WrongState
 from ..quoting import literal
 from .coordination import Fence
-from .member import Claim, CommitRight, Member, MemberHold, Pin, Shared, Shown
+from .member import Claim, CommitRight, GroupMembers, Member, MemberHold, Pin, Shown
 from .read_positions import ReadPosition, ReadPositions
 
 # Members beyond the largest number of partitions would be idle, and each read examines all members.
@@ -53,7 +53,7 @@ _NOTHING_AGAIN: Mapping[int, frozenset[int]] = {}
 # The members whose partitions have changed: mostly none.
 NOBODY: Set[tuple[int, str]] = frozenset()
 
-S = TypeVar("S", bound=Shared)
+S = TypeVar("S", bound=GroupMembers)
 P = ParamSpec("P")
 
 
@@ -69,7 +69,7 @@ class Members:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._mutex = threading.Lock()  # guards all below
-        self._groups: dict[int, Shared] = {}
+        self._groups: dict[int, GroupMembers] = {}
         self._fences: dict[int, Fence] = {}
         self._changed: list[tuple[int, str]] = []
         # Dropped groups; statements that began before the drop still ask for them.
@@ -330,7 +330,7 @@ class Members:
                 pin.shared.pins[partition] -= 1
             self._committed(pin.shared, pin.claims, committed or {})
 
-    def _committed(self, shared: Shared, claims: Mapping[int, Claim], lsns: Mapping[int, int]) -> None:
+    def _committed(self, shared: GroupMembers, claims: Mapping[int, Claim], lsns: Mapping[int, int]) -> None:
         for partition, lsn in lsns.items():
             claim = claims.get(partition)
             member = None if claim is None else shared.members.get(claim.member or "")
@@ -584,29 +584,29 @@ class Members:
 
     # A group's states, under the mutex.
 
-    def _states(self, group_id: int) -> list[Shared]:
+    def _states(self, group_id: int) -> list[GroupMembers]:
         found = self._groups.get(group_id), self._fences.get(group_id)
         return [state for state in found if state is not None]
 
-    def _known(self, group_id: int) -> Shared | None:
+    def _known(self, group_id: int) -> GroupMembers | None:
         """The state by which this node's own partitions are read and committed."""
         return self._fences.get(group_id) or self._groups.get(group_id)
 
-    def _present(self, group: Group, partitions: int) -> Shared:
+    def _present(self, group: Group, partitions: int) -> GroupMembers:
         """`_known`, made if it was not there."""
         return self._fences.get(group.group_id) or self._assigned(group, partitions)
 
-    def _assigned(self, group: Group, partitions: int) -> Shared:
+    def _assigned(self, group: Group, partitions: int) -> GroupMembers:
         """The members whose partitions this node assigns: those of a topic's home, or of this node alone."""
         found = self._groups.get(group.group_id)
         if found is None:
             epoch = self._clock.now_us() // 1000
-            found = self._shared(Shared, group, epoch, [epoch] * partitions)
+            found = self._shared(GroupMembers, group, epoch, [epoch] * partitions)
             if group.group_id not in self._forgotten:
                 self._groups[group.group_id] = found
         return found
 
-    def _alone(self, group: Group, partitions: int) -> Shared:
+    def _alone(self, group: Group, partitions: int) -> GroupMembers:
         """`_assigned`, where all partitions are on this node; others may have been the home before."""
         shared, fence = self._assigned(group, partitions), self._fences.pop(group.group_id, None)
         if fence is not None or shared.placed:
@@ -666,7 +666,7 @@ class Members:
             self._tell(changed)
 
     @contextmanager
-    def _settled(self, shared: Shared) -> Iterator[None]:
+    def _settled(self, shared: GroupMembers) -> Iterator[None]:
         """Free partitions of the group are handed over afterwards."""
         with self._mutex:
             yield
@@ -675,7 +675,7 @@ class Members:
             changed = self._take_changed()
         self._tell(changed)
 
-    def _join(self, shared: Shared, name: str, user: str) -> Member:
+    def _join(self, shared: GroupMembers, name: str, user: str) -> Member:
         if len(shared.members) >= MEMBERS_MAX:
             raise ProgramLimitExceeded(
                 f'consumer group "{shared.group.name}" has {MEMBERS_MAX} members, and takes no more',
@@ -691,12 +691,12 @@ class Members:
         member.user = user
         member.heard_us, member.heard_s = self._clock.now_us(), self._clock.monotonic_s()
 
-    def _expire(self, shared: Shared) -> None:
+    def _expire(self, shared: GroupMembers) -> None:
         """Remove the members that have timed out."""
         if shared.members:
             self._remove(shared, shared.timed_out(self._clock.monotonic_s()))
 
-    def _remove(self, shared: Shared, names: Set[str]) -> None:
+    def _remove(self, shared: GroupMembers, names: Set[str]) -> None:
         if not names:
             return
         for name in names:
@@ -706,7 +706,7 @@ class Members:
         shared.owners = [None if owner in names else owner for owner in shared.owners]
         shared.plan()
 
-    def _empty(self, shared: Shared) -> None:
+    def _empty(self, shared: GroupMembers) -> None:
         """Drop all members and their read positions."""
         for name in shared.members:
             shared.positions.forget(name)
@@ -715,7 +715,7 @@ class Members:
         shared.moving.clear()
         shared.owners = [None] * len(shared.owners)
 
-    def _settle(self, shared: Shared) -> None:
+    def _settle(self, shared: GroupMembers) -> None:
         """Hand over the moving partitions that nobody holds, all under one new epoch."""
         if not shared.moving:
             return
