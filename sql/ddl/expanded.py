@@ -29,6 +29,7 @@ from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import atomically
 from ..session_state.statement import ParsedStatement
+from ..settings import UNENFORCED
 from ..text.classified import Classified, Kind, Name
 from ..text.spans import Replacement, cut, original_positions
 from ..text.tokens import tokenize
@@ -204,6 +205,10 @@ class _Work:
         if step.restart is not None:
             yield from self._restart(step.restart)
             return Result.command(_tag(self._statement.classified))
+        if step.foreign_key is not None:
+            self._omit_foreign_key(step.foreign_key)
+            if not step.pieces:
+                return Result.command(_tag(self._statement.classified))
         marks: dict[str, str] = {}
         if step.serials:
             place = self._place()
@@ -225,7 +230,10 @@ class _Work:
                 return Result.command(_tag(self._statement.classified))
             marks[Serial(step.column, "").mark] = sequence
         if step.constraint is not None:
-            marks[INDEX_NAME] = self._constraint(step.constraint)
+            index = self._constraint(step.constraint)
+            if index is None:
+                return Result.command(_tag(self._statement.classified))
+            marks[INDEX_NAME] = index
         elif self._expansion.index is not None:
             marks[INDEX_NAME] = ident(self._index_name(self._expansion.index))
         if step.owner is not None:
@@ -280,9 +288,25 @@ class _Work:
         free = (name for name in numbered_names(first) if self._session.names.find(INDEX, (name,)) is None)
         return next(free)
 
-    def _constraint(self, name: str) -> str:
-        """The unique index that DROP CONSTRAINT drops, as SQL."""
+    def _omit_foreign_key(self, place: int) -> None:
+        """Refuse a foreign key of ALTER TABLE, unless the session accepts that it is not enforced."""
+        if self._session.variables[UNENFORCED] != "on":
+            raise NotSupported(
+                "ALTER TABLE ... ADD FOREIGN KEY is not supported",
+                detail="DuckDB takes a foreign key in CREATE TABLE only.",
+                hint=f"SET {UNENFORCED} = on accepts those of ALTER TABLE, without enforcing them.",
+                position=place + 1,
+            )
+        self._session.notices.add("the foreign key is not enforced", severity="WARNING", sqlstate="01000")
+
+    def _constraint(self, name: str) -> str | None:
+        """The unique index that DROP CONSTRAINT drops, as SQL; None for a foreign key that was omitted."""
         table = self._found()
+        if table is None:
+            return None
+        if self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name):
+            self._session.notices.add(f'constraint "{name}" does not exist, skipping')
+            return None
         found = self._session.names.find(INDEX, (name,) if table is None else (table.schema, name))
         if table is None or found is None or fold(found.definition) != fold(table.name):
             raise NotSupported(
@@ -291,6 +315,16 @@ class _Work:
                 hint="CREATE TABLE without it, copy the rows, and rename. A unique index can be dropped.",
             )
         return f"{ident(found.schema)}.{ident(found.name)}"
+
+    def _is_constraint(self, table: Object, name: str) -> bool:
+        sql = (
+            "SELECT 1 FROM system.main.duckdb_constraints() WHERE database_name = $1 AND schema_name = $2 "
+            "AND table_name = $3 AND constraint_name = $4 UNION ALL SELECT 1 FROM "
+            "system.main.duckdb_indexes() WHERE database_name = $1 AND schema_name = $2 "
+            f"AND table_name = $3 AND {folded_sql('index_name')} = $5 LIMIT 1"
+        )
+        given = [table.catalog, table.schema, table.name, name, fold(name)]
+        return ask_maybe(self._session.names.cursor(), sql, given) is not None
 
     # Sequences of columns.
 

@@ -25,6 +25,7 @@ from ...engine.quoting import fold, ident
 from ..text.classified import Classified, Kind, Name, TokenReader
 from ..text.spans import Replacement
 from ..text.tokens import NUMBER, QUOTED, STRING, Token, closing
+from .classify_session import SET_CONSTRAINTS
 
 # PostgreSQL's serial types -> the column's type.
 SERIALS = {
@@ -65,6 +66,8 @@ _STORAGE_PREFIXES = ("autovacuum_", "toast.")
 UNLOGGED = "UNLOGGED has no effect: the log of one database file holds all of its tables"
 _TUNES = "{} has no effect: it tunes PostgreSQL's storage"
 _DEFERRED = "DEFERRABLE has no effect: a constraint is checked by each statement"
+
+_COPIES = "DuckDB takes it in CREATE TABLE only: CREATE TABLE with the constraint, and copy the rows."
 
 # Marks of names that only the session can tell; those of sequences are in `Serial.mark`.
 INDEX_NAME, OWNER = "\0index\0", "\0owner\0"
@@ -107,6 +110,7 @@ class Step:
         restarts_all: the sequences of this table's columns restart after the statement.
         apart: the constraint that it adds to a new column whose values DuckDB computes row by row: in a table
             with rows, DuckDB can add it only after the COMMIT of the column.
+        foreign_key: the position of a foreign key that DuckDB cannot add to a table; the step omits it.
         owner: a table, or a column of one, whose table the mark OWNER in the pieces names.
     """
 
@@ -119,6 +123,7 @@ class Step:
     restarts_all: Name | None = None
     owner: Name | None = None
     apart: str | None = None
+    foreign_key: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +162,18 @@ class Expansion:
 
 @dataclass(slots=True)
 class _Edits:
-    """The edits of one statement, while it is read."""
+    """The edits of one statement, while it is read.
+
+    Args:
+        adds_column: the statement is ALTER TABLE, whose foreign keys are read by `_column_constraints`.
+    """
 
     text: str
     tokens: tuple[Token, ...]
     pieces: list[Replacement] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     serials: list[Serial] = field(default_factory=list)
+    adds_column: bool = False
 
     def put(self, first: int, end: int, text: str) -> None:
         """Replace the tokens [first, end)."""
@@ -211,6 +221,10 @@ class _Edits:
         return TokenReader(self.text, self.tokens).slices(first, end)
 
 
+# Verbs of other kinds that `expand` takes.
+EXPANDING = frozenset({"TRUNCATE", SET_CONSTRAINTS})
+
+
 def expand(classified: Classified) -> Expansion | None:
     """The statements that a definition or a TRUNCATE becomes; None if it runs as it is.
 
@@ -224,7 +238,7 @@ def expand(classified: Classified) -> Expansion | None:
         if rule is None and classified.ddl.verb == "DROP":
             rule = _drop
     else:
-        rule = _truncate if classified.verb == "TRUNCATE" else None
+        rule = {"TRUNCATE": _truncate, SET_CONSTRAINTS: _set_constraints}.get(classified.verb)
     if rule is None:
         return None
     found = rule(classified, _Edits(classified.text, classified.tokens))
@@ -320,6 +334,14 @@ def _truncate(classified: Classified, edits: _Edits) -> Expansion:
     if restarts:
         steps = [replace(step, restarts_all=name) for step, name in zip(steps, names, strict=True)]
     return Expansion(tuple(steps), names=names)
+
+
+def _set_constraints(classified: Classified, edits: _Edits) -> Expansion:
+    """SET CONSTRAINTS { ALL | name, ... } { DEFERRED | IMMEDIATE }"""
+    last = edits.kind(len(edits.tokens) - 1)
+    if last not in ("DEFERRED", "IMMEDIATE") or len(edits.tokens) < 4:
+        raise TokenReader(edits.text, edits.tokens, len(edits.tokens)).unexpected()
+    return Expansion((), () if last == "IMMEDIATE" else (_DEFERRED,))
 
 
 # CREATE TABLE.
@@ -487,6 +509,8 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
             at = _generated(edits, at, end, column)
         elif kind == "DEFAULT":
             at = _default(edits, at + 1, end, depth)
+        elif kind == "REFERENCES" and edits.adds_column:
+            at = _behind_reference(edits, at, end)
         else:
             rule = next((rule for words, rule in _CLAUSES if edits.are(at, *words)), None)
             at = at + 1 if rule is None else rule(edits, at, end)
@@ -871,7 +895,7 @@ def _alter_table(classified: Classified, edits: _Edits) -> Expansion:
     actions = edits.slices(at, len(edits.tokens))
     steps: list[Step] = []
     for a, b in actions:
-        steps += _action(replace(edits, pieces=[], serials=[]), a, b, actions)
+        steps += _action(replace(edits, pieces=[], serials=[], adds_column=True), a, b, actions)
     if edits.pieces:
         steps = [replace(step, pieces=(*edits.pieces, *step.pieces)) for step in steps]
     return Expansion(tuple(steps), tuple(edits.notices), facts.table)
@@ -970,23 +994,23 @@ def _add_column(action: _Action) -> Iterator[Step]:
     qualified = edits.kind(at + 1) == "."
     later: list[str] = []
     computed = False
+    foreign_key: int | None = None
     if not qualified:
         end = _column(edits, at, b)
         for x, y, kind in _column_constraints(edits, end, b):
-            if kind == "REFERENCES" or kind == "CHECK":
-                raise edits.refuse(
-                    x,
-                    f"ADD COLUMN with {kind} is not supported",
-                    "CREATE TABLE with the constraint, and copy the rows.",
-                )
+            if kind == "CHECK":
+                raise edits.refuse(x, "ADD COLUMN with CHECK is not supported", _COPIES)
             edits.remove(x, y)
+            if kind == "REFERENCES":
+                foreign_key = edits.tokens[x].start
+                continue
             later.append(kind)
         if edits.serials and later.count("NOT NULL") == 0:
             later.append("NOT NULL")
         # A default of the serial carries its NOT NULL in the replacement: it follows by itself.
         edits.pieces[:] = [replace(p, text=p.text.removesuffix(" NOT NULL")) for p in edits.pieces]
         computed = bool(edits.serials) or _is_computed(edits, end, b)
-    yield action.itself()
+    yield replace(action.itself(), foreign_key=foreign_key)
     texts = {
         "NOT NULL": f"ALTER COLUMN {name} SET NOT NULL",
         "UNIQUE": f"ADD UNIQUE ({name})",
@@ -1021,9 +1045,12 @@ def _column_constraints(edits: _Edits, at: int, b: int) -> Iterator[tuple[int, i
         elif edits.kind(at) == "UNIQUE":
             at += 1
             yield start, at, "UNIQUE"
-        elif edits.kind(at) in ("REFERENCES", "CHECK"):
+        elif edits.kind(at) == "CHECK":
             yield at, at + 1, edits.kind(at)
             return
+        elif edits.kind(at) == "REFERENCES":
+            at = _behind_reference(edits, at, b)
+            yield start, at, "REFERENCES"
         elif edits.kind(at) == "NULL":
             edits.remove(at, at + 1)
             at += 1
@@ -1031,18 +1058,30 @@ def _column_constraints(edits: _Edits, at: int, b: int) -> Iterator[tuple[int, i
             at += 1
 
 
+def _behind_reference(edits: _Edits, at: int, b: int) -> int:
+    """The place behind REFERENCES table [(columns)] and its clauses."""
+    reader = TokenReader(edits.text, edits.tokens, at + 1)
+    reader.qualified()
+    at = edits.behind(reader.index) if edits.kind(reader.index) == "(" else reader.index
+    while at < b and edits.kind(at) in ("MATCH", "ON", "NOT", "DEFERRABLE", "INITIALLY"):
+        if edits.are(at, "NOT", "NULL"):
+            break
+        width = {"ON": 4 if edits.kind(at + 2) in ("SET", "NO") else 3, "DEFERRABLE": 1}.get(
+            edits.kind(at), 2
+        )
+        at += width
+    return at
+
+
 def _add_constraint(action: _Action) -> Step:
     """ADD [CONSTRAINT name] { UNIQUE | PRIMARY KEY | CHECK | FOREIGN KEY } ..."""
     edits, a, b = action.edits, action.a, action.b
     at = a + 3 if edits.kind(a + 1) == "CONSTRAINT" else a + 1
     kind = edits.kind(at)
-    if kind in ("CHECK", "FOREIGN"):
-        word = "FOREIGN KEY" if kind == "FOREIGN" else kind
-        raise edits.refuse(
-            at,
-            f"ALTER TABLE ... ADD {word} is not supported",
-            "DuckDB takes it in CREATE TABLE only: CREATE TABLE with the constraint, and copy the rows.",
-        )
+    if kind == "CHECK":
+        raise edits.refuse(at, "ALTER TABLE ... ADD CHECK is not supported", _COPIES)
+    if kind == "FOREIGN":
+        return Step((), foreign_key=edits.tokens[at].start)
     _constraints(edits, at, b)
     return action.itself()
 

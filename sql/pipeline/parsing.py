@@ -14,7 +14,7 @@ from ..copy import files
 from ..language import statements as st
 from ..language.classify import classify
 from ..language.parse import Query, has_scan, parse
-from ..language.postgres_ddl import expand
+from ..language.postgres_ddl import EXPANDING, expand
 from ..language.statements.publishing import Published, as_insert, published_positions
 from ..peers.requests import Part, split
 from ..rights.hidden_names import without_password
@@ -124,7 +124,7 @@ def _read(session: Context, text: str, *, expands: bool = True) -> tuple[Classif
     files.check_named(session, classified)
     if classified.kind is Kind.READ and (calls := session_calls.read(text)):
         return replace(classified, kind=Kind.CALL), calls
-    if expands and (classified.kind is Kind.DDL or classified.verb == "TRUNCATE"):
+    if expands and (classified.kind is Kind.DDL or classified.verb in EXPANDING):
         expansion = expand(classified)
         if expansion is not None:
             return replace(classified, kind=Kind.EXPANDED), expansion
