@@ -100,8 +100,8 @@ def _divided(session: Context, expansion: Expansion) -> tuple[Expansion, tuple[S
 
 def _has_rows(session: Context, expansion: Expansion) -> bool:
     found = None if expansion.table is None else session.names.resolver.find(TABLE, expansion.table)
-    if found is None:
-        return False
+    if found is None or not (found.temporary or session.access.owns(session.access.item_of(found.key))):
+        return False  # The check of rights reports the error.
     cursor = session.cursor if found.temporary else session.names.cursor()
     return ask_maybe(cursor, f"SELECT 1 FROM {found.in_full} LIMIT 1") is not None
 
@@ -367,11 +367,19 @@ class _Work:
 
     def _set(self, sequence: str, value: str | None) -> Waiting[None]:
         """Set the next value of a sequence; its start if there is no value."""
-        start = value or (
-            "(SELECT start_value FROM system.main.duckdb_sequences() WHERE sequence_name = "
-            f"{literal(_last_part(sequence))} LIMIT 1)"
+        yield from self._evaluate(f"SELECT setval({sequence}, {value or self._start(sequence)}, false)")
+
+    def _start(self, sequence: str) -> int:
+        """The start of a sequence; 1 for a missing one, which setval reports."""
+        found = self._session.names.resolver.find(SEQUENCE, _parts(sequence))
+        if found is None:
+            return 1
+        sql = (
+            "SELECT start_value FROM system.main.duckdb_sequences() "
+            "WHERE database_name = $1 AND schema_name = $2 AND sequence_name = $3"
         )
-        yield from self._evaluate(f"SELECT setval({sequence}, {start}, false)")
+        cursor = self._session.cursor if found.temporary else self._session.names.cursor()
+        return int(ask(cursor, sql, [found.catalog, found.schema, found.name])[0])
 
     def _evaluate(self, text: str) -> Waiting[None]:
         """Run a query for its effect, as a part of the running statement."""
@@ -401,6 +409,7 @@ def _filled(text: str, marks: Mapping[str, str]) -> str:
     return text
 
 
-def _last_part(sequence: str) -> str:
-    """The name in a literal of a qualified, perhaps quoted name."""
-    return tokenize(sequence[1:-1].replace("''", "'"))[-1].name
+def _parts(sequence: str) -> Name:
+    """The parts of a name in a literal."""
+    tokens = tokenize(sequence[1:-1].replace("''", "'"))
+    return tuple(token.name for token in tokens if token.kind != ".")
