@@ -147,6 +147,7 @@ WHEN = {
     "42804": "a value whose type does not match the column or the function",
     "42846": "no cast between the two types",
     "42P18": "a parameter whose type cannot be determined",
+    "428C9": "a value for a column that is GENERATED ALWAYS AS IDENTITY",
     "42809": "the object is not of the kind that the statement requires",
     "53200": "the memory limit is exceeded",
     "53300": "too many connections: `max_connections`",

@@ -227,6 +227,9 @@ class IndeterminateDatatype(DucktailError, sqlstate="42P18", dbapi="ProgrammingE
 class WrongObjectType(DucktailError, sqlstate="42809", dbapi="ProgrammingError"): ...
 
 
+class GeneratedAlways(DucktailError, sqlstate="428C9", dbapi="ProgrammingError"): ...
+
+
 # Class 53, 54: limits.
 class OutOfMemory(DucktailError, sqlstate="53200"): ...
 

@@ -524,6 +524,8 @@ class Session(Context):
         rollback."""
         if self.block.transaction is None:
             self.cursors.catch_up()
+            if self.names.on_commit:
+                self.names.transaction_over()
             if self.frames.stale:
                 self.frames.mend()
 

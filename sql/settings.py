@@ -38,6 +38,9 @@ UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
 
+# ALTER TABLE ... ADD FOREIGN KEY, which DuckDB lacks, is accepted with a WARNING.
+UNENFORCED = "unenforced_foreign_keys"
+
 # The access mode of the open transaction, and that of a new one.
 READ_ONLY = "transaction_read_only"
 DEFAULT_READ_ONLY = "default_transaction_read_only"
@@ -244,6 +247,7 @@ VARIABLES: dict[str, Variable] = {
         Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
+        Variable(UNENFORCED, "off", _boolean, "ALTER TABLE accepts foreign keys, which are not enforced"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
         Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
         Variable("jit", "off", _boolean_only("off"), "off only: drivers read it before they read types"),

@@ -61,7 +61,9 @@ _KNOWN: dict[str, dict[str, int]] = {
 }
 # The column that shows the name of a row, by relation and key.
 _NAMES = {("pg_class", "oid"): "regclass", ("pg_type", "oid"): "regtype", ("pg_proc", "oid"): "regproc"}
-_TEXT_FUNCTIONS = frozenset({"quote_ident", "quote_literal", "format", "current_setting"})
+_TEXT_FUNCTIONS = frozenset(
+    {"quote_ident", "quote_literal", "format", "current_setting", "pg_get_serial_sequence"}
+)
 _TYPNAMES = {found.oid: found.name for found in TYPES}
 _ARRAY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')
 

@@ -204,7 +204,7 @@ CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
             "pg_get_statisticsobjdef_columns": (1,), "pg_get_statisticsobjdef": (1,),
             "pg_get_function_sqlbody": (1,), "pg_get_partition_constraintdef": (1,),
             "pg_get_function_arg_default": (2,), "pg_get_replica_identity_index": (1,),
-            "pg_get_serial_sequence": (2,), "pg_relation_filepath": (1,), "shobj_description": (2,),
+            "pg_relation_filepath": (1,), "shobj_description": (2,),
             "inet_server_addr": (0,), "inet_client_addr": (0,), "pg_advisory_unlock_all": (0,),
         }.items()
     },
@@ -421,6 +421,9 @@ def _lookup_macros() -> dict[str, str]:
         "obj_description(z_o)": f"{of_object})",
         "obj_description(z_o, z_c)": f"{of_this_kind})",
         "col_description(z_o, z_n)": f"{described.format('')} AND z_t.z_sub = z_n AND z_t.z_sub <> 0)",
+        "pg_get_serial_sequence(z_w, z_c)": "(SELECT any_value(z_t.z_sequence) FROM (SELECT z_a.attrelid "
+        "AS z_relation, z_a.attname AS z_name, z_a.__sequence AS z_sequence FROM pg_attribute AS z_a) AS z_t "
+        f"WHERE z_t.z_relation = {MARK}regclass_in(z_w) AND {HOME}.folded(z_t.z_name) = {HOME}.folded(z_c))",
         "to_regclass(z_w)": _named("pg_class", "relname", "z_w"),
         "regclass_in(z_w)": f"coalesce({_named('pg_class', 'relname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
         "error('relation \"' || z_w || '\" does not exist'))",
@@ -462,6 +465,9 @@ def _text_macros() -> dict[str, str]:
         "string_to_array(z_w, z_d)": "string_split(z_w, z_d)",
         "_pg_expandarray(z_l)": "list_transform(range(1, len(z_l) + 1), "
         "LAMBDA z_i: struct_pack(x := z_l[z_i], n := z_i))",
+        # The type that PostgreSQL gives a sequence with these bounds.
+        "sequence_type(z_i, z_a)": "CASE WHEN z_a = 2147483647 OR z_i = -2147483648 THEN 23 "
+        "WHEN z_a = 32767 OR z_i = -32768 THEN 21 ELSE 20 END",
         "parse_ident(z_w)": f"list_transform(string_split(z_w, '.'), LAMBDA z_p: {HOME}.unquoted(z_p))",
     }  # fmt: skip
 
@@ -479,6 +485,6 @@ def names() -> frozenset[str]:
 _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
      "view_text", "quoted_list", "quoted_items",
-     "unquoted", "folded", "name_parts", "cursors", "channels", "server_settings",
+     "unquoted", "folded", "sequence_type", "name_parts", "cursors", "channels", "server_settings",
      "setting", "fixed_setting", "role_oid", "may", *PRIVILEGE_MACROS}
 )  # fmt: skip

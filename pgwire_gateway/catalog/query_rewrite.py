@@ -28,6 +28,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold
 from ...engine.values import value_types
+from ...sql.rights.analysis import SEQUENCES
 from ...sql.statements import session_calls
 from ...sql.text.tokens import Token, occurs, tokenize
 from . import functions
@@ -547,14 +548,23 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
         name = fold(token.name)
         if name in PG_SHAPES and following not in ("(", "."):
             return True
-        if name in _LOOKUPS and following == "(":
+        before = tokens[at - 1].kind if at else ""
+        if name in _LOOKUPS and following == "(" and not _names_sequence(tokens, at):
             return True
         if (name, following) in ((INFORMATION_SCHEMA, "."), ("operator", "(")):
             return True
-        before = tokens[at - 1].kind if at else ""
-        if name in _TYPES and before in ("::", "AS", "."):
+        if name in _TYPES and before in ("::", "AS", ".") and not _names_sequence(tokens, at - 2):
             return True
     return False
+
+
+def _names_sequence(tokens: Sequence[Token], at: int) -> bool:
+    """True if a token begins the argument of nextval, currval or setval, which the session resolves."""
+    if at > 1 and tokens[at - 1].kind == ".":
+        at -= 2
+    if at > 5 and tokens[at].kind == ")":
+        at -= 5  # pg_get_serial_sequence('t', 'c')
+    return at > 1 and tokens[at - 1].kind == "(" and fold(tokens[at - 2].text) in SEQUENCES
 
 
 def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
@@ -619,7 +629,7 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
     name = fold(token.name)
     if following == "[" and token.kind in _OID_TYPES and before in ("::", "AS"):
         return [Piece(TYPE_MARK + name, place)]  # sqlglot reads no array of these types.
-    if following == "(" and name in _OURS:
+    if following == "(" and name in _OURS and not _names_sequence(tokens, at):
         return [Piece(MARK + name, place)]
     if following not in ("(", ".") and before != "AS" and token.kind in _BARE:
         return [Piece(f"{MARK}{_BARE[token.kind]}()", place)]

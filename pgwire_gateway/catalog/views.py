@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, stored_opening
 from ...engine.quoting import literal
 from ...engine.values import value_types
 from ...engine.values.duckdb_types import NESTED
@@ -71,10 +72,12 @@ def base_views() -> dict[str, str]:
         "duck_relations": numbered(_objects(relations), str(RELATION)),
         "duck_columns": f"""
             SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary,
-                   c.column_index::SMALLINT AS number, c.column_name, c.comment, c.column_default,
+                   c.column_index::SMALLINT AS number, c.column_name, c.comment,
+                   {_default_shown()} AS column_default, {_identity()} AS identity,
+                   own.sequence AS own_sequence, {_sequence_shown()} AS own_shown,
                    c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
                    t.* EXCLUDE (head), {_modifier("c.data_type")} AS type_modifier
-            FROM (SELECT *, {HEAD} AS type_head FROM {HOME}.columns()) AS c
+            FROM (SELECT *, {HEAD} AS type_head, {_own_sequence()} AS own FROM {HOME}.columns()) AS c
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
             JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
@@ -94,6 +97,14 @@ def base_views() -> dict[str, str]:
             FROM (SELECT * FROM ({numbered(_objects([_sequences(shown)]), str(SEQUENCE))})) AS o
             JOIN {HOME}.sequences() AS s
               ON s.sequence_oid = o.table_oid AND s.database_name = o.database_name""",
+        "duck_own_sequences": f"""
+            SELECT s.oid, c.relation, c.number, c.identity
+            FROM {HOME}.duck_columns AS c
+            JOIN {HOME}.duck_sequences AS s
+              ON {HOME}.folded(s.schema_name) = {HOME}.name_parts(c.own_sequence)[-2]
+              AND {HOME}.folded(s.name) = {HOME}.name_parts(c.own_sequence)[-1]
+              AND s.temporary = c.temporary
+            WHERE c.own_sequence IS NOT NULL""",
         "duck_types": numbered(_types()),
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
@@ -102,6 +113,40 @@ def base_views() -> dict[str, str]:
             WHERE {HOME}.session_user() <> {literal(OWNER)}""",
         "duck_macros": numbered(_macros(), order="path, parameters"),
     }
+
+
+def _own_sequence() -> str:
+    """The kind of a column with a sequence of its own, and the sequence's name; NULLs for other columns."""
+    kinds = "|".join((SERIAL, ALWAYS, BY_DEFAULT))
+    opening, closing = (re.escape(part) for part in stored_opening("@").split("@"))
+    pattern = literal(f"^{opening}({kinds}){closing}'(.*)'{re.escape(') END')}$")
+    found = f"regexp_extract(column_default, {pattern}, ['kind', 'sequence'])"
+    opens = literal(stored_opening("@").split("@")[0])
+    return f"if(starts_with(column_default, {opens}), {found}, NULL)"
+
+
+# The name of a column's own sequence, without its schema, which is the table's.
+_SEQUENCE = f"""{HOME}.unquoted(regexp_extract(own.sequence, '("(?:[^"]|"")*"|[^."]+)$', 1))"""
+
+
+def _sequence_shown() -> str:
+    """The sequence's name as pg_get_serial_sequence gives it."""
+    schema = f"{HOME}.quote_ident({HOME}.schema_shown(r.schema_name, r.temporary))"
+    return f"if(coalesce(own.kind, '') <> '', {schema} || '.' || {HOME}.quote_ident({_SEQUENCE}), NULL)"
+
+
+def _identity() -> str:
+    """pg_attribute.attidentity."""
+    return f"CASE own.kind WHEN {literal(ALWAYS)} THEN 'a' WHEN {literal(BY_DEFAULT)} THEN 'd' ELSE '' END"
+
+
+def _default_shown() -> str:
+    """The default of a column as PostgreSQL shows it: nextval of a serial's sequence, none of an identity."""
+    name = f"{HOME}.shown_name(r.temporary, r.schema_name, {_SEQUENCE})"
+    shown = f"'nextval(''' || {name} || '''::regclass)'"
+    return (
+        f"CASE coalesce(own.kind, '') WHEN '' THEN c.column_default WHEN {literal(SERIAL)} THEN {shown} END"
+    )
 
 
 # The columns of a branch of `_objects`, with their values for branches without them.

@@ -14,7 +14,8 @@ Source: docs/sql.md, "Streams"; docs/refreshes.md.
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 
 import duckdb
 
@@ -23,10 +24,10 @@ from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.filters import types_in
 from ...engine.catalog.triggers import read_triggers
 from ...engine.definitions import drop, stream_spec
-from ...engine.duck.cursors import ask
+from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.objects import TABLE, TEMPORARY, read_objects
-from ...engine.duck.table_shape import RESERVED_PREFIX
+from ...engine.duck.objects import TABLE, TEMPORARY, Object, read_objects
+from ...engine.duck.table_shape import RESERVED_PREFIX, Index, indexes_of
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import fold, folded_sql, ident
 from ...engine.table_changes import alter_table, renames, schema_tables
@@ -48,6 +49,8 @@ ALTERED = frozenset(
         *("SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"),
     }
 )
+# Actions that DuckDB refuses for a table with indexes.
+BESIDE_INDEXES = frozenset({"", "SET NOT NULL", "DROP NOT NULL", "RENAME COLUMN", "RENAME TO", "ALTER TYPE"})
 # Kinds of named objects that hide DuckDB's own of the same name: the kind, and its listing.
 BUILT_IN = {
     "MACRO": ("function", f"system.main.duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
@@ -112,6 +115,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             with changing:
                 if facts.verb == "DROP" and facts.cascade:
                     rows = _drop_cascade(session, classified, facts)
+                elif indexes := _indexes_aside(session, facts):
+                    rows = _alter_with_indexes(session, classified, facts, indexes)
                 else:
                     rows = count_of(session, classified.text, parameters)
             schema_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
@@ -423,10 +428,7 @@ def _drop_captured(session: Context, classified: Classified, captured: Captured)
 
 def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
     """Run DROP ... CASCADE, by which DuckDB drops tables that the statement does not name."""
-    outside = not session.block.begun
-    if outside:
-        session.cursor.execute("BEGIN")
-    try:
+    with _one_transaction(session):
         before = read_objects(session.cursor, session.database.catalog_name)
         rows = count_of(session, classified.text, ())
         there = read_objects(session.cursor, session.database.catalog_name)
@@ -439,6 +441,88 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
                 "depends on it",
                 hint="DROP STREAM first.",
             )
+    return rows
+
+
+def _indexes_aside(session: Context, facts: DdlFacts) -> list[Index]:
+    """The indexes that DuckDB requires to be dropped before an ALTER TABLE of their table."""
+    if facts.verb != "ALTER" or facts.action not in BESIDE_INDEXES or facts.table is None:
+        return []
+    found = session.names.resolver.find(TABLE, facts.table)
+    if found is None or found.kind != TABLE or found.temporary:
+        return []
+    return indexes_of(session.names.cursor(), found.schema, found.name)
+
+
+def _alter_with_indexes(
+    session: Context, classified: Classified, facts: DdlFacts, indexes: Sequence[Index]
+) -> int:
+    """Run ALTER TABLE in one transaction with the drop of the table's indexes and their creation."""
+    assert facts.table is not None
+    found = session.names.resolver.find(TABLE, facts.table)
+    assert found is not None
+    schema, table, column = ident(found.schema), facts.renamed or found.name, _renamed_column(classified)
+    if column is not None and any(_uses(index, column[0]) for index in indexes):
+        return count_of(session, classified.text, ())  # DuckDB refuses it.
+    if facts.action == "ALTER TYPE":
+        return 0 if _same_type(session, classified, found) else count_of(session, classified.text, ())
+    statements = [f"DROP INDEX {schema}.{ident(index.name)}" for index in indexes]
+    statements.append(classified.text)
+    for index in indexes:
+        elements = ", ".join(_renamed(element, column) for element in index.expressions)
+        unique = "UNIQUE " if index.unique else ""
+        statements.append(f"CREATE {unique}INDEX {ident(index.name)} ON {schema}.{ident(table)} ({elements})")
+    with _one_transaction(session):
+        for statement in statements:
+            count_of(session, statement, ())
+    _note_index(session)
+    return 0
+
+
+def _renamed_column(classified: Classified) -> tuple[str, str] | None:
+    """The old and the new name in RENAME [COLUMN] a TO b."""
+    assert classified.ddl is not None
+    if classified.ddl.action != "RENAME COLUMN":
+        return None
+    old, _, new = classified.tokens[-3:]
+    return old.name, new.name
+
+
+def _uses(index: Index, column: str) -> bool:
+    """True if an expression of the index may use a column."""
+    return any(e.startswith("(") and fold(column) in fold(e) for e in index.expressions)
+
+
+def _renamed(element: str, column: tuple[str, str] | None) -> str:
+    """An element of an index, after a column was renamed."""
+    name = element[1:-1].replace('""', '"') if element.startswith('"') else element
+    return ident(column[1]) if column is not None and fold(name) == fold(column[0]) else element
+
+
+def _same_type(session: Context, classified: Classified, table: Object) -> bool:
+    """True if ALTER TYPE names the column's present type, which DuckDB refuses for a column with an index."""
+    tokens = classified.tokens
+    at = next(i for i, token in enumerate(tokens) if token.kind == "TYPE")
+    if any(token.kind in ("USING", "COLLATE") for token in tokens[at:]):
+        return False
+    column = tokens[at - 3] if tokens[at - 1].kind == "DATA" else tokens[at - 1]
+    sql = (
+        f"SELECT data_type = typeof(NULL::{classified.text[tokens[at].end :].rstrip('; ')}) "
+        "FROM system.main.duckdb_columns() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3 "
+        f"AND {folded_sql('column_name')} = $4"
+    )
+    given = [table.catalog, table.schema, table.name, fold(column.name)]
+    return ask_maybe(session.names.cursor(), sql, given) == (True,)
+
+
+@contextmanager
+def _one_transaction(session: Context) -> Iterator[None]:
+    """Context of several statements of DuckDB's that are one transaction, the block's or their own."""
+    outside = not session.block.begun
+    if outside:
+        session.cursor.execute("BEGIN")
+    try:
+        yield
     except BaseException:
         if outside:
             with suppress(duckdb.Error):
@@ -446,7 +530,6 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
         raise
     if outside:
         session.cursor.execute("COMMIT")
-    return rows
 
 
 def _tables(session: Context) -> list[Key]:

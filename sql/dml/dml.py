@@ -274,8 +274,7 @@ def _insert(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     choice = cut.head("INTO")
     reader = cut.reader
     columns = column_list(cut)
-    if reader.accept("OVERRIDING"):
-        raise NotSupported("OVERRIDING is not supported on a table with a stream")
+    reader.accept("OVERRIDING", "SYSTEM", "VALUE")
     by_name = reader.accept("BY", "NAME")
     reader.accept("BY", "POSITION")
     end = min(cut.returning_at, cut.end)
@@ -284,7 +283,7 @@ def _insert(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     conflict = _conflict(cut, at_conflict, end)
     if choice == "REPLACE":
         conflict = Conflict(target=None, sets=(), where=None, replaces=True)
-    ranges = _row_ranges(cut, first, at_conflict)
+    ranges = row_ranges(cut, first, at_conflict)
     rows: tuple[tuple[str | None, ...], ...] | None = None
     query: str | None = None
     query_from: tuple[str, ...] = ()
@@ -371,7 +370,7 @@ def conflict_at(cut: Cut, first: int, end: int) -> int:
     return at
 
 
-def _row_ranges(cut: Cut, first: int, end: int) -> list[tuple[int, int]] | None:
+def row_ranges(cut: Cut, first: int, end: int) -> list[tuple[int, int]] | None:
     """The token ranges of the rows of VALUES; DEFAULT VALUES has one empty row.
 
     None if the source is a query, or has more than rows (ORDER BY, UNION, ...).

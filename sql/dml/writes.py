@@ -52,6 +52,7 @@ from ..session_state.statement import ParsedStatement, check_columns
 from ..text.classified import Classified
 from . import topic_writes
 from .dml import slice_dml
+from .identity_columns import refuse_given_values
 
 # Context in which rows of these types leave the session's cursor without loss.
 Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]
@@ -138,6 +139,8 @@ def write_rows(
         return Rows(done.count, done.names, done.types, done.table)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
+    if session.database.catalog.has_identities is not False:
+        refuse_given_values(session, classified)
     while True:
         if key not in session.block.tables:
             rows = yield from _plain(session, statement, classified, parameters, key, how)

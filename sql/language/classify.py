@@ -253,6 +253,9 @@ def _dml(reader: TokenReader) -> Classified:
         reader.accept(*words)
     position = 0 if reader.at_end else tokens[reader.index].start
     target = reader.qualified()
+    if verb == "INSERT" and _overrides_user_values(tokens):
+        hint = "Leave the identity column out."
+        return refused(reader, NotSupported("OVERRIDING USER VALUE is not supported", hint=hint))
     facts = DmlFacts(
         main=main,
         target=target,
@@ -270,6 +273,11 @@ def _dml(reader: TokenReader) -> Classified:
         cte_writes=_cte_writes(tokens),
         dml=facts,
     )
+
+
+def _overrides_user_values(tokens: tuple[Token, ...]) -> bool:
+    at = next((i for i, token in enumerate(tokens) if token.kind == "OVERRIDING"), len(tokens))
+    return [token.kind for token in tokens[at + 1 : at + 3]] == ["USER", "VALUE"]
 
 
 def _alias(reader: TokenReader) -> str | None:

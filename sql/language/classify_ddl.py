@@ -86,6 +86,8 @@ def create(reader: TokenReader) -> Classified:
     object_type = _object(reader)
     if isinstance(object_type, Classified):
         return object_type
+    if object_type == "INDEX" and reader.peek(1) != "ON":
+        reader.accept("CONCURRENTLY")
     if_not_exists = reader.accept("IF", "NOT", "EXISTS")
     table: Name | None = None
     list_offset = query_offset = None
@@ -96,6 +98,7 @@ def create(reader: TokenReader) -> Classified:
     if object_type == "INDEX":
         if not reader.accept("ON"):
             raise reader.unexpected()
+        _only(reader)
         table_place = reader.place
         table = reader.qualified()
     elif object_type == "TRIGGER":
@@ -124,6 +127,13 @@ def create(reader: TokenReader) -> Classified:
     return _ddl(reader, facts)
 
 
+def _only(reader: TokenReader) -> None:
+    """Read ONLY before a table's name: a table has no children."""
+    if reader.peek() == "ONLY" and reader.index + 1 < len(reader.tokens):
+        if reader.tokens[reader.index + 1].is_name:
+            reader.take()
+
+
 def _query_offset(reader: TokenReader) -> int | None:
     """The start of the query of CREATE TABLE ... AS."""
     if reader.peek() == "(" and not reader.at_end:
@@ -140,6 +150,7 @@ def alter(reader: TokenReader) -> Classified:
     if isinstance(object_type, Classified):
         return object_type
     if_exists = reader.accept("IF", "EXISTS")
+    _only(reader)
     places = (reader.place,)
     name = reader.qualified()
     if object_type not in ("TABLE", "VIEW"):
@@ -189,6 +200,8 @@ def drop(reader: TokenReader) -> Classified:
         return object_type
     if object_type == "MACRO":
         reader.accept("TABLE")
+    if object_type == "INDEX" and reader.peek(1) not in ("", ",", "."):
+        reader.accept("CONCURRENTLY")
     if_exists = reader.accept("IF", "EXISTS")
     places, names = [reader.place], [reader.qualified()]
     while reader.accept(","):

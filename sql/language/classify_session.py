@@ -120,6 +120,9 @@ def _setting_name(reader: TokenReader) -> str:
     return ".".join(reader.qualified()).lower()
 
 
+SET_CONSTRAINTS = "SET CONSTRAINTS"
+
+
 def set_(reader: TokenReader) -> Classified:
     """SET [scope] name { = | TO } value [, ...], and the forms that have words of their own."""
     reader.take()
@@ -132,6 +135,8 @@ def set_(reader: TokenReader) -> Classified:
         return Classified(Kind.SETTING, reader.text, tuple(reader.tokens), verb="SET VARIABLE", setting=facts)
     if reader.accept("SESSION", "AUTHORIZATION"):
         return _set_to(reader, "SESSION", "session_authorization")
+    if reader.peek() == "CONSTRAINTS" and reader.peek(1) not in ("=", "TO"):
+        return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=SET_CONSTRAINTS)
     scope = None
     if reader.peek() in ("SESSION", "LOCAL", "GLOBAL") and reader.peek(1) not in ("=", "TO"):
         scope = reader.take().kind

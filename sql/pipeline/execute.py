@@ -17,6 +17,7 @@ from ...engine.waiting import Waiting
 from ..cluster import relay
 from ..cluster.shares import in_cluster
 from ..copy import copying, files
+from ..ddl.expanded import run_expanded
 from ..dml import cte_writes, topic_writes
 from ..language import statements as st
 from ..language.parse import Query
@@ -310,6 +311,7 @@ KINDS: dict[Kind, KindRow] = {
     Kind.READ: _rows(cte_writes.run_read, scans.run_query, described=True),
     Kind.DML: _rows(cte_writes.run_write, scans.run_write),
     Kind.DDL: _rows(cte_writes.run_definition, scans.run_definition),
+    Kind.EXPANDED: KindRow(run_expanded),
     Kind.COPY: _rows(copying.run_copy, scans.run_copy),
     Kind.EXPLAIN: KindRow(prepared.explain, names_files=True),
     Kind.TRANSACTION: KindRow(transactions.run_transaction_statement),

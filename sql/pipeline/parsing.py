@@ -14,6 +14,7 @@ from ..copy import files
 from ..language import statements as st
 from ..language.classify import classify
 from ..language.parse import Query, has_scan, parse
+from ..language.postgres_ddl import EXPANDING, expand
 from ..language.statements.publishing import Published, as_insert, published_positions
 from ..peers.requests import Part, split
 from ..rights.hidden_names import without_password
@@ -22,6 +23,8 @@ from ..session_state.context import Context
 from ..session_state.statement import NUMERIC, ParsedStatement, RemoteTarget
 from ..statements import session_calls
 from ..text.classified import Classified, Kind
+from ..text.spans import cut
+from .sequence_names import named_sequences
 
 # Types without a DuckDB type of their own.
 NUMERIC_OIDS = {value_types.NUMERIC: NUMERIC, value_types.ARRAY_OF[value_types.NUMERIC]: f"{NUMERIC}[]"}
@@ -44,6 +47,8 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     if session.peer is not None:
         part, text = split(text)
     published: Published | None = None
+    pieces = named_sequences(session, text)
+    text = cut(text, pieces) if pieces else text
     try:
         classified, node = _read(session, text)
     except SyntaxError_ as error:
@@ -67,6 +72,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
         published,
         part,
     )
+    statement.pieces = pieces
     statement.away, statement.epoch = away, session.database.cluster.placement.epoch
     return statement
 
@@ -90,7 +96,7 @@ def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStat
     Args:
         statement: the statement of the text as given.
     """
-    classified, node = _read(session, text)
+    classified, node = _read(session, text, expands=False)
     away, node = _placed(session, classified, node)
     assert away is None, "what is another node's is resolved there"
     made = ParsedStatement(
@@ -108,12 +114,20 @@ def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStat
     return made
 
 
-def _read(session: Context, text: str) -> tuple[Classified, object]:
-    """Classify a text, and parse it if it is a statement of ducktail."""
+def _read(session: Context, text: str, *, expands: bool = True) -> tuple[Classified, object]:
+    """Classify a text, and parse it if it is a statement of ducktail.
+
+    Args:
+        expands: a definition in PostgreSQL's form is expanded.
+    """
     classified = classify(text)
     files.check_named(session, classified)
     if classified.kind is Kind.READ and (calls := session_calls.read(text)):
         return replace(classified, kind=Kind.CALL), calls
+    if expands and (classified.kind is Kind.DDL or classified.verb in EXPANDING):
+        expansion = expand(classified)
+        if expansion is not None:
+            return replace(classified, kind=Kind.EXPANDED), expansion
     if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
         parsed = parse(text, session.names.is_table)
         if not isinstance(parsed, Query) or parsed.scans:

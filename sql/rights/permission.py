@@ -315,6 +315,7 @@ _RULES: dict[Kind, Callable[[Context, ParsedStatement, Values, CheckMode], None]
     Kind.CURSOR: _nothing,
     Kind.EXECUTE: _nothing,
     Kind.REFUSED: _nothing,
+    Kind.EXPANDED: _nothing,
     # Literals and parameters, for the session's own settings, and for NOTIFY.
     Kind.CALL: _nothing,
     # A statement that another node sends for a user is checked separately.

@@ -64,6 +64,8 @@ class Names:
         self.temporary: set[str] = set()
         self._temporary: Objects | None = EMPTY
         self._replaced: tuple[Objects, Objects, frozenset[tuple[str, Key]]] | None = None
+        # Temporary tables with ON COMMIT, by name and identity -> True if they are dropped then.
+        self.on_commit: dict[tuple[str, int], bool] = {}
         # Stream names -> the numbers of the streams for whose events the present statement has waited: it
         # then reads the same streams, even after a rename.
         self.waited: Mapping[tuple[str, ...], int] = {}
@@ -132,6 +134,29 @@ class Names:
             self._cursors.settle()
             self._temporary = temporary_objects(self._cursors.main)
         return self._temporary
+
+    def ends_with_transaction(self, name: str, *, drops: bool) -> None:
+        """Note a new temporary table with ON COMMIT.
+
+        Args:
+            drops: ON COMMIT DROP; else DELETE ROWS.
+        """
+        found = self.temporary_objects().get(TABLE, DEFAULT_SCHEMA, name)
+        if found is not None:
+            self.on_commit[found.name, found.oid] = drops
+
+    def transaction_over(self) -> None:
+        """Drop or empty the temporary tables with ON COMMIT; no transaction is open."""
+        objects = self.temporary_objects()
+        for (name, oid), drops in list(self.on_commit.items()):
+            found = objects.get(TABLE, DEFAULT_SCHEMA, name)
+            is_there = found is not None and found.oid == oid
+            if is_there:
+                text = "DROP TABLE" if drops else "TRUNCATE"
+                self._cursors.main.execute(f"{text} temp.main.{ident(name)}").fetchall()
+            if drops or not is_there:
+                del self.on_commit[name, oid]
+            self._temporary = None
 
     def changed(self) -> None:
         """Note that a statement, or a transaction's end, may have changed the catalog."""

@@ -24,6 +24,7 @@ class Kind(enum.Enum):
     READ = "read"
     DML = "dml"
     DDL = "ddl"
+    EXPANDED = "expanded"
     TRANSACTION = "transaction"
     SETTING = "setting"
     COPY = "copy"

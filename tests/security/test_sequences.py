@@ -116,3 +116,43 @@ def test_nothing_of_ours_goes_with_a_sequence(world: World, eve: Heard, table: s
     if world.root.ask(f"ALTER SEQUENCE s OWNED BY {table}").sqlstate == OK:
         assert world.root.ask("DROP SEQUENCE s CASCADE").sqlstate == "42501"
     world.run("SELECT count(*) FROM ducktail.streams", "SELECT count(*) FROM ducktail.owner_catalog")
+
+
+def test_a_serial_column_is_its_owners(world: World, eve: Heard) -> None:
+    """The sequence belongs to the table's user; whoever may insert gets its values, and may not set it."""
+    eve("CREATE TABLE eves.t (id SERIAL PRIMARY KEY, n INT)")
+    eve("CREATE STREAM eves.s ON eves.t")
+    assert eve("INSERT INTO t (n) VALUES (1) RETURNING id") == (("1",),)
+    eve("ALTER TABLE t ADD COLUMN k INT GENERATED ALWAYS AS IDENTITY")
+    assert eve("SELECT setval(pg_get_serial_sequence('eves.t', 'id'), 5)") == (("5",),)
+    assert eve.ask("TRUNCATE eves.t RESTART IDENTITY").sqlstate == OK
+    assert eve("INSERT INTO t (n) VALUES (1) RETURNING id, k") == (("1", "1"),)
+    eve("DROP TABLE eves.t CASCADE")
+    assert world.root.ask("SELECT count(*) FROM duckdb_sequences() WHERE schema_name = 'eves'").rows == (
+        ("0",),
+    )
+
+
+def test_anothers_serial_column_is_left_alone(world: World, eve: Heard) -> None:
+    """No statement in PostgreSQL's form reaches further than its parts."""
+    world.run("CREATE TABLE secret (id SERIAL PRIMARY KEY, n INT)", "INSERT INTO secret (n) VALUES (1)")
+    world.run("CREATE TABLE shown (id SERIAL PRIMARY KEY, n INT)", "INSERT INTO shown (n) VALUES (1)")
+    world.run("GRANT SELECT, INSERT, DELETE ON shown TO eve")
+    eve("CREATE TABLE eves.t (id SERIAL, n INT)")
+    eve("INSERT INTO eves.t (n) VALUES (1)")
+    for table in ("secret", "shown"):
+        for text in (
+            f"SELECT setval(pg_get_serial_sequence('main.{table}', 'id'), 500)",
+            f"ALTER TABLE main.{table} ALTER COLUMN id RESTART WITH 500",
+            f"ALTER TABLE main.{table} ADD COLUMN k SERIAL UNIQUE",
+            f"ALTER TABLE main.{table} ALTER n ADD GENERATED ALWAYS AS IDENTITY",
+            f"ALTER SEQUENCE main.{table}_id_seq RESTART WITH 500",
+            f"DROP TABLE eves.t, main.{table}",
+            f"TRUNCATE eves.t, main.{table} RESTART IDENTITY",
+        ):
+            assert eve.ask(text).sqlstate in (*REFUSED, "55000"), text
+    assert eve.ask("CREATE TABLE main.mine (id SERIAL)").sqlstate == "42501"
+    assert eve("SELECT count(*) FROM eves.t") == (("1",),)
+    assert eve("INSERT INTO main.shown (n) VALUES (2) RETURNING id") == (("2",),)
+    left = "SELECT sequence_name FROM duckdb_sequences() WHERE schema_name = 'main' ORDER BY ALL"
+    assert world.root.ask(left).rows == (("numbers",), ("secret_id_seq",), ("shown_id_seq",))

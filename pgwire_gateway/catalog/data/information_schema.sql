@@ -67,12 +67,21 @@ CREATE VIEW columns AS
         typname AS udt_name,
         number AS dtd_identifier,
         'NO' AS is_self_referencing,
-        'NO' AS is_identity,
-        'NO' AS identity_cycle,
+        if(identity = '', 'NO', 'YES') AS is_identity,
+        CASE identity WHEN 'a' THEN 'ALWAYS' WHEN 'd' THEN 'BY DEFAULT' END AS identity_generation,
+        if(identity = '', NULL, s.start_value::VARCHAR) AS identity_start,
+        if(identity = '', NULL, s.increment_by::VARCHAR) AS identity_increment,
+        if(identity = '', NULL, s.max_value::VARCHAR) AS identity_maximum,
+        if(identity = '', NULL, s.min_value::VARCHAR) AS identity_minimum,
+        if(identity <> '' AND s.cycle, 'YES', 'NO') AS identity_cycle,
         if(is_generated, 'ALWAYS', 'NEVER') AS is_generated,
         generation_expression,
         if(kind = 'r' AND NOT is_generated, 'YES', 'NO') AS is_updatable
-    FROM $home.duck_columns
+    FROM $home.duck_columns AS c
+        LEFT JOIN (SELECT o.relation AS own_relation, o.number AS own_number, q.start_value, q.increment_by,
+            q.max_value, q.min_value, q.cycle FROM $home.duck_own_sequences AS o
+            JOIN $home.duck_sequences AS q ON q.oid = o.oid) AS s
+        ON s.own_relation = c.relation AND s.own_number = c.number
     UNION ALL
     SELECT
         $home.current_database() AS table_catalog,

@@ -74,6 +74,7 @@ CREATE VIEW pg_attribute AS
         NOT is_nullable AS attnotnull,
         kind = 'r' AND column_default IS NOT NULL AS atthasdef,
         if(is_generated, 's', '') AS attgenerated,
+        identity AS attidentity,
         type_oid AS atttypid,
         typlen AS attlen,
         typbyval AS attbyval,
@@ -85,6 +86,7 @@ CREATE VIEW pg_attribute AS
         -1 AS attcacheoff,
         true AS attislocal,
         comment AS __description,
+        own_shown AS __sequence,
         $home.shown_type(shown, type_oid, type_modifier) AS __type
     FROM $home.duck_columns
     UNION ALL
@@ -105,6 +107,7 @@ CREATE VIEW pg_attribute AS
         -1 AS attcacheoff,
         true AS attislocal,
         NULL AS __description,
+        NULL AS __sequence,
         coalesce(shown, '-') AS __type
     FROM (SELECT k.oid AS relation, unnest(k.keys) AS key, generate_subscripts(k.keys, 1) AS number,
         k.place_in_list IS NULL AS quoted, k.table_oid, k.database_name FROM $home.duck_keys AS k) AS i
@@ -132,6 +135,7 @@ CREATE VIEW pg_attribute AS
         -1 AS attcacheoff,
         true AS attislocal,
         NULL AS __description,
+        NULL AS __sequence,
         shown AS __type
     FROM $home.fixed_columns;
 
@@ -304,10 +308,21 @@ CREATE VIEW pg_index AS
     FROM $home.duck_indexes AS i JOIN $home.duck_column_lists AS l
         ON l.table_oid = i.table_oid AND l.database_name = i.database_name;
 
+CREATE VIEW pg_depend AS
+    SELECT
+        1259 AS classid,
+        oid AS objid,
+        0 AS objsubid,
+        1259 AS refclassid,
+        relation AS refobjid,
+        number AS refobjsubid,
+        if(identity = '', 'a', 'i') AS deptype
+    FROM $home.duck_own_sequences;
+
 CREATE VIEW pg_sequence AS
     SELECT
         oid AS seqrelid,
-        20 AS seqtypid,
+        $home.sequence_type(min_value, max_value) AS seqtypid,
         start_value AS seqstart,
         increment_by AS seqincrement,
         max_value AS seqmax,
@@ -563,7 +578,7 @@ CREATE VIEW pg_sequences AS
         $home.schema_shown(schema_name, temporary) AS schemaname,
         name AS sequencename,
         'ducktail' AS sequenceowner,
-        20 AS data_type,
+        $home.sequence_type(min_value, max_value) AS data_type,
         start_value,
         min_value,
         max_value,

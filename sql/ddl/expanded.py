@@ -1,0 +1,415 @@
+"""Runs a definition in PostgreSQL's form as statements in DuckDB's, in one transaction.
+
+Each statement passes the one pipeline: its names are resolved, its rights checked, its writes captured. What
+only the session can know is put in here: the name of a new sequence, the sequence of a column, the order in
+which tables with foreign keys can be dropped. A temporary table with ON COMMIT is noted with the session,
+which drops or empties it after the end of the transaction.
+
+Source: docs/sql.md, "Definitions in PostgreSQL's form".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, count
+
+import duckdb
+
+from ...engine.duck.cursors import ask, ask_maybe
+from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.identities import ALWAYS, SERIAL, own_sequences
+from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, Object
+from ...engine.errors import NotSupported, UndefinedTable, WrongState
+from ...engine.quoting import fold, folded_sql, ident, literal
+from ...engine.waiting import Waiting
+from ..language.postgres_ddl import INDEX_NAME, OWNER, Expansion, Restart, Serial, Step
+from ..results.results import Result
+from ..session_state.context import Context
+from ..session_state.run_text import atomically
+from ..session_state.statement import ParsedStatement
+from ..settings import UNENFORCED
+from ..text.classified import Classified, Kind, Name
+from ..text.spans import Replacement, cut, original_positions
+from ..text.tokens import tokenize
+
+Values = tuple[object, ...]
+
+_REFERENCES = (
+    f"SELECT {folded_sql('table_name')}, {folded_sql('referenced_table')} "
+    "FROM system.main.duckdb_constraints() "
+    "WHERE database_name = current_database() AND constraint_type = 'FOREIGN KEY'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a table and of its sequences: the schema's name in SQL, with `temp` for temporary ones."""
+
+    schema: str
+    table: str
+    temporary: bool
+
+    def name(self, name: str) -> str:
+        """A name in this schema, as SQL."""
+        return f"{'temp.' if self.temporary else ''}{ident(self.schema)}.{ident(name)}"
+
+
+def run_expanded(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
+    """Run the statements in place of the user's, all of them or none."""
+    expansion = statement.node
+    assert isinstance(expansion, Expansion)
+    for notice in expansion.notices:
+        session.notices.add(notice)
+    if _is_there(session, statement.classified) or not expansion.steps:
+        return Result.command(_tag(statement.classified))
+    if len(expansion.steps) == 1 and expansion.steps[0] == Step(expansion.steps[0].pieces):
+        work = _Work(session, statement, parameters, expansion)
+        if expansion.index is None and expansion.on_commit is None:
+            return (yield from work.run(expansion.steps[0].pieces))
+    first, apart = _divided(session, expansion)
+    result = yield from atomically(session, lambda: _whole(session, statement, parameters, first))
+    for step in apart:
+        after = replace(expansion, steps=(step,))
+        result = yield from atomically(session, partial(_whole, session, statement, parameters, after))
+    return result
+
+
+def _divided(session: Context, expansion: Expansion) -> tuple[Expansion, tuple[Step, ...]]:
+    """The expansion of one transaction, and the steps that need one of their own.
+
+    Inside a transaction block such a step is left out, or refused: it cannot see the block's rows.
+    """
+    apart = tuple(step for step in expansion.steps if step.apart is not None)
+    if not apart or not _has_rows(session, expansion):
+        return expansion, ()
+    first = replace(expansion, steps=tuple(step for step in expansion.steps if step.apart is None))
+    if not session.block.begun:
+        return first, apart
+    refused = next((step.apart for step in apart if step.apart != "NOT NULL"), None)
+    if refused is not None:
+        raise NotSupported(
+            f"ADD COLUMN with {refused} is not supported in a transaction, where the table has rows",
+            detail="DuckDB computes the rows' values, and can compare them after COMMIT only.",
+            hint=f"ADD COLUMN without {refused}, and add it in a transaction of its own.",
+        )
+    session.notices.add("NOT NULL has no effect in this transaction: SET NOT NULL after it")
+    return first, ()
+
+
+def _has_rows(session: Context, expansion: Expansion) -> bool:
+    found = None if expansion.table is None else session.names.resolver.find(TABLE, expansion.table)
+    if found is None or not (found.temporary or session.access.owns(session.access.item_of(found.key))):
+        return False  # The check of rights reports the error.
+    cursor = session.cursor if found.temporary else session.names.cursor()
+    return ask_maybe(cursor, f"SELECT 1 FROM {found.in_full} LIMIT 1") is not None
+
+
+def _is_there(session: Context, classified: Classified) -> bool:
+    """True if CREATE TABLE IF NOT EXISTS names an existing relation; the client is told."""
+    facts = classified.ddl
+    if facts is None or facts.table is None or not (facts.if_not_exists and facts.object_type == "TABLE"):
+        return False
+    key = (TEMPORARY, fold(facts.table[-1])) if facts.temporary else session.names.made_key(facts.table)
+    if session.names.kind_of(key) is None:
+        return False
+    session.notices.add(f'relation "{facts.table[-1]}" already exists, skipping', sqlstate="42P07")
+    return True
+
+
+def _tag(classified: Classified) -> str:
+    return "TRUNCATE TABLE" if classified.verb == "TRUNCATE" else classified.verb
+
+
+def _whole(
+    session: Context, statement: ParsedStatement, parameters: Values, expansion: Expansion
+) -> Waiting[Result]:
+    work = _Work(session, statement, parameters, expansion)
+    _refuse_streams(session, statement.classified)
+    result = Result.command(_tag(statement.classified))
+    if any(piece.text and ALWAYS in piece.text for step in expansion.steps for piece in step.pieces):
+        session.database.catalog.has_identities = True
+    for step in _in_order(session, expansion):
+        done = yield from work.step(step)
+        result = done if len(expansion.steps) == 1 else result
+    if expansion.on_commit is not None and expansion.table is not None:
+        session.names.ends_with_transaction(expansion.table[-1], drops=expansion.on_commit == "DROP")
+    return result
+
+
+def _refuse_streams(session: Context, classified: Classified) -> None:
+    """Refuse DROP TABLE a, b CASCADE of a table with streams, which is a transaction of its own."""
+    facts = classified.ddl
+    if facts is None or facts.verb != "DROP" or facts.object_type != "TABLE" or not facts.cascade:
+        return
+    tables = session.block.tables
+    found = next((tables[key] for key in map(session.names.table_key, facts.names) if key in tables), None)
+    if found is not None and len(facts.names) > 1 and not found.may_go:
+        raise NotSupported(
+            f'DROP TABLE of several tables is not supported where one has streams: "{found.shape.name}"',
+            hint="DROP TABLE it by itself.",
+        )
+
+
+def _in_order(session: Context, expansion: Expansion) -> Sequence[Step]:
+    """The steps; of a list of tables, those that refer to others come before them."""
+    if len(expansion.names) < 2:
+        return expansion.steps
+    rows = session.names.cursor().execute(_REFERENCES).fetchall()
+    left = dict(zip((fold(name[-1]) for name in expansion.names), expansion.steps, strict=False))
+    if len(left) < len(expansion.steps):
+        return expansion.steps  # Tables of one name in several schemas, or one table twice.
+    refers = [(one, other) for one, other in rows if one != other]
+    ordered: list[Step] = []
+    while left:
+        free = (name for name in left if not any(other == name and one in left for one, other in refers))
+        ordered.append(left.pop(next(free, next(iter(left)))))
+    return ordered
+
+
+class _Work:
+    """The statements of one expansion."""
+
+    def __init__(
+        self, session: Context, statement: ParsedStatement, parameters: Values, expansion: Expansion
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._parameters = parameters
+        self._expansion = expansion
+        self._taken: set[tuple[str, str]] = set()
+
+    def run(self, pieces: Sequence[Replacement], marks: Mapping[str, str] = {}) -> Waiting[Result]:
+        """Run the user's text with replacements.
+
+        Args:
+            marks: the marks in them -> their texts.
+        """
+        made = [replace(piece, text=_filled(piece.text, marks)) for piece in pieces]
+        with original_positions(made):
+            return (yield from self._execute(cut(self._statement.text, made), self._parameters))
+
+    def _execute(self, text: str, parameters: Values = ()) -> Waiting[Result]:
+        inner = yield from self._session.parse(text, told=False)
+        if inner.classified.kind is Kind.EXPANDED:
+            # DuckDB's form too, where the two are alike: OWNED BY a.b.
+            kind = Kind.DML if inner.classified.dml is not None else Kind.DDL
+            session, classified = self._session, replace(inner.classified, kind=kind)
+            inner = ParsedStatement(classified, None, (), session.describe, session.is_inline)
+        types = self._statement.parameter_types_given if parameters else ()
+        return (yield from self._session.execute_within(inner.declared(types), parameters))
+
+    def step(self, step: Step) -> Waiting[Result]:
+        """Run a step with everything that belongs to it."""
+        if step.restart is not None:
+            yield from self._restart(step.restart)
+            return Result.command(_tag(self._statement.classified))
+        if step.foreign_key is not None:
+            self._omit_foreign_key(step.foreign_key)
+            if not step.pieces:
+                return Result.command(_tag(self._statement.classified))
+        marks: dict[str, str] = {}
+        if step.serials:
+            place = self._place()
+            if place is None:
+                return Result.command(_tag(self._statement.classified))
+            for serial in step.serials:
+                name = self._sequence(place, serial)
+                kind = "TEMP SEQUENCE" if place.temporary else "SEQUENCE"
+                yield from self._execute(f"CREATE {kind} {name} {serial.options}")
+                marks[serial.mark] = literal(name)
+            result = yield from self.run(step.pieces, marks)
+            for serial in step.serials:
+                text = marks[serial.mark][1:-1].replace("''", "'")
+                yield from self._execute(f"ALTER SEQUENCE {text} OWNED BY {place.name(place.table)}")
+            return result
+        if step.column is not None:
+            sequence = self._own(step.column, if_exists=step.if_exists)
+            if sequence is None:
+                return Result.command(_tag(self._statement.classified))
+            marks[Serial(step.column, "").mark] = sequence
+        if step.constraint is not None:
+            index = self._constraint(step.constraint)
+            if index is None:
+                return Result.command(_tag(self._statement.classified))
+            marks[INDEX_NAME] = index
+        elif self._expansion.index is not None:
+            marks[INDEX_NAME] = ident(self._index_name(self._expansion.index))
+        if step.owner is not None:
+            marks[OWNER] = self._owner(step.owner)
+        result = yield from self.run(step.pieces, marks)
+        if step.restarts_all is not None:
+            yield from self._restart_all(step.restarts_all)
+        return result
+
+    def _found(self) -> Object | None:
+        """The table that an ALTER TABLE changes; None if it is missing and may be."""
+        facts, name = self._statement.classified.ddl, self._expansion.table
+        assert facts is not None and name is not None
+        found = self._session.names.resolver.find(TABLE, name)
+        if found is None and not facts.if_exists:
+            raise UndefinedTable(
+                f"table with name {'.'.join(name)} does not exist", position=facts.places[0] + 1
+            )
+        return found
+
+    def _place(self) -> _Place | None:
+        facts, name = self._statement.classified.ddl, self._expansion.table
+        assert facts is not None and name is not None
+        if facts.verb == "ALTER":
+            found = self._found()
+            return None if found is None else _Place(found.schema, found.name, found.temporary)
+        if facts.temporary:
+            return _Place(DEFAULT_SCHEMA, name[-1], temporary=True)
+        parts = self._session.names.without_catalog(name)
+        schema = parts[0] if len(parts) == 2 else self._session.names.schema
+        return _Place(schema, name[-1], temporary=False)
+
+    def _sequence(self, place: _Place, serial: Serial) -> str:
+        """The name of a new sequence, as SQL: `table_column_seq`, with a number if that is taken."""
+        if serial.name is not None:
+            parts = serial.name
+            return ".".join(map(ident, parts)) if len(parts) > 1 else place.name(parts[0])
+        names = self._session.names
+        objects = names.temporary_objects() if place.temporary else names.objects()
+        for name in numbered_names(f"{place.table}_{serial.column}_seq"):
+            key = (fold(place.schema), fold(name))
+            taken = key in self._taken or any(objects.get(kind, *key) for kind in (SEQUENCE, TABLE))
+            if not taken:
+                self._taken.add(key)
+                return place.name(name)
+        raise AssertionError("numbers have no end")
+
+    def _index_name(self, columns: Sequence[str]) -> str:
+        """PostgreSQL's name for an index: `table_column_idx`, with a number if that is taken."""
+        assert self._expansion.table is not None
+        first = "_".join([self._expansion.table[-1], *columns, "idx"])
+        free = (name for name in numbered_names(first) if self._session.names.find(INDEX, (name,)) is None)
+        return next(free)
+
+    def _omit_foreign_key(self, place: int) -> None:
+        """Refuse a foreign key of ALTER TABLE, unless the session accepts that it is not enforced."""
+        if self._session.variables[UNENFORCED] != "on":
+            raise NotSupported(
+                "ALTER TABLE ... ADD FOREIGN KEY is not supported",
+                detail="DuckDB takes a foreign key in CREATE TABLE only.",
+                hint=f"SET {UNENFORCED} = on accepts those of ALTER TABLE, without enforcing them.",
+                position=place + 1,
+            )
+        self._session.notices.add("the foreign key is not enforced", severity="WARNING", sqlstate="01000")
+
+    def _constraint(self, name: str) -> str | None:
+        """The unique index that DROP CONSTRAINT drops, as SQL; None for a foreign key that was omitted."""
+        table = self._found()
+        if table is None:
+            return None
+        if self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name):
+            self._session.notices.add(f'constraint "{name}" does not exist, skipping')
+            return None
+        found = self._session.names.find(INDEX, (name,) if table is None else (table.schema, name))
+        if table is None or found is None or fold(found.definition) != fold(table.name):
+            raise NotSupported(
+                f'constraint "{name}" cannot be dropped',
+                detail="DuckDB drops no constraint of a table; NOT NULL is dropped by ALTER COLUMN.",
+                hint="CREATE TABLE without it, copy the rows, and rename. A unique index can be dropped.",
+            )
+        return f"{ident(found.schema)}.{ident(found.name)}"
+
+    def _is_constraint(self, table: Object, name: str) -> bool:
+        sql = (
+            "SELECT 1 FROM system.main.duckdb_constraints() WHERE database_name = $1 AND schema_name = $2 "
+            "AND table_name = $3 AND constraint_name = $4 UNION ALL SELECT 1 FROM "
+            "system.main.duckdb_indexes() WHERE database_name = $1 AND schema_name = $2 "
+            f"AND table_name = $3 AND {folded_sql('index_name')} = $5 LIMIT 1"
+        )
+        given = [table.catalog, table.schema, table.name, name, fold(name)]
+        return ask_maybe(self._session.names.cursor(), sql, given) is not None
+
+    # Sequences of columns.
+
+    def _owner(self, name: Name) -> str:
+        """The table in OWNED BY: PostgreSQL's names a column too, DuckDB's does not."""
+        find = self._session.names.resolver.find
+        found = find(TABLE, name) or (find(TABLE, name[:-1]) if len(name) > 1 else None)
+        return ".".join(map(ident, name[:-1] if len(name) > 1 else name)) if found is None else found.in_full
+
+    def _own(self, column: str, *, if_exists: bool = False) -> str | None:
+        """The sequence of an identity column, as a literal."""
+        table = self._found()
+        if table is None:
+            return None
+        found = {fold(name): one for name, one in self._own_of(table).items()}.get(fold(column))
+        if found is None or found[0] == SERIAL:
+            if if_exists:
+                return None
+            raise WrongState(f'column "{column}" of relation "{table.name}" is not an identity column')
+        return found[1]
+
+    def _own_of(self, table: Object) -> dict[str, tuple[str, str]]:
+        cursor = self._session.cursor if table.temporary else self._session.names.cursor()
+        return own_sequences(cursor, table)
+
+    def _restart(self, asked: Restart) -> Waiting[None]:
+        if asked.column is not None:
+            sequence = self._own(asked.column)
+        else:
+            assert asked.sequence is not None
+            sequence = literal(".".join(map(ident, asked.sequence)))
+        if sequence is not None:
+            yield from self._set(sequence, asked.value)
+
+    def _restart_all(self, name: Name) -> Waiting[None]:
+        found = self._session.names.resolver.find(TABLE, name)
+        if found is not None:
+            for _, sequence in self._own_of(found).values():
+                yield from self._set(sequence, None)
+
+    def _set(self, sequence: str, value: str | None) -> Waiting[None]:
+        """Set the next value of a sequence; its start if there is no value."""
+        yield from self._evaluate(f"SELECT setval({sequence}, {value or self._start(sequence)}, false)")
+
+    def _start(self, sequence: str) -> int:
+        """The start of a sequence; 1 for a missing one, which setval reports."""
+        found = self._session.names.resolver.find(SEQUENCE, _parts(sequence))
+        if found is None:
+            return 1
+        sql = (
+            "SELECT start_value FROM system.main.duckdb_sequences() "
+            "WHERE database_name = $1 AND schema_name = $2 AND sequence_name = $3"
+        )
+        cursor = self._session.cursor if found.temporary else self._session.names.cursor()
+        return int(ask(cursor, sql, [found.catalog, found.schema, found.name])[0])
+
+    def _evaluate(self, text: str) -> Waiting[None]:
+        """Run a query for its effect, as a part of the running statement."""
+
+        def run(session: Context, full: ParsedStatement, parameters: Values) -> Waiting[Result]:
+            if session.block.begun:
+                session.block.touched()
+            try:
+                ask(session.cursor, full.text)
+            except duckdb.Error as error:
+                raise translated(error) from error
+            return Result.command("SELECT 1")
+            yield
+
+        inner = yield from self._session.parse(text, told=False)
+        yield from self._session.execute_within(inner, (), run)
+
+
+def numbered_names(first: str) -> Iterator[str]:
+    """A name, and the same with numbers behind it, as PostgreSQL chooses them."""
+    return chain([first], (f"{first}{number}" for number in count(1)))
+
+
+def _filled(text: str, marks: Mapping[str, str]) -> str:
+    for mark, value in marks.items():
+        text = text.replace(mark, value)
+    return text
+
+
+def _parts(sequence: str) -> Name:
+    """The parts of a name in a literal."""
+    tokens = tokenize(sequence[1:-1].replace("''", "'"))
+    return tuple(token.name for token in tokens if token.kind != ".")

@@ -1,0 +1,78 @@
+"""Sequences that nextval, currval and setval name by their column or as a regclass, as clients do.
+
+DuckDB takes the name of a sequence as a constant, when it binds a statement. So
+`setval(pg_get_serial_sequence('t', 'id'), 5)` becomes `setval('"main"."t_id_seq"', 5)` before that, and
+`nextval('s'::regclass)` loses its cast. Source: docs/sql.md, "SERIAL and IDENTITY".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...engine.duck.identities import own_sequences
+from ...engine.duck.objects import TABLE
+from ...engine.errors import DucktailError, UndefinedColumn, UndefinedTable
+from ...engine.quoting import fold
+from ..rights.analysis import SEQUENCES
+from ..session_state.context import Context
+from ..text.spans import Replacement
+from ..text.tokens import STRING, Token, tokenize
+
+SERIAL_SEQUENCE = "pg_get_serial_sequence"
+# Longer texts are left as they are.
+TEXT_MAX = 64 * 1024
+
+
+def named_sequences(session: Context, text: str) -> tuple[Replacement, ...]:
+    """The replacements that make the names of sequences constants.
+
+    Raises:
+        UndefinedTable: the table of such a column does not exist.
+        UndefinedColumn: the column does not exist, or has no sequence of its own.
+    """
+    if len(text) > TEXT_MAX or not _may_name(text):
+        return ()
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return ()  # Classification reports it.
+    return tuple(_replacements(session, tokens))
+
+
+def _may_name(text: str) -> bool:
+    folded = fold(text)
+    return SERIAL_SEQUENCE in folded or ("regclass" in folded and any(name in folded for name in SEQUENCES))
+
+
+def _replacements(session: Context, tokens: Sequence[Token]) -> Iterator[Replacement]:
+    for at, token in enumerate(tokens[:-3]):
+        if not token.is_name or fold(token.name) not in SEQUENCES or tokens[at + 1].kind != "(":
+            continue
+        kinds = [found.kind for found in tokens[at + 2 : at + 12]]
+        if kinds[:3] == [STRING, "::", "REGCLASS"]:
+            yield Replacement(tokens[at + 2].end, tokens[at + 4].end, "")
+            continue
+        first = at + 4 if kinds[:2] == ["PG_CATALOG", "."] else at + 2
+        call = [found.kind for found in tokens[first : first + 6]]
+        if call == [SERIAL_SEQUENCE.upper(), "(", STRING, ",", STRING, ")"]:
+            last = first + 5
+            name = _sequence_of(session, tokens[first + 2], tokens[first + 4].value)
+            if [found.kind for found in tokens[last + 1 : last + 3]] == ["::", "REGCLASS"]:
+                last += 2
+            yield Replacement(tokens[first].start, tokens[last].end, name)
+
+
+def _sequence_of(session: Context, table: Token, column: str) -> str:
+    """The literal name of a column's own sequence."""
+    parts = tuple(token.name for token in tokenize(table.value) if token.kind != ".")
+    found = session.names.resolver.find(TABLE, parts)
+    if found is None:
+        raise UndefinedTable(f'relation "{table.value}" does not exist', position=table.start + 1)
+    cursor = session.cursor if found.temporary else session.names.cursor()
+    own = {fold(name): sequence for name, (_, sequence) in own_sequences(cursor, found).items()}
+    if fold(column) not in own:
+        raise UndefinedColumn(
+            f'column "{column}" of relation "{found.name}" has no sequence of its own',
+            position=table.start + 1,
+        )
+    return own[fold(column)]
