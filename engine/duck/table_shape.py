@@ -15,7 +15,7 @@ from ..errors import InternalError, NotSupported, UndefinedTable
 from ..partitioning import has_form
 from ..quoting import fold, folded_sql, ident
 from .cursors import ask_maybe
-from .objects import read_indexes
+from .objects import Object, read_indexes
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
 RESERVED_PREFIX = "__ducktail"
@@ -267,6 +267,21 @@ def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> lis
     if ask_maybe(cursor, _HAS_INDEXES, key) != (True,):
         return []
     return [Index(i, unique, tuple(e), sql) for i, unique, e, sql in read_indexes(cursor, _INDEXES, key)]
+
+
+def key_and_columns(cursor: duckdb.DuckDBPyConnection, table: Object) -> tuple[set[str], set[str]]:
+    """The folded names of the primary key's columns, none without a key, and of all columns of a table."""
+    where = f"WHERE database_name = $3 AND {_TABLE}"
+    sql = (
+        "SELECT 'key', unnest(constraint_column_names) FROM system.main.duckdb_constraints() "
+        f"{where} AND constraint_type = 'PRIMARY KEY' "
+        f"UNION ALL SELECT 'column', column_name FROM system.main.duckdb_columns() {where}"
+    )
+    found: dict[str, set[str]] = {"key": set(), "column": set()}
+    names = [fold(table.schema), fold(table.name), table.catalog]
+    for kind, name in cursor.execute(sql, names).fetchall():
+        found[kind].add(fold(name))
+    return found["key"], found["column"]
 
 
 def _unique_sets(

@@ -24,6 +24,7 @@ from ..session_state.statement import NUMERIC, ParsedStatement, RemoteTarget
 from ..statements import session_calls
 from ..text.classified import Classified, Kind
 from ..text.spans import cut
+from .grouped_by_key import grouped_columns
 from .sequence_names import named_sequences
 
 # Types without a DuckDB type of their own.
@@ -47,7 +48,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     if session.peer is not None:
         part, text = split(text)
     published: Published | None = None
-    pieces = named_sequences(session, text)
+    pieces = (*named_sequences(session, text), *grouped_columns(session, text))
     text = cut(text, pieces) if pieces else text
     try:
         classified, node = _read(session, text)
