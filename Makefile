@@ -23,7 +23,7 @@ SERVING := .venv/.serving
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test soak quick lint format types deps spark bench docs lock clean
+.PHONY: help demo serve test soak quick peers lint format types deps spark bench docs lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests
 
 quick: lint ## what to run while writing: the tests that need no server
 	$(PYTEST) $(SPREAD) -m "not slow" -x -q $(QUICK) $(ARGS)
+
+# tests/peers/run.py says how a run is judged; `make peers ARGS="django psycopg2"` runs two suites.
+peers: deps $(READY) ## other projects' test suites against PostgreSQL and ducktail, with a table (an hour)
+	$(BIN)/python tests/peers/run.py $(ARGS)
 
 lint: $(READY) ## ruff
 	$(BIN)/ruff check .
