@@ -58,7 +58,7 @@ from .session_state.positions import Positions
 from .session_state.statement import Description, ParsedStatement, PreparedStatement
 from .settings import TRACE, Variables
 from .statements import cursor_statements
-from .statements.set_and_show import renew_values, restore_values, set_variable
+from .statements.set_and_show import renew_path, renew_values, restore_values, set_variable
 from .statements.transactions import ENDINGS
 from .text.classified import Classified, Kind
 from .text.spans import Replacement, original_positions
@@ -432,8 +432,8 @@ class Session(Context):
         yield
 
     def take_notices(self) -> list[Notice]:
-        """Take the notices since the last call."""
-        return self.notices.take()
+        """Take the notices since the last call that are of the client's lowest level or above."""
+        return self.notices.take(self.variables["client_min_messages"])
 
     def take_notifications(self) -> list[Notification]:
         """Take the notifications of the session's channels; it must be in no transaction."""
@@ -528,6 +528,8 @@ class Session(Context):
                 self.names.transaction_over()
             if self.frames.stale:
                 self.frames.mend()
+        if self.names.awaited and not self.block.broken:
+            renew_path(self)
 
     def _committing(self) -> None:
         self.portals.keep_held(self.cursors.keep_rest)

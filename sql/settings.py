@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from functools import cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from ..engine.errors import (
     CantChangeRuntimeParam,
@@ -43,7 +45,13 @@ UNENFORCED = "unenforced_foreign_keys"
 
 # The access mode of the open transaction, and that of a new one.
 READ_ONLY = "transaction_read_only"
+ROLE = "role"
 DEFAULT_READ_ONLY = "default_transaction_read_only"
+
+# Settings with a dot in the name belong to clients, which may store any text in them.
+CUSTOM_NAME = re.compile(r"[a-z_][\w$]*(?:\.[a-z_][\w$]*)+")
+CUSTOM_PREFIX_RESERVED = "ducktail."
+CUSTOM_MAX, CUSTOM_CHARS_MAX = 1000, 1024 * 1024
 
 Reader = Callable[[str, tuple[str, ...]], str]
 
@@ -119,8 +127,31 @@ def _whole(low: int, high: int) -> Reader:
     return read
 
 
-def _only(*allowed: str) -> Reader:
-    """The parser of a setting with only these values here."""
+def _number(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    try:
+        float(text)
+    except ValueError as error:
+        raise InvalidParameterValue(f'setting "{name}" wants a number, not "{text}"') from error
+    return text
+
+
+def _size(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    if re.fullmatch(r"\d+\s*(?:B|kB|MB|GB|TB)?", text, re.ASCII) is None:
+        raise InvalidParameterValue(f'setting "{name}" wants a size such as 64MB, not "{text}"')
+    return text
+
+
+def _custom(name: str, values: tuple[str, ...]) -> str:
+    text = ", ".join(values)
+    if len(text) > CUSTOM_CHARS_MAX:
+        raise ProgramLimitExceeded(f'setting "{name}" has at most {CUSTOM_CHARS_MAX} characters')
+    return text
+
+
+def _only(*allowed: str, why: str | None = None) -> Reader:
+    """The parser of a setting with only these values here, and the reason."""
 
     def read(name: str, values: tuple[str, ...]) -> str:
         text = ", ".join(values)
@@ -128,7 +159,8 @@ def _only(*allowed: str) -> Reader:
             if text.lower().replace("'", "").replace(" ", "") == value.lower().replace(" ", ""):
                 return allowed[0] if name == "client_encoding" else value
         raise InvalidParameterValue(
-            f'setting "{name}" can only be {" or ".join(repr(v) for v in allowed)} here, not "{text}"'
+            f'setting "{name}" can only be {" or ".join(repr(v) for v in allowed)} here, not "{text}"',
+            detail=why,
         )
 
     return read
@@ -152,19 +184,62 @@ def _datestyle(name: str, values: tuple[str, ...]) -> str:
 
 
 def _search_path(name: str, values: tuple[str, ...]) -> str:
-    parts = [part.strip() for value in values for part in value.split(",")]
-    # "$user", PostgreSQL's name of the user's schema, which tools add by habit, names no schema here.
-    return ",".join(part for part in parts if part and part.strip('"') != "$user") or "main"
+    return ", ".join(part for value in values if (part := value.strip()))
+
+
+# INTERVAL '+02:00' HOUR TO MINUTE: an offset to the east.
+_INTERVAL_ZONE = re.compile(r"interval\s*'([+-]?\d{1,2}(?::\d\d)?)'(?:\s*hour\s+to\s+minute)?", re.IGNORECASE)
+# POSIX's form, as in PostgreSQL: an abbreviation, and an offset to the west.
+_POSIX_ZONE = re.compile(r"(?:<[\w+-]+>|[A-Za-z]{3,})?([+-]?)(\d{1,2})(?::?([0-5]\d))?", re.ASCII)
+_HOURS_EAST = re.compile(r"([+-]?)(\d{1,2})(?:\.(\d+)|:([0-5]\d))?", re.ASCII)
 
 
 def _timezone(name: str, values: tuple[str, ...]) -> str:
-    text = _one(name, values)
+    text = _one(name, values).strip()
     if text.upper() in ("UTC", "GMT", "Z"):
         return "UTC" if text.upper() != "GMT" else "GMT"
+    if text.lower() == "local":
+        return "UTC"
     try:
         return ZoneInfo(text).key
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InvalidParameterValue(f'invalid value for setting "TimeZone": "{text}"') from error
+        found = _zone_names().get(text.lower()) or _offset_zone(text)
+        if found is None:
+            raise InvalidParameterValue(f'invalid value for setting "TimeZone": "{text}"') from error
+    return found
+
+
+@cache
+def _zone_names() -> dict[str, str]:
+    """The names of time zones by their small letters."""
+    return {name.lower(): name for name in available_timezones()}
+
+
+def _offset_zone(text: str) -> str | None:
+    """The zone of an offset; None for a text that is none.
+
+    Raises:
+        NotSupported: the offset is not in whole hours.
+    """
+    interval = _INTERVAL_ZONE.fullmatch(text)
+    east = _HOURS_EAST.fullmatch(text if interval is None else interval[1])
+    if east is not None and (interval is not None or east[4] is None):
+        sign, hours = -1 if east[1] == "-" else 1, int(east[2])
+        odd = int(east[3] or 0) or int(east[4] or 0)
+    elif (west := _POSIX_ZONE.fullmatch(text)) is not None:
+        sign, hours, odd = 1 if west[1] == "-" else -1, int(west[2]), int(west[3] or 0)
+    else:
+        return None
+    if odd:
+        raise NotSupported(
+            f'"{text}" is not supported as a time zone: an offset must be in whole hours',
+            hint="Name the zone, such as 'Asia/Kolkata'.",
+        )
+    if hours == 0:
+        return "UTC"
+    # The names of these zones have POSIX's sign.
+    zone = f"Etc/GMT{'-' if sign > 0 else '+'}{hours}"
+    return zone if zone in available_timezones() else None
 
 
 def _fixed(name: str, values: tuple[str, ...]) -> str:
@@ -193,6 +268,7 @@ class Variable:
         read: converts the values of SET into the stored text, or raises.
         report: changes are reported to the client.
         duckdb: the DuckDB setting that follows it, or None.
+        unused: it controls a part of PostgreSQL that does not exist here: SET has no effect, and says so.
     """
 
     name: str
@@ -201,6 +277,68 @@ class Variable:
     about: str
     report: bool = False
     duckdb: str | None = None
+    unused: bool = False
+
+
+def _unused() -> tuple[Variable, ...]:
+    """Settings of PostgreSQL's planner and memory, with their defaults there."""
+    plans = "no effect: DuckDB plans queries by itself"
+    memory = "no effect: memory is a setting of the server"
+    switches = {
+        "async_append bitmapscan gathermerge hashagg hashjoin incremental_sort indexonlyscan indexscan "
+        "material memoize mergejoin nestloop parallel_append parallel_hash partition_pruning seqscan sort "
+        "tidscan": "on",
+        "partitionwise_aggregate partitionwise_join": "off",
+    }
+    rows = [(f"enable_{word}", on, _boolean) for words, on in switches.items() for word in words.split()]
+    rows += [
+        ("geqo", "on", _boolean),
+        ("jit", "off", _boolean),
+        ("parallel_leader_participation", "on", _boolean),
+        ("plan_cache_mode", "auto", _only("auto", "force_generic_plan", "force_custom_plan")),
+        ("constraint_exclusion", "partition", _only("partition", "on", "off")),
+        ("force_parallel_mode", "off", _only("off", "on", "regress")),
+        ("effective_cache_size", "4GB", _size),
+        ("min_parallel_table_scan_size", "8MB", _size),
+        ("min_parallel_index_scan_size", "512kB", _size),
+    ]
+    costs = {
+        "random_page_cost": "4", "seq_page_cost": "1", "cpu_tuple_cost": "0.01",
+        "cpu_index_tuple_cost": "0.005", "cpu_operator_cost": "0.0025", "parallel_setup_cost": "1000",
+        "parallel_tuple_cost": "0.1", "cursor_tuple_fraction": "0.1", "join_collapse_limit": "8",
+        "from_collapse_limit": "8", "geqo_threshold": "12", "default_statistics_target": "100",
+        "max_parallel_workers": "8", "max_parallel_workers_per_gather": "2",
+        "max_parallel_maintenance_workers": "2", "effective_io_concurrency": "1", "hash_mem_multiplier": "2",
+    }  # fmt: skip
+    sizes = {"work_mem": "4MB", "maintenance_work_mem": "64MB", "temp_buffers": "8MB"}
+    return (
+        *(Variable(name, default, read, plans, unused=True) for name, default, read in rows),
+        *(Variable(name, default, _number, plans, unused=True) for name, default in costs.items()),
+        *(Variable(name, default, _size, memory, unused=True) for name, default in sizes.items()),
+        Variable(
+            "default_toast_compression",
+            "pglz",
+            _only("pglz", "lz4"),
+            "no effect: DuckDB compresses all columns",
+            unused=True,
+        ),
+        Variable(
+            "synchronous_commit",
+            "on",
+            _only("on", "off", "local", "remote_write", "remote_apply"),
+            "no effect: every commit is durable when it is answered",
+            unused=True,
+        ),
+    )
+
+
+def _local_names() -> tuple[Variable, ...]:
+    about = "C only"
+    names = ["lc_messages", "lc_monetary", "lc_numeric", "lc_time"]
+    return tuple(
+        Variable(name, "C", _only("C", "POSIX", "C.UTF-8", "en_US.UTF-8", "en_US.utf8"), about)
+        for name in names
+    )
 
 
 VARIABLES: dict[str, Variable] = {
@@ -225,8 +363,14 @@ VARIABLES: dict[str, Variable] = {
             report=True,
             duckdb="TimeZone",
         ),
-        Variable("IntervalStyle", "postgres", _only("postgres"), "postgres only", report=True),
-        Variable("bytea_output", "hex", _only("hex"), "hex only"),
+        Variable(
+            "IntervalStyle",
+            "postgres",
+            _only("postgres", why="Intervals are always sent in this style."),
+            "postgres only",
+            report=True,
+        ),
+        Variable("bytea_output", "hex", _only("hex", why="Bytes are always sent in hex."), "hex only"),
         Variable("extra_float_digits", "1", _whole(-15, 3), "floats are always shortest and exact"),
         Variable("integer_datetimes", "on", _fixed, "fixed", report=True),
         Variable("standard_conforming_strings", "on", _boolean_only("on"), "on only", report=True),
@@ -249,9 +393,34 @@ VARIABLES: dict[str, Variable] = {
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
         Variable(UNENFORCED, "off", _boolean, "ALTER TABLE accepts foreign keys, which are not enforced"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
-        Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
-        Variable("jit", "off", _boolean_only("off"), "off only: drivers read it before they read types"),
         Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
+        Variable("synchronize_seqscans", "on", _boolean, "no effect: no scan follows another one"),
+        Variable("check_function_bodies", "on", _boolean, "no effect: macros are always checked"),
+        Variable("lo_compat_privileges", "off", _boolean, "no effect: there are no large objects"),
+        Variable("default_tablespace", "", _only("", "pg_default"), "the only one"),
+        Variable("temp_tablespaces", "", _only("", "pg_default"), "the only one"),
+        Variable("default_table_access_method", "duckdb", _only("duckdb", "heap"), "how tables are kept"),
+        Variable("default_with_oids", "off", _boolean_only("off"), "off only, as in PostgreSQL"),
+        Variable("quote_all_identifiers", "off", _boolean_only("off"), "off only"),
+        Variable("array_nulls", "on", _boolean_only("on"), "on only"),
+        Variable("transform_null_equals", "off", _boolean_only("off"), "off only"),
+        Variable("exit_on_error", "off", _boolean_only("off"), "off only"),
+        Variable(
+            "session_replication_role",
+            "origin",
+            _only("origin", "local", why="Triggers and constraints cannot be turned off."),
+            "origin only",
+        ),
+        Variable(
+            "idle_session_timeout",
+            "0",
+            _only("0", why="A session outside a transaction is never ended for being idle."),
+            "0 only",
+        ),
+        Variable("password_encryption", "scram-sha-256", _only("scram-sha-256"), "scram-sha-256 only"),
+        Variable(ROLE, "none", _text, "none, or the name of the user of the session"),
+        *_local_names(),
+        *_unused(),
         Variable(
             "statement_timeout",
             "0",
@@ -295,6 +464,19 @@ ALIASES = {
 }
 
 
+def _custom_variable(key: str) -> Variable | None:
+    """A client's own setting of this name; None if the name is not of that form."""
+    if CUSTOM_NAME.fullmatch(key) is None or key.startswith(CUSTOM_PREFIX_RESERVED):
+        return None
+    return Variable(key, "", _custom, "a client's own setting")
+
+
+def is_setting(name: str) -> bool:
+    """True if a name is that of a setting; a client's own need not have a value."""
+    key = name.lower()
+    return key in VARIABLES or _custom_variable(key) is not None
+
+
 def variable(name: str) -> Variable:
     """The setting of this name.
 
@@ -303,7 +485,7 @@ def variable(name: str) -> Variable:
     """
     key = name.lower()
     key = ALIASES.get(key, key)
-    found = VARIABLES.get(key)
+    found = VARIABLES.get(key) or _custom_variable(key)
     if found is None:
         near = [] if key in SHOWN else difflib.get_close_matches(key, VARIABLES, 1)
         raise UndefinedObject(
@@ -335,13 +517,15 @@ class Variables:
             report: report it to the client.
             local: until the end of the open block.
         """
+        if key not in self.values and len(self.values) >= CUSTOM_MAX:
+            raise ProgramLimitExceeded(f"a session has at most {CUSTOM_MAX} settings")
         if local and key not in self._local:
-            self._local[key] = self.values[key]
+            self._local[key] = self.values.get(key, "")
         self.values[key] = value
         if key == DEFAULT_READ_ONLY and self._at_begin is None:
             self.values[READ_ONLY] = value
         if report:
-            self._changes[VARIABLES[key].name] = value
+            self._changes[variable(key).name] = value
 
     def check(self, name: str, values: tuple[str, ...] | None) -> None:
         """Check a value as SET does.
@@ -360,12 +544,16 @@ class Variables:
         self._at_start = {
             key
             for key, value in self.values.items()
-            if value != self.defaults[key] and VARIABLES[key].read is not _fixed
+            if value != self.default(key) and variable(key).read is not _fixed
         }
         if self.values["application_name"]:
             self._at_start.add("application_name")
         self.defaults = dict(self.values)
         self._changes.clear()
+
+    def default(self, key: str) -> str:
+        """The value after RESET; a client's own setting is empty then."""
+        return self.defaults.get(key, "")
 
     @property
     def annotation(self) -> str | None:
@@ -387,7 +575,7 @@ class Variables:
         local, self._local = self._local, {}
         found = {**self.values, **local} if local else {}
         if not committed and before is not None:
-            found = before
+            found = {key: before.get(key, "") for key in self.values}
         # Each transaction begins with the default.
         self.values[READ_ONLY] = found.get(DEFAULT_READ_ONLY, self.values[DEFAULT_READ_ONLY])
         found.pop(READ_ONLY, None)
@@ -399,9 +587,16 @@ class Variables:
         return changes
 
     def shown(self, name: str) -> str:
-        """A value in the form of SHOW: a time in the largest unit that divides it."""
-        value = self[name]
-        if VARIABLES[name.lower()].read is not _milliseconds or value == "0":
+        """A value in the form of SHOW: a time in the largest unit that divides it.
+
+        Raises:
+            UndefinedObject: there is no such setting, or a client's own has no value yet.
+        """
+        found = variable(name)
+        value = self.values.get(found.name.lower())
+        if value is None:
+            raise UndefinedObject(f'unrecognized configuration parameter "{name}"')
+        if found.read is not _milliseconds or value == "0":
             return value
         whole = next((u for u in UNITS if int(value) % u[0] == 0), (1, "ms"))
         return f"{int(value) // whole[0]}{whole[1]}"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...engine.values import value_types
 from ...sql.settings import VARIABLES, Variable
-from .oids import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
+from .oids import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, path_sql, place_sql
 from .system_catalogs import (
     ARRAY_SUBSCRIPT_HANDLER,
     FUNCTION_COLUMNS,
@@ -32,7 +32,6 @@ SERVER_SETTINGS: dict[str, tuple[str, str]] = {
     "block_size": ("8192", "size of a block in bytes"),
     "max_index_keys": ("32", "most columns of an index that clients are told of"),
     "wal_level": ("logical", "every change can be read"),
-    "default_table_access_method": (TABLE_METHOD, "how tables are kept"),
     "lc_collate": ("C", "order of texts: by bytes"),
     "lc_ctype": ("C", "classes of characters"),
     "data_checksums": ("on", "DuckDB checks its blocks"),

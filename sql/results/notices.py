@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 # The number of notices kept for a driver that does not take them.
 NOTICES_MAX = 100
+# The severities that each level of client_min_messages leaves out; other levels leave out none.
+LEFT_OUT = {"warning": ("NOTICE",), "error": ("NOTICE", "WARNING")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,13 @@ class Notices:
         if len(self._notices) < NOTICES_MAX:
             self._notices.append(Notice(severity, sqlstate, message, detail, hint))
 
-    def take(self) -> list[Notice]:
-        """Take the notices since the last call."""
+    def take(self, level: str = "notice") -> list[Notice]:
+        """Take the notices since the last call.
+
+        Args:
+            level: the value of client_min_messages.
+        """
+        if not self._notices:
+            return []
         notices, self._notices = self._notices, []
-        return notices
+        return [notice for notice in notices if notice.severity not in LEFT_OUT.get(level, ())]

@@ -24,7 +24,7 @@ from ..language.parse import Query
 from ..session_state.access import Key
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
-from ..settings import VARIABLES
+from ..settings import is_setting
 from ..text.classified import Classified, Kind
 from ..text.spans import defining_query_span, variable_value
 from . import ddl_permission, plan
@@ -191,7 +191,7 @@ def _setting(session: Context, statement: ParsedStatement, parameters: Values, h
         if variable_value(classified.tokens) is None:
             raise cannot_tell()
         _judged(session, statement, parameters, how)
-    elif classified.verb == "SHOW" and facts.name != "all" and facts.name.lower() not in VARIABLES:
+    elif classified.verb == "SHOW" and facts.name != "all" and not is_setting(facts.name):
         if not session.names.is_table(facts.name):
             raise UndefinedObject(f'unrecognized configuration parameter "{facts.name}"')
         found = session.names.find(TABLE, (facts.name,))

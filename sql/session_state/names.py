@@ -52,7 +52,8 @@ class Names:
     """Name lookup for one session.
 
     Attributes:
-        path: the schemas of the search path.
+        path: the existing schemas of the search path.
+        awaited: its schemas that do not exist, in small letters.
         temporary: folded names that this session's temporary tables and views have or have had.
     """
 
@@ -61,6 +62,7 @@ class Names:
         self._cursors = cursors
         self._block = block
         self.path: tuple[str, ...] = (DEFAULT_SCHEMA,)
+        self.awaited: frozenset[str] = frozenset()
         self.temporary: set[str] = set()
         self._temporary: Objects | None = EMPTY
         self._replaced: tuple[Objects, Objects, frozenset[tuple[str, Key]]] | None = None

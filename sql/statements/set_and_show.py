@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
 
 from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.objects import TABLE, TEMPORARY
+from ...engine.duck.objects import DEFAULT_SCHEMA, TABLE, TEMPORARY
 from ...engine.duck.table_shape import RELATIONS, RESERVED_PREFIX
 from ...engine.errors import (
     ActiveTransaction,
@@ -18,6 +19,7 @@ from ...engine.errors import (
     DucktailError,
     InsufficientPrivilege,
     InvalidSchemaName,
+    NotSupported,
     UndefinedObject,
 )
 from ...engine.quoting import fold, folded_sql, ident, literal
@@ -29,12 +31,15 @@ from ..session_state.context import Context
 from ..session_state.names import OURS
 from ..session_state.run_text import query_result, text_rows
 from ..session_state.statement import ParsedStatement
-from ..settings import READ_ONLY, VARIABLES, Variable, variable
+from ..settings import READ_ONLY, ROLE, VARIABLES, Variable, is_setting, variable
 from ..text.classified import SettingFacts
 
 TEXT = "VARCHAR"
 # Settings that decide where names are looked up.
 PATHS = frozenset({"search_path", "schema"})
+# PostgreSQL's first schema; schemas that are on every path, and the user's own, which does not exist.
+PUBLIC = "public"
+UNSEEN = frozenset({"pg_catalog", "$user"})
 # The columns of SHOW ALL: PostgreSQL's, and the source of the value.
 ALL_COLUMNS = ("name", "setting", "description", "source")
 
@@ -61,13 +66,32 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
         raise
     key = found.name.lower()
     if values is None:
-        value = session.variables.defaults[key]
+        value = session.variables.default(key)
     else:
         value = found.read(found.name, values)
+    if key == ROLE:
+        value = _role(session, value)
+    if found.unused and value != found.default:
+        session.notices.add(f'setting "{found.name}" has {found.about}')
     if key == READ_ONLY:
         run_text.choose(session, read_only=value == "on")
     else:
         apply_value(session, key, value, local=local)
+
+
+def _role(session: Context, value: str) -> str:
+    """The role of SET ROLE, which can only be the user of the session.
+
+    Raises:
+        NotSupported: it is another role.
+    """
+    if value.lower() != "none" and value != session.user:
+        raise NotSupported(
+            f'SET ROLE is not supported: role "{value}"',
+            detail="A session has the rights of its user, and users are not members of each other.",
+            hint="Connect as the other user.",
+        )
+    return "none" if value.lower() == "none" else value
 
 
 def _duckdb_setting(session: Context, name: str) -> str | None:
@@ -83,17 +107,22 @@ def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
     Raises:
         DucktailError: DuckDB refuses it.
     """
-    found = VARIABLES[key]
-    if key in PATHS:
-        _check_path(session, value)
+    found = variable(key)
+    path = _existing(session, value) if key in PATHS else None
     if found.duckdb is not None:
-        _set_in_duckdb(session, found, value)
+        _set_in_duckdb(session, found, value if path is None else path.written)
     session.changed(key, value, report=found.report, local=local)
-    if key in PATHS:
-        session.names.path = _path(value) or ("main",)
+    if path is not None:
+        session.names.path, session.names.awaited = path.schemas, path.awaited
         other = "schema" if key == "search_path" else "search_path"
         shown = session.names.path[0] if other == "schema" else value
         session.changed(other, shown, report=False, local=local)
+
+
+def renew_path(session: Context) -> None:
+    """Add the schemas of the search path that have been created since it was set."""
+    if any(map(session.names.has_schema, session.names.awaited)):
+        apply_value(session, "search_path", session.variables["search_path"], local=False)
 
 
 def renew_values(session: Context) -> None:
@@ -101,7 +130,8 @@ def renew_values(session: Context) -> None:
     for key, found in VARIABLES.items():
         value = session.variables.values[key]
         if found.duckdb is not None and value != found.default:
-            _set_in_duckdb(session, found, value)
+            path = _existing(session, value) if key in PATHS else None
+            _set_in_duckdb(session, found, value if path is None else path.written)
 
 
 def restore_values(session: Context, values: Mapping[str, str]) -> None:
@@ -132,22 +162,68 @@ def _path(value: str) -> tuple[str, ...]:
     return tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
 
 
-def _check_path(session: Context, value: str) -> None:
-    """Refuse a search path with the reserved schema, or with a schema of another database."""
+@dataclass(frozen=True, slots=True)
+class _SearchPath:
+    """The part of a search path that exists.
+
+    Args:
+        schemas: its schemas; there is at least one.
+        awaited: the schemas that do not exist, in small letters.
+    """
+
+    schemas: tuple[str, ...]
+    awaited: frozenset[str]
+
+    @property
+    def written(self) -> str:
+        """The path as DuckDB reads it."""
+        return ",".join(self.schemas)
+
+
+def _existing(session: Context, value: str) -> _SearchPath:
+    """The schemas of a search path, without those that do not exist.
+
+    `public` is `main` where no schema has that name. A path of missing schemas alone is refused: DuckDB looks
+    into `main` after the path, where PostgreSQL finds nothing.
+
+    Raises:
+        InsufficientPrivilege: it contains the reserved schema, or a schema of another database.
+        InvalidSchemaName: none of its schemas exists.
+    """
+    found, missing = [], []
     for part in _path(value):
-        catalog, _, schema = part.rpartition(".")
-        ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
-        if ours or fold(catalog.strip('"')) not in ("", fold(session.database.catalog_name)):
-            raise InsufficientPrivilege(
-                f'"{part}" cannot be on the search path',
-                hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
-            )
-        # To DuckDB a database's name means its schema main, and the next name is looked up there.
-        database = not catalog and fold(schema) in (TEMPORARY, "system", fold(session.database.catalog_name))
-        if database and not session.names.has_schema(schema):
-            raise InvalidSchemaName(f'schema "{schema}" does not exist')
-        if session.access.limited and not session.access.sees_schema(schema):
-            raise InvalidSchemaName(f'schema "{schema}" does not exist')
+        _check_part(session, part)
+        schema = part.rpartition(".")[2].strip('"')
+        if schema in UNSEEN:
+            continue
+        if session.names.has_schema(schema) and session.access.sees_schema(schema):
+            found.append(part)
+            continue
+        missing.append(fold(schema))
+        if missing[-1] == PUBLIC:
+            found.append(DEFAULT_SCHEMA)
+    if missing and not found:
+        names = ", ".join(f'"{name}"' for name in missing)
+        raise InvalidSchemaName(
+            f"no schema of the search path exists: {names}",
+            detail=f"Names without a schema would be those of schema {DEFAULT_SCHEMA}.",
+        )
+    return _SearchPath(tuple(found) or (DEFAULT_SCHEMA,), frozenset(missing))
+
+
+def _check_part(session: Context, part: str) -> None:
+    """Refuse the reserved schema on a search path, and a schema of another database."""
+    catalog, _, schema = part.rpartition(".")
+    ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
+    if ours or fold(catalog.strip('"')) not in ("", fold(session.database.catalog_name)):
+        raise InsufficientPrivilege(
+            f'"{part}" cannot be on the search path',
+            hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
+        )
+    # To DuckDB a database's name means its schema main, and the next name is looked up there.
+    database = not catalog and fold(schema) in (TEMPORARY, "system", fold(session.database.catalog_name))
+    if database and not session.names.has_schema(schema):
+        raise InvalidSchemaName(f'schema "{schema}" does not exist')
 
 
 def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
@@ -173,9 +249,10 @@ def _set(session: Context, facts: SettingFacts) -> Result:
 
 def _reset(session: Context, facts: SettingFacts) -> Result:
     if facts.name == "all":
-        for key, value in session.variables.defaults.items():
-            if session.variables.values[key] != value and key != READ_ONLY:
-                apply_value(session, key, value, local=False)
+        for key, value in list(session.variables.values.items()):
+            default = session.variables.default(key)
+            if value != default and key != READ_ONLY:
+                apply_value(session, key, default, local=False)
     else:
         set_variable(session, facts.name, None, local=False)
     return Result.command("RESET")
@@ -254,13 +331,18 @@ def _set_variable(session: Context, statement: ParsedStatement) -> Result:
     return Result.command("SET")
 
 
-VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
+VERBS = {
+    "SET": _set,
+    "RESET": _reset,
+    "SHOW": _show,
+    "DISCARD": _discard,
+}
 
 
 def shows_table(session: Context, statement: ParsedStatement) -> bool:
     """True if SHOW names a table and no setting; DuckDB then describes the table."""
     facts = statement.classified.setting
-    if statement.classified.verb != "SHOW" or facts is None or fold(facts.name) in VARIABLES:
+    if statement.classified.verb != "SHOW" or facts is None or is_setting(facts.name):
         return False
     return session.names.is_table(facts.name)
 
