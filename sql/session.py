@@ -287,6 +287,8 @@ class Session(Context):
         self._catch_up()
         statement = yield from execute.located(self, statement)
         if statement.away is not None:
+            if self.block.begun:
+                self.block.changing()
             return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
 
         pieces: Sequence[Replacement] = ()

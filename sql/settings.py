@@ -216,11 +216,7 @@ def _zone_names() -> dict[str, str]:
 
 
 def _offset_zone(text: str) -> str | None:
-    """The zone of an offset; None for a text that is none.
-
-    Raises:
-        NotSupported: the offset is not in whole hours.
-    """
+    """The zone of an offset; None for a text that is none."""
     interval = _INTERVAL_ZONE.fullmatch(text)
     east = _HOURS_EAST.fullmatch(text if interval is None else interval[1])
     if east is not None and (interval is not None or east[4] is None):
@@ -290,6 +286,7 @@ def _unused() -> tuple[Variable, ...]:
         "tidscan": "on",
         "partitionwise_aggregate partitionwise_join": "off",
     }
+    rows: list[tuple[str, str, Reader]]
     rows = [(f"enable_{word}", on, _boolean) for words, on in switches.items() for word in words.split()]
     rows += [
         ("geqo", "on", _boolean),
@@ -495,6 +492,14 @@ def variable(name: str) -> Variable:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The values of settings at a savepoint, and the values before SET LOCAL."""
+
+    values: dict[str, str]
+    local: dict[str, str]
+
+
 class Variables:
     """The present values of one session's settings, and the values that a transaction block restores."""
 
@@ -568,6 +573,15 @@ class Variables:
     def block_begins(self) -> None:
         """Remember the values, which ROLLBACK restores."""
         self._at_begin = dict(self.values)
+
+    def kept(self) -> Kept:
+        """The values that ROLLBACK TO a savepoint made now restores."""
+        return Kept(dict(self.values), dict(self._local))
+
+    def return_to(self, kept: Kept) -> dict[str, str]:
+        """Return to a savepoint; return the values that settings must have now."""
+        self._local = dict(kept.local)
+        return {key: kept.values.get(key, "") for key in self.values}
 
     def block_ends(self, *, committed: bool) -> dict[str, str]:
         """End the block, and return the values that settings must have now."""

@@ -82,11 +82,17 @@ class TableWriters:
         tables = self._several.get(marking, ())
         return session_id == marking or any(session_id in self._writers.get(table, ()) for table in tables)
 
-    def leave(self, session_id: int) -> None:
-        """Remove a session, whose transaction has ended, from all tables."""
+    def leave(self, session_id: int, *, undone: bool = False) -> None:
+        """Remove a session, whose transaction has ended, from all tables.
+
+        Args:
+            undone: the transaction was rolled back, and has changed nothing.
+        """
         with self._mutex:
             gone: list[Future[None]] = []
             changed = self._changed.pop(session_id, set())
+            if undone:
+                changed = set()
             for table in [t for t, writers in self._writers.items() if session_id in writers]:
                 gone.append(self._writers[table].pop(session_id))
                 if table in changed:
@@ -139,6 +145,11 @@ class TableWriters:
         """The open transactions that have written the table, each with the future of its end."""
         with self._mutex:
             return list(self._writers.get(table, {}).items())
+
+    def is_written(self, session_id: int) -> bool:
+        """True if the open transaction of another session has written a table."""
+        with self._mutex:
+            return any(other != session_id for writers in self._writers.values() for other in writers)
 
     def mark_of(self, table: TableKey) -> int | None:
         """The session whose CREATE STREAM has marked the table; None without a mark."""

@@ -29,6 +29,15 @@ COMMIT_KEYS_MAX = 100_000
 TABLE_KEYS_MAX = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The state of the database in a snapshot, by the counts of commits."""
+
+    counter: int
+    plain_ends: int
+    generation: int | None
+
+
 class Snapshots:
     """The commit counter, the open snapshots, and the keys that commits wrote in captured tables."""
 
@@ -53,6 +62,17 @@ class Snapshots:
                 transaction.generation = self._catalog.changes.stable
                 transaction.plain_ends = self._gate.ends
                 self._open[transaction.session_id] = self._counter
+
+    def seen(self, transaction: Transaction) -> Seen | None:
+        """The state that a transaction has noted with its snapshot; None before the snapshot."""
+        if transaction.snapshot_counter is None:
+            return None
+        return Seen(transaction.snapshot_counter, transaction.plain_ends, transaction.generation)
+
+    def now(self) -> Seen:
+        """The present state."""
+        with self._catalog.mutex:
+            return Seen(self._counter, self._gate.ends, self._catalog.changes.stable)
 
     def ended(self, session_id: int) -> None:
         """Forget the snapshot of a session whose transaction has ended."""

@@ -10,7 +10,7 @@ Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ from ..waiting import Wait, Waiting
 from .commits import Commits
 from .locks import TableKey, TableWriters, WriterLock, shown_table
 from .offset_moves import check_standing, lock_moves
-from .snapshots import Snapshots
+from .snapshots import Seen, Snapshots
 from .transaction import CommitStep, Transaction
 
 
@@ -120,11 +120,79 @@ class Transactions:
         Raises:
             LockNotAvailable: the lock is not free within `timeout_ms`.
         """
+        yield from self._take_writer_lock(transaction, timeout_ms)
+        self.snapshots.touch(transaction)
+
+    def _take_writer_lock(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
         if not transaction.has_writer_lock:
             yield from self.lock_writer(transaction.session_id, timeout_ms)
             transaction.has_writer_lock = True
             transaction.base_lsn, transaction.txid = self.commits.last_lsn, self.commits.last_txid + 1
+
+    def are_locked(self, session_id: int, tables: Collection[TableKey]) -> bool:
+        """True if `lock_tables` would have to wait now."""
+        if self.writer_lock.holder() not in (None, session_id):
+            return True
+        for table in tables:
+            if self.gate.mark_of(table) not in (None, session_id):
+                return True
+            if any(other != session_id for other, _ in self.gate.writers(table)):
+                return True
+        return False
+
+    def lock_tables(
+        self, transaction: Transaction, tables: Collection[TableKey], timeout_ms: int
+    ) -> Waiting[None]:
+        """Keep other transactions from writing tables, and from locking any, until this one ends.
+
+        Captured tables are locked by the writer lock. Tables without a stream are marked as well, as by a
+        CREATE STREAM: new writers wait, and this transaction waits for the present ones. A transaction
+        without a snapshot takes it afterwards, and so reads what the others have committed.
+
+        Raises:
+            LockNotAvailable: they are not free within `timeout_ms`.
+            SerializationFailure: one of them was changed after this transaction began to read.
+        """
+        yield from self._take_writer_lock(transaction, timeout_ms)
+        plain = sorted(table for table in tables if table not in self.tables(transaction))
+        for table in plain:
+            while table not in transaction.marks:
+                future = self.gate.mark(transaction.session_id, table)
+                if future is None:
+                    transaction.marks.add(table)
+                else:
+                    yield from _wait_for_table(future, table, timeout_ms)
+            for session_id, ended in self.gate.writers(table):
+                if session_id != transaction.session_id:
+                    yield from _wait_for_table(ended, table, timeout_ms)
         self.snapshots.touch(transaction)
+        for table in tables:
+            if self._changed_since(transaction, table):
+                raise SerializationFailure(
+                    f'could not serialize access to table "{table[-1]}" due to a concurrent change',
+                    detail="It was changed after this transaction began to read.",
+                    hint="Roll back and try again; lock the rows with the first query of the transaction.",
+                )
+
+    def _changed_since(self, transaction: Transaction, table: TableKey) -> bool:
+        """True if a commit that a transaction's snapshot does not contain has changed a table."""
+        assert transaction.snapshot_counter is not None
+        captured = self.tables(transaction).get(table)
+        if captured is None:
+            return self.gate.written_since(table, transaction.plain_ends)
+        if captured.table_id in transaction.altered or captured.table_id in transaction.tables:
+            return False  # Its own writes were compared, row by row.
+        newest = max((stream.created_counter for stream in captured.streams), default=0)
+        if transaction.snapshot_counter < max(captured.changed_counter, newest):
+            return True
+        return self.snapshots.has_newer(transaction, captured)
+
+    def still_sees(self, transaction: Transaction, seen: Seen) -> bool:
+        """True if a new snapshot has the state of an earlier one: nothing was committed in between."""
+        own = transaction.session_id
+        if self.writer_lock.holder() not in (None, own) or self.gate.is_written(own):
+            return False  # A commit may be under way.
+        return seen.generation is not None and seen == self.snapshots.now()
 
     def enter_plain(
         self,
@@ -155,8 +223,8 @@ class Transactions:
         while (future := self.gate.enter(transaction_of, table, past_mark=holds, drops=drops)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(
-                    f"{shown_table(table)} is getting a stream, or its name is being taken, for longer than "
-                    f"{timeout_ms} ms"
+                    f"{shown_table(table)} is getting a stream, its name is being taken, or its rows are "
+                    f"locked, for longer than {timeout_ms} ms"
                 )
             if table in self.tables(within):
                 return False
@@ -393,11 +461,13 @@ class Transactions:
             transaction.cursor.execute("ROLLBACK")
         except duckdb.Error:
             pass  # DuckDB has no transaction: the statement's error has ended it.
-        self._release(transaction, committed={})
+        self._release(transaction, committed={}, undone=True)
         # Members that have read a group that was never created.
         self.members.forget(transaction.new_positions)
 
-    def _release(self, transaction: Transaction, committed: Mapping[int, Mapping[int, int]]) -> None:
+    def _release(
+        self, transaction: Transaction, committed: Mapping[int, Mapping[int, int]], *, undone: bool = False
+    ) -> None:
         for pin in transaction.pins:
             self.members.unpin(pin, committed.get(pin.group_id))
         for hold in transaction.holds.values():
@@ -412,7 +482,12 @@ class Transactions:
         for key in transaction.marks:
             self.gate.unmark(key)
         transaction.marks.clear()
-        self.gate.leave(transaction.session_id)
+        self.gate.leave(transaction.session_id, undone=undone)
+
+
+def _wait_for_table(future: Future[None], table: TableKey, timeout_ms: int) -> Waiting[None]:
+    if not (yield Wait(future, timeout_ms / 1000)):
+        raise LockNotAvailable(f"could not lock {shown_table(table)} within {timeout_ms} ms")
 
 
 def stale(captured: Captured) -> SerializationFailure:

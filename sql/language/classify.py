@@ -13,7 +13,15 @@ from dataclasses import replace
 
 from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
 from ...engine.quoting import fold
-from ..text.classified import Classified, CursorFacts, DmlFacts, Kind, TokenReader, refused
+from ..text.classified import (
+    Classified,
+    CursorFacts,
+    DmlFacts,
+    Kind,
+    LockingFacts,
+    TokenReader,
+    refused,
+)
 from ..text.hints import foreign_opening
 from ..text.tokens import NUMBER, PARAMETER, QUOTED, Token, tokenize
 from .classify_ddl import alter, comment, create, drop
@@ -34,6 +42,7 @@ from .classify_session import (
     show,
     start,
 )
+from .locking_clause import without_locking
 from .statements.row import canonical, expansions
 from .statements.table import ROWS
 
@@ -93,6 +102,9 @@ _READ_PRAGMAS = frozenset(
     }
 )
 
+# Statements whose queries may lock rows.
+_LOCKING = frozenset({"SELECT", "WITH", "(", "VALUES", "TABLE", "FROM"}) | _CTE_VERBS
+
 Rule = Callable[[TokenReader], Classified]
 
 
@@ -116,6 +128,9 @@ def classify(text: str) -> Classified:
     for token in tokens:
         if token.kind == ";":
             raise SyntaxError_('syntax error at or near ";"', position=token.start + 1)
+    locking: tuple[LockingFacts, ...] = ()
+    if tokens[0].kind in _LOCKING and any(token.kind == "FOR" for token in tokens):
+        text, tokens, locking = without_locking(text, tokens)
     reader = TokenReader(text, tokens)
     if _FORBIDDEN_FUNCTION in fold(text):
         error = NotSupported(f"{_FORBIDDEN_FUNCTION} is not supported", hint="Write the statement itself.")
@@ -129,7 +144,7 @@ def classify(text: str) -> Classified:
     rule = _RULES.get(tokens[0].kind)
     if rule is None:
         return _unknown(reader)
-    return rule(reader)
+    return replace(rule(reader), locking=locking) if locking else rule(reader)
 
 
 # Opening words -> the verb under which errors mention the statement.

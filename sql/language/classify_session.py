@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...engine.errors import InsufficientPrivilege, NotSupported
+from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
+from ...engine.quoting import fold
 from ..text.classified import (
     Classified,
     CopyFacts,
@@ -16,7 +17,7 @@ from ..text.classified import (
     TransactionFacts,
     refused,
 )
-from ..text.tokens import STRING
+from ..text.tokens import QUOTED, STRING
 
 # Isolation levels in PostgreSQL's spelling.
 _LEVELS = (("READ", "COMMITTED"), ("READ", "UNCOMMITTED"), ("REPEATABLE", "READ"), ("SERIALIZABLE",))
@@ -91,20 +92,27 @@ def rollback(reader: TokenReader) -> Classified:
     if not reader.accept("TO"):
         return _transaction(reader, "ROLLBACK", _chain(reader))
     reader.accept("SAVEPOINT")
-    return _transaction(reader, "ROLLBACK TO", TransactionFacts(savepoint=reader.identifier()))
+    return _transaction(reader, "ROLLBACK TO", TransactionFacts(savepoint=_folded(reader)))
+
+
+def _folded(reader: TokenReader) -> str:
+    """A name: small letters unless quoted."""
+    quoted = reader.peek() == QUOTED
+    name = reader.identifier()
+    return name if quoted else fold(name)
 
 
 def savepoint(reader: TokenReader) -> Classified:
     """SAVEPOINT name"""
     reader.take()
-    return _transaction(reader, "SAVEPOINT", TransactionFacts(savepoint=reader.identifier()))
+    return _transaction(reader, "SAVEPOINT", TransactionFacts(savepoint=_folded(reader)))
 
 
 def release(reader: TokenReader) -> Classified:
     """RELEASE [SAVEPOINT] name"""
     reader.take()
     reader.accept("SAVEPOINT")
-    return _transaction(reader, "RELEASE", TransactionFacts(savepoint=reader.identifier()))
+    return _transaction(reader, "RELEASE", TransactionFacts(savepoint=_folded(reader)))
 
 
 def _two_phase() -> NotSupported:
@@ -219,20 +227,38 @@ def discard(reader: TokenReader) -> Classified:
 
 
 def explain(reader: TokenReader) -> Classified:
-    """EXPLAIN [ANALYZE] [(option [value], ...)] statement"""
+    """EXPLAIN [ANALYZE] [VERBOSE] [(option [value], ...)] statement"""
     reader.take()
     options: dict[str, str] = {}
-    analyze = reader.accept("ANALYZE")
+    analyze = reader.accept_one("ANALYZE", "ANALYSE") is not None
     reader.accept("VERBOSE")
     if reader.peek() == "(" and _are_options(reader):
         first, end = reader.brackets()
         for cut, until in reader.slices(first, end):
-            name = reader.tokens[cut].kind
-            options[name] = reader.cut(cut + 1, until).strip("'").lower()
-        analyze = analyze or options.get("ANALYZE", "off") not in ("off", "false", "0")
+            name = reader.tokens[cut].kind.replace("ANALYSE", "ANALYZE")
+            value = reader.cut(cut + 1, until).strip("'").lower()
+            if name not in _EXPLAIN_OPTIONS:
+                raise SyntaxError_(
+                    f'unrecognized EXPLAIN option "{fold(reader.tokens[cut].text)}"',
+                    position=reader.tokens[cut].start + 1,
+                )
+            if name != "FORMAT" and value not in _TRUE | _FALSE:
+                raise SyntaxError_(
+                    f"{fold(name)} requires a Boolean value", position=reader.tokens[cut].start + 1
+                )
+            options[name] = value
+        analyze = analyze or options.get("ANALYZE", "off") not in _FALSE
+    # The others choose between details of PostgreSQL's plans: DuckDB shows its own.
+    options = {name: value for name, value in options.items() if name in ("ANALYZE", "FORMAT")}
     inner, offset = reader.rest()
     facts = ExplainFacts(analyze, options, inner, offset)
     return Classified(Kind.EXPLAIN, reader.text, tuple(reader.tokens), verb="EXPLAIN", explain=facts)
+
+
+_EXPLAIN_OPTIONS = frozenset(
+    {"ANALYZE", "VERBOSE", "COSTS", "SETTINGS", "BUFFERS", "WAL", "TIMING", "SUMMARY", "FORMAT"}
+)
+_TRUE, _FALSE = frozenset({"", "on", "true", "1"}), frozenset({"off", "false", "0"})
 
 
 def _are_options(reader: TokenReader) -> bool:

@@ -32,10 +32,41 @@ from ..session_state.context import Context
 from ..session_state.queries import cte_targets
 from ..session_state.run_text import begun_read_only, bound
 from ..session_state.statement import ParsedStatement
+from ..statements import session_calls
 from ..text.classified import Classified, CopyFacts, Kind
 from ..text.tokens import Token
 
 _SEQUENCE_CALLS = frozenset({"nextval", "setval"})
+
+
+# Kinds that change nothing which the end of a transaction decides about, or have another statement inside.
+_UNCHANGING = frozenset(
+    {Kind.EMPTY, Kind.TRANSACTION, Kind.PREPARE, Kind.EXECUTE, Kind.DEALLOCATE, Kind.REFUSED}
+)
+
+
+def may_change(session: Context, statement: ParsedStatement) -> bool:
+    """True if a statement may change something that ROLLBACK must undo, or takes locks; True in doubt.
+
+    A savepoint restores settings by itself; a read of a group moves the session's read position.
+    """
+    classified = statement.classified
+    kind = classified.kind
+    if kind is Kind.READ:
+        return classified.may_write or bool(classified.locking) or isinstance(statement.node, Query)
+    if kind is Kind.SETTING:
+        return classified.verb in ("SET VARIABLE", "DISCARD")
+    if kind is Kind.EXPLAIN:
+        return classified.explain is None or classified.explain.analyze
+    if kind is Kind.CALL:
+        return session_calls.notifies(statement)
+    if kind is Kind.CURSOR and classified.cursor is not None:
+        portal = session.portals.get(classified.cursor.name or "")
+        return portal is not None and isinstance(portal.statement.node, Query)
+    if kind is Kind.OURS:
+        row = st.row_of(statement.node)
+        return row is None or row.effect is not st.Effect.READS
+    return kind not in _UNCHANGING
 
 
 def check_read_only(session: Context, statement: ParsedStatement) -> None:
@@ -64,6 +95,8 @@ def check_read_only(session: Context, statement: ParsedStatement) -> None:
         assert classified.copy.table is not None
         if not _is_temporary(session, classified.copy.table):
             raise _cannot("COPY FROM")
+    if classified.locking:
+        raise _cannot(f"SELECT FOR {classified.locking[0].strength}")
     if kind is Kind.READ and not statement.inline:
         _check_query(session, statement, classified)
 

@@ -32,6 +32,7 @@ from .parsing import prepare
 from .resolve import in_full
 
 PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
+PLAN_COLUMNS_JSON = (ResultColumn("QUERY PLAN", "JSON"),)
 
 
 def describe(session: Context, statement: ParsedStatement) -> Description:
@@ -207,7 +208,9 @@ def _described_explain(session: Context, statement: ParsedStatement) -> Descript
     types: tuple[str, ...] = ()
     if inner.classified.kind in (Kind.READ, Kind.DML):
         types = inner.declared(statement.parameter_types_given).parameter_types
-    return Description(types, PLAN_COLUMNS)
+    facts = statement.classified.explain
+    as_json = facts.options.get("FORMAT") == "json" and inner.classified.kind is not Kind.OURS
+    return Description(types, PLAN_COLUMNS_JSON if as_json else PLAN_COLUMNS)
 
 
 def _described_cursor(session: Context, statement: ParsedStatement) -> Description:

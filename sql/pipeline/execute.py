@@ -44,7 +44,7 @@ from ..statements import (
 )
 from ..text.classified import Kind
 from ..text.spans import original_positions
-from . import checks, prepared
+from . import checks, prepared, row_locks
 from .resolve import in_full
 
 # The maximum number of restarts of a query, before it gets its own transaction, or fails.
@@ -106,6 +106,21 @@ def _run_authorized(
     session: Context, statement: ParsedStatement, parameters: Values, run: Runner | None
 ) -> Waiting[Result]:
     """Run a statement whose names are resolved and whose rights are checked."""
+    if session.block.begun and checks.may_change(session, statement):
+        session.block.changing()
+    if statement.classified.locking:
+        return (
+            yield from row_locks.run(
+                session, statement, lambda: _run_here(session, statement, parameters, run)
+            )
+        )
+    return (yield from _run_here(session, statement, parameters, run))
+
+
+def _run_here(
+    session: Context, statement: ParsedStatement, parameters: Values, run: Runner | None
+) -> Waiting[Result]:
+    """Run a statement whose locks are held."""
     yield from wait_for_partitions(session, statement.classified, statement.node)
     if run is not None:
         checks.check_views(session, statement)
@@ -246,7 +261,7 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
         return set_and_show.is_inline(statement)
     if classified.kind is Kind.OURS:
         return commit_offsets.is_inline(session, statement.node)
-    if classified.kind is not Kind.READ:
+    if classified.kind is not Kind.READ or classified.locking:
         return False
     if isinstance(statement.node, Query):
         return scans.is_inline(session, statement, statement.node)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...engine.errors import InsufficientPrivilege, SyntaxError_
+from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
 from ...engine.values import value_types
 from ..cluster import relay
 from ..copy import files
@@ -98,6 +98,9 @@ def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStat
         statement: the statement of the text as given.
     """
     classified, node = _read(session, text, expands=False)
+    if statement.classified.locking:
+        # The text has blanks in the places of its clauses.
+        classified = replace(classified, locking=statement.classified.locking)
     away, node = _placed(session, classified, node)
     assert away is None, "what is another node's is resolved there"
     made = ParsedStatement(
@@ -130,7 +133,13 @@ def _read(session: Context, text: str, *, expands: bool = True) -> tuple[Classif
         if expansion is not None:
             return replace(classified, kind=Kind.EXPANDED), expansion
     if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
-        parsed = parse(text, session.names.is_table)
+        parsed = parse(classified.text, session.names.is_table)
+        if isinstance(parsed, Query) and parsed.scans and classified.locking:
+            raise NotSupported(
+                f"FOR {classified.locking[0].strength} is not supported with a read of a stream",
+                detail="Events never change.",
+                position=classified.locking[0].position + 1,
+            )
         if not isinstance(parsed, Query) or parsed.scans:
             return classified, parsed
     return classified, None

@@ -162,8 +162,10 @@ def deallocate(
     yield
 
 
-def plan_rows(lines: list[str]) -> Result:
-    """The rows of an EXPLAIN."""
+def plan_rows(lines: list[str], *, as_json: bool = False) -> Result:
+    """The rows of an EXPLAIN; FORMAT json has one row."""
+    if as_json:
+        return text_rows([("QUERY PLAN", "JSON")], [["\n".join(lines)]], "EXPLAIN")
     return text_rows([("QUERY PLAN", "VARCHAR")], [[line] for line in lines], "EXPLAIN")
 
 
@@ -193,18 +195,24 @@ def explain(session: Context, statement: ParsedStatement, parameters: tuple[obje
     if kind is Kind.OURS:
         _ = inner.description
         return plan_rows([inner.classified.verb])
+    if facts.options.get("FORMAT") == "xml":
+        raise NotSupported("EXPLAIN (FORMAT xml) is not supported", hint="Write FORMAT json.")
+    if facts.analyze and inner.classified.locking:
+        raise NotSupported(f"EXPLAIN ANALYZE cannot run FOR {inner.classified.locking[0].strength}")
     if kind is Kind.REFUSED:
         assert inner.classified.error is not None
         raise inner.classified.error
     if kind not in (Kind.READ, Kind.DML, Kind.DDL):
         raise NotSupported(f"{inner.classified.verb} cannot be explained")
+    as_json = facts.options.get("FORMAT") == "json"
     options = [f"{name} {value}".strip() for name, value in facts.options.items() if name != "ANALYZE"]
     words = ["ANALYZE"] * facts.analyze + options
     word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
     if facts.analyze:
         checks.check_read_only(session, inner)
     if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
-        return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
+        found = yield from _analyze_writing(session, inner, parameters, word)
+        return plan_rows(found, as_json=as_json)
     if facts.analyze and isinstance(inner.node, Query) and any(scan.away for scan in inner.node.scans):
         raise NotSupported(
             "EXPLAIN ANALYZE cannot run a query that fetches from another node",
@@ -220,4 +228,4 @@ def explain(session: Context, statement: ParsedStatement, parameters: tuple[obje
         rows = cursor.fetchall()
     except duckdb.Error as error:
         raise translated(error) from error
-    return plan_rows([line for row in rows for line in str(row[-1]).splitlines()])
+    return plan_rows([line for row in rows for line in str(row[-1]).splitlines()], as_json=as_json)

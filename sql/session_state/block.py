@@ -9,20 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TypeVar
+
+import duckdb
 
 from ...engine.catalog.captured_tables import Captured
 from ...engine.database import Database
 from ...engine.definitions.name_locks import anywhere, refuse_aside
 from ...engine.duck.cursors import MEMORY_AGAIN_S
 from ...engine.duck.duckdb_errors import recognized
-from ...engine.errors import ActiveTransaction, DucktailError, InFailedTransaction, OutOfMemory
+from ...engine.errors import (
+    ActiveTransaction,
+    DucktailError,
+    InFailedTransaction,
+    InvalidSavepoint,
+    NotSupported,
+    OutOfMemory,
+    SerializationFailure,
+)
 from ...engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ...engine.transactions.locks import TableKey
+from ...engine.transactions.snapshots import Seen
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
 from ..results.cursors import Cursors
-from ..settings import READ_ONLY, Variables
+from ..settings import READ_ONLY, Kept, Variables
 
 T = TypeVar("T")
 
@@ -30,6 +42,27 @@ NONE, OPEN, BROKEN = "none", "open", "failed"
 # The engine's words for a session's state between calls, with PostgreSQL's status byte.
 RESTING = {NONE: IDLE, OPEN: IN_TRANSACTION, BROKEN: FAILED}
 STATUS = {NONE: "I", OPEN: "T", BROKEN: "E"}
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A savepoint of a block.
+
+    DuckDB has none. The block can return to it if nothing was changed since. If nothing was changed before,
+    DuckDB's transaction is rolled back, and another one begins in the same state of the database.
+
+    Args:
+        changes: the block's count of changes when it was made.
+        seen: the state of the database that the block had read; None if it had read nothing.
+        kept: the values of the settings.
+        portals: the names of the cursors that were open.
+    """
+
+    name: str
+    changes: int
+    seen: Seen | None
+    kept: Kept
+    portals: frozenset[str]
 
 
 class Block:
@@ -70,6 +103,8 @@ class Block:
         self._piped = False
         self.transaction: Transaction | None = None
         self._ddl = False
+        self._savepoints: list[Savepoint] = []
+        self._changes = 0  # statements that may have changed something ROLLBACK must undo
 
     @property
     def ddl(self) -> bool:
@@ -165,6 +200,7 @@ class Block:
     def begin(self, *, implicit: bool = False, piped: bool = False) -> None:
         """Begin a block; DuckDB's transaction begins with the first statement that needs it."""
         self._state, self._lost = OPEN, None
+        self._savepoints, self._changes = [], 0
         self.implicit, self._piped = implicit, piped
         self._variables.block_begins()
         self._entry.transaction_us = self._database.clock.now_us()
@@ -182,6 +218,98 @@ class Block:
         self._database.snapshots.touch(transaction)
         self._entry.has_snapshot = True
         return transaction
+
+    # Savepoints.
+
+    def changing(self) -> None:
+        """Count a statement that is about to run, and may change something that ROLLBACK must undo."""
+        self._changes += 1
+
+    def make_savepoint(self, name: str, portals: frozenset[str]) -> None:
+        """Make a savepoint; an earlier one of the name is hidden by it."""
+        transaction = self.transaction
+        seen = None if transaction is None else self._database.snapshots.seen(transaction)
+        self._savepoints.append(Savepoint(name, self._changes, seen, self._variables.kept(), portals))
+
+    def release_savepoint(self, name: str) -> None:
+        """Remove a savepoint and those made after it.
+
+        Raises:
+            InvalidSavepoint: there is none of this name.
+        """
+        del self._savepoints[self._place_of(name) :]
+
+    def _place_of(self, name: str) -> int:
+        places = (at for at in range(len(self._savepoints) - 1, -1, -1) if self._savepoints[at].name == name)
+        found = next(places, None)
+        if found is None:
+            raise InvalidSavepoint(f'savepoint "{name}" does not exist')
+        return found
+
+    def return_to(self, name: str) -> Savepoint:
+        """Return to a savepoint, which remains; those made after it are removed.
+
+        Raises:
+            InvalidSavepoint: there is none of this name.
+            NotSupported: the block has changed something before the savepoint, and since.
+            SerializationFailure: other transactions have committed since the block began to read.
+        """
+        place = self._place_of(name)
+        found = self._savepoints[place]
+        lost = self._state == BROKEN and self.transaction is None
+        if lost or self._changes != found.changes:
+            self._begin_again(found)
+        self._state, self._lost = OPEN, None
+        self._changes = found.changes
+        del self._savepoints[place + 1 :]
+        self._restore(self._variables.return_to(found.kept))
+        return found
+
+    def _begin_again(self, savepoint: Savepoint) -> None:
+        """Replace DuckDB's transaction by one in the state of the savepoint, before which nothing changed."""
+        if savepoint.changes or savepoint.portals:
+            before = "changed something" if savepoint.changes else "opened a cursor"
+            raise NotSupported(
+                f'ROLLBACK TO SAVEPOINT "{savepoint.name}" is not possible: the transaction cannot continue',
+                detail="DuckDB can undo a transaction as a whole only, and ends it at most errors. This "
+                f"transaction has {before} before the savepoint.",
+                hint="ROLLBACK; do the work that may fail first, or in a transaction of its own.",
+            )
+        self._cursors.drop_result()
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            self._database.transactions.rollback(transaction)
+            self._transaction_ended(False)
+        if self._ddl:
+            self._ddl = False
+            self._database.catalog.version += 1
+        self._entry.has_snapshot = False
+        self._state, self._lost = OPEN, None
+        if savepoint.seen is None:
+            return
+        again = self.touched()
+        # DuckDB takes its snapshot of the file with the first query that reads it.
+        again.cursor.execute("SELECT count(*) FROM system.main.duckdb_schemas()").fetchall()
+        if not self._database.transactions.still_sees(again, savepoint.seen):
+            raise SerializationFailure(
+                f'could not return to savepoint "{savepoint.name}" due to concurrent changes',
+                detail="DuckDB has ended the transaction, and others have committed since it began to read.",
+                hint="Roll back and try again.",
+            )
+
+    def _can_continue(self) -> bool:
+        """True if an error has left DuckDB's transaction as it was at the latest savepoint."""
+        if not self._savepoints or self._changes != self._savepoints[-1].changes:
+            return False
+        if self.transaction is None:
+            return True
+        try:
+            self.transaction.cursor.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            return False
+        return True
+
+    # The end.
 
     def commit(self) -> Waiting[None]:
         """COMMIT of an open block; the block ends, whatever the outcome."""
@@ -209,6 +337,7 @@ class Block:
 
     def _ended(self, *, committed: bool) -> None:
         self._state, self.implicit = NONE, False
+        self._savepoints = []
         if self._ddl:
             self._ddl = False
             self._database.catalog.version += 1
@@ -216,11 +345,19 @@ class Block:
         self._entry.transaction_us, self._entry.has_snapshot = None, False
         self._restore(self._variables.block_ends(committed=committed))
 
-    def failed(self) -> None:
-        """Note an error: the open result is void; the block is rolled back at once and fails until its
-        end."""
+    def failed(self, *, lost: bool = False) -> None:
+        """Note an error: the open result is void; the block is rolled back at once and fails until its end.
+
+        A transaction to which ROLLBACK TO can return is kept.
+
+        Args:
+            lost: DuckDB has invalidated the database.
+        """
         self._cursors.fail_result()
         if self._state != OPEN:
+            return
+        if not lost and self._can_continue():
+            self._state = BROKEN
             return
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
@@ -234,7 +371,7 @@ class Block:
         self._cursors.fail_result(error)
         if self._state == OPEN:
             self._lost = error
-            self.failed()
+            self.failed(lost=True)
 
     def refuse_within(self, what: str) -> None:
         """Refuse a statement with its own transaction inside a block, whose rollback could not undo it.

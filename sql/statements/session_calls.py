@@ -144,6 +144,11 @@ def _calls(statement: ParsedStatement) -> tuple[Call, ...]:
     return statement.node
 
 
+def notifies(statement: ParsedStatement) -> bool:
+    """True if one of the calls sends a notification."""
+    return any(call.name == "pg_notify" for call in _calls(statement))
+
+
 def _set_config(session: Context, arguments: Values) -> Waiting[str]:
     """Change a setting, NULL to its default, and return its value. Outside a transaction a local change ends
     at once."""

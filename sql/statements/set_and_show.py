@@ -80,11 +80,7 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
 
 
 def _role(session: Context, value: str) -> str:
-    """The role of SET ROLE, which can only be the user of the session.
-
-    Raises:
-        NotSupported: it is another role.
-    """
+    """The role of SET ROLE, which can only be the user of the session."""
     if value.lower() != "none" and value != session.user:
         raise NotSupported(
             f'SET ROLE is not supported: role "{value}"',
@@ -185,10 +181,6 @@ def _existing(session: Context, value: str) -> _SearchPath:
 
     `public` is `main` where no schema has that name. A path of missing schemas alone is refused: DuckDB looks
     into `main` after the path, where PostgreSQL finds nothing.
-
-    Raises:
-        InsufficientPrivilege: it contains the reserved schema, or a schema of another database.
-        InvalidSchemaName: none of its schemas exists.
     """
     found, missing = [], []
     for part in _path(value):

@@ -1,8 +1,8 @@
 """BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
 
-Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. SAVEPOINT and RELEASE are accepted
-because drivers send them around single statements; ROLLBACK TO is impossible and fails the block. Source:
-docs/sql.md, "Transactions".
+Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. DuckDB has no savepoints: ROLLBACK TO
+returns to one where nothing was changed since or before, and fails the block otherwise
+(`session_state/block.py`). Source: docs/sql.md, "Transactions".
 """
 
 from __future__ import annotations
@@ -78,25 +78,35 @@ def _in_block(session: Context, what: str) -> None:
         raise NoActiveTransaction(f"{what} can only be used in transaction blocks")
 
 
+def _name(statement: ParsedStatement) -> str:
+    """The name of a savepoint: small letters unless quoted."""
+    facts = statement.classified.transaction
+    assert facts is not None and facts.savepoint is not None
+    return facts.savepoint
+
+
 def _savepoint(session: Context, statement: ParsedStatement) -> Waiting[Result]:
     _in_block(session, "SAVEPOINT")
+    declared = frozenset(name for name, portal in session.portals if portal.declared)
+    session.block.make_savepoint(_name(statement), declared)
     return Result.command("SAVEPOINT")
     yield
 
 
 def _release(session: Context, statement: ParsedStatement) -> Waiting[Result]:
     _in_block(session, "RELEASE SAVEPOINT")
+    session.block.release_savepoint(_name(statement))
     return Result.command("RELEASE")
     yield
 
 
 def _rollback_to(session: Context, statement: ParsedStatement) -> Waiting[Result]:
     _in_block(session, "ROLLBACK TO SAVEPOINT")
-    raise NotSupported(
-        "ROLLBACK TO SAVEPOINT is not supported",
-        detail="DuckDB cannot undo a part of a transaction.",
-        hint="ROLLBACK ends the transaction; do the work that may fail in one of its own.",
-    )
+    found = session.block.return_to(_name(statement))
+    for name, portal in session.portals:
+        if portal.declared and portal.ours and name not in found.portals:
+            session.portals.remove(name)
+    return Result.command("ROLLBACK")
     yield
 
 

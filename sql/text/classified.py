@@ -52,6 +52,25 @@ class DmlFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LockingFacts:
+    """A clause FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE or FOR KEY SHARE of a query.
+
+    Args:
+        strength: the words after FOR.
+        of: the names after OF; empty for all tables.
+        wait: NOWAIT, SKIP LOCKED, or "".
+        position: the position of FOR, from 0.
+        outermost: the clause belongs to the statement's own query, not to one inside.
+    """
+
+    strength: str
+    of: tuple[str, ...]
+    wait: str
+    position: int
+    outermost: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DdlFacts:
     """A change of the catalog.
 
@@ -206,6 +225,7 @@ class Classified:
         cte_writes: one of its common table expressions looks like INSERT, UPDATE, DELETE or MERGE.
         error: the error to raise for a REFUSED one.
         name: the name in DEALLOCATE (None for ALL), USE and PRAGMA.
+        locking: the locking clauses of a query or a write; `text` has blanks in their places.
     """
 
     kind: Kind
@@ -225,6 +245,7 @@ class Classified:
     execute: ExecuteFacts | None = None
     cursor: CursorFacts | None = None
     name: str | None = None
+    locking: tuple[LockingFacts, ...] = ()
 
 
 class TokenReader:

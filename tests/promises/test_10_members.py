@@ -238,6 +238,7 @@ def test_a_savepoint_that_cannot_be_gone_back_to_gives_up_the_read(group: Group)
     a("begin")
     a(READ, "a")
     a("savepoint x")
+    a(READ, "a")
     with raises("0A000"):
         a("rollback to savepoint x")
     b(READ, "b")
