@@ -31,6 +31,7 @@ _HINT = re.compile(
     r"|\bselect\s+from\b|\bgenerate_series\b",
     re.IGNORECASE | re.ASCII,
 )
+_NO_LIST = re.compile(r"\bselect\s+from\b", re.IGNORECASE)
 _HINT_WORDS = ("from", "join", "lateral", "generate_series")
 # Bounds of the texts that are examined, and of those that are kept.
 TEXT_MAX, KEPT_CHARS_MAX, TEXTS_KEPT = 64 * 1024, 8 * 1024, 512
@@ -61,6 +62,20 @@ def respell_forms(text: str) -> str:
     return (_kept_respelt if len(text) <= KEPT_CHARS_MAX else _respelt)(text)
 
 
+def fill_lists(text: str) -> str:
+    """The text with NULL in each inner SELECT without columns.
+
+    >>> fill_lists("SELECT EXISTS (SELECT FROM t)")
+    'SELECT EXISTS (SELECT NULL FROM t)'
+    """
+    if len(text) > TEXT_MAX or not occurs(_NO_LIST, text):
+        return text
+    try:
+        return cut(text, list(_fillings(tokenize(text))))
+    except DucktailError:
+        return text  # The session reports the error in it.
+
+
 def _respelt(text: str) -> str:
     try:
         tokens = tokenize(text)
@@ -76,19 +91,24 @@ _kept_respelt = lru_cache(TEXTS_KEPT)(_respelt)
 def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
     if tokens and tokens[0].kind == "CREATE":
         return  # What is stored is DuckDB's.
+    yield from _fillings(tokens)
     behind = -1
     for at, token in enumerate(tokens):
         if at <= behind:
             continue
-        if token.kind == "SELECT" and _kind(tokens, at + 1) == "FROM" and token.depth:
-            yield Replacement(token.end, token.end, " NULL")
-        elif token.kind in _BEFORE_SOURCE and _is_source(tokens, at):
+        if token.kind in _BEFORE_SOURCE and _is_source(tokens, at):
             found = _source(text, tokens, at + 1)
             if found is not None:
                 behind, pieces = found
                 yield from pieces
         elif token.kind == _SERIES and (found_series := _series(tokens, at)):
             yield from found_series
+
+
+def _fillings(tokens: Sequence[Token]) -> Iterator[Replacement]:
+    for at, token in enumerate(tokens):
+        if token.kind == "SELECT" and token.depth and _kind(tokens, at + 1) == "FROM":
+            yield Replacement(token.end, token.end, " NULL")
 
 
 def _kind(tokens: Sequence[Token], at: int) -> str:

@@ -43,7 +43,7 @@ from .casts import (
 )
 from .functions import PRIVILEGE_FUNCTIONS, ROW_FUNCTIONS, lookups, privilege_by_oid
 from .oids import CATALOG, HOME, MARK, OUR_PREFIX, TEMPORARY_SCHEMA, TYPE_MARK
-from .query_forms import respell_forms
+from .query_forms import fill_lists, respell_forms
 from .result_columns import column_types, divide_whole, hold_types, name_columns, spread_stars
 from .scope import (
     SHAPE,
@@ -476,14 +476,18 @@ def respelt(text: str) -> Respelt:
         InsufficientPrivilege: the text itself names the catalog's database, whose changes would affect every
             session.
     """
-    text = respell_forms(respell_literals(text))
+    text = respell_literals(text)
     if occurs(_OUR_NAME, text):
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
+        text = respell_forms(text)
         return Respelt(text, parameters=cast_parameters(text))
+    text = fill_lists(text)
     if session_calls.read(text):
         return Respelt(text)  # The session runs these statements.
     found = (_kept_rewritten if len(text) <= KEPT_CHARS_MAX else _rewritten)(text)
+    if not found.reads_catalog and not found.types:
+        found = replace(found, text=respell_forms(found.text))
     return found if found.parameters else replace(found, parameters=cast_parameters(text))
 
 
