@@ -26,6 +26,7 @@ from ...engine.quoting import fold
 from ..cluster.shares import owners_of
 from ..language import statements as st
 from ..language.parse import Query
+from ..language.postgres_ddl import Expansion
 from ..reading.scan_relation import bindable
 from ..rights.analysis import NotAnalysed, Table, parts_of
 from ..session_state.context import Context
@@ -58,6 +59,8 @@ def may_change(session: Context, statement: ParsedStatement) -> bool:
         return classified.verb in ("SET VARIABLE", "DISCARD")
     if kind is Kind.EXPLAIN:
         return classified.explain is None or classified.explain.analyze
+    if kind is Kind.EXPANDED:
+        return isinstance(statement.node, Expansion) and bool(statement.node.steps)
     if kind is Kind.CALL:
         return session_calls.notifies(statement)
     if kind is Kind.CURSOR and classified.cursor is not None:
