@@ -41,6 +41,7 @@ from .checks import row_sums
 from .checks.check import mark_unlike
 from .clock import Clock, SystemClock
 from .duck.duckdb_errors import translated
+from .duck.identities import any_always
 from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
 from .groups.coordination import MemberEpochs
@@ -432,6 +433,7 @@ class Database(Parts):
         if make_changes_views(cursor, catalog):
             catalog = read_catalog(cursor)
         refresh_views(cursor, catalog)
+        catalog.has_identities = any_always(cursor)
         catalog.version, catalog.changes = self.catalog.version + 1, self.catalog.changes
         catalog.segments = Segments.read(cursor)
         self.catalog = catalog

@@ -30,7 +30,7 @@ class Catalog:
         behind: stream id -> the error for its readers, if tables were created in its schema without ducktail.
         aside: names of tables excluded from the streams over their schema, because other tables have taken
             their places.
-        has_identities: True if a table may have a column GENERATED ALWAYS AS IDENTITY; None if not known yet.
+        has_identities: True if a table may have a column GENERATED ALWAYS AS IDENTITY.
         version: a counter that rises when the meaning of a name may have changed, also in DuckDB's catalog.
         changes: the changes of DuckDB's catalog, reported before and after their commit.
         mutex: guards changes of the catalog and of dependent objects in memory; DuckDB is not called under
@@ -47,7 +47,7 @@ class Catalog:
     aside: set[tuple[str, ...]] = field(default_factory=set)
     unserved: dict[tuple[str, ...], str] = field(default_factory=dict)
     triggers: Triggers = Triggers()
-    has_identities: bool | None = None
+    has_identities: bool = False
     version: int = 0
     changes: Generation = field(default_factory=Generation, compare=False, repr=False)
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)

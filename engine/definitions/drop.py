@@ -12,6 +12,7 @@ from ..catalog.copies import forget_sql
 from ..catalog.streams import Group, Stream
 from ..checks import row_sums
 from ..database import Database
+from ..duck.identities import drop_statements
 from ..errors import DependentObjects, LockNotAvailable, UndefinedObject
 from ..groups.offsets import insert_sql
 from ..groups.parked import NOTHING
@@ -180,7 +181,7 @@ def _drop_locked(
     named = [(stream.schema, stream.name) for stream in streams]
     if table is not None:
         # Without CASCADE: DuckDB's CASCADE may drop other captured tables.
-        statements.append(f"DROP TABLE {table.shape.qualified}")
+        statements += drop_statements(cursor, table.shape.schema, table.shape.name)
         named.append((table.shape.schema, table.shape.name))
     changes = [rights_changes.Forget(item) for name in named for item in database.rights.of_stream(*name)]
 

@@ -36,6 +36,7 @@ from ..definitions.name_locks import claim_name, refuse_hidden
 from ..definitions.stream_spec import create_sql
 from ..duck.cursors import ask, ask_maybe
 from ..duck.duckdb_errors import depended_on, translated
+from ..duck.identities import drop_statements
 from ..duck.table_shape import RELATIONS, RESERVED_PREFIX, TableShape, indexes_of, read_shape
 from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.envelope_changes import views_anew
@@ -142,7 +143,7 @@ def put_aside(database: Database, transaction: Transaction, captured: Captured) 
         statements = [
             create_sql(replace(aside, primary_key=())),
             f"INSERT INTO {aside.qualified} ({names}) SELECT {names} FROM {shape.qualified}",
-            f"DROP TABLE {shape.qualified}",
+            *drop_statements(cursor, shape.schema, shape.name),
         ]
     else:
         statements = [
@@ -330,7 +331,8 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
         now = transaction.altered[old.table_id].now
     reconcile(transaction, old, now, old.shape.qualified)
     if old.shape.name == _aside(old):
-        cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
+        for statement in drop_statements(cursor, old.shape.schema, old.shape.name):
+            cursor.execute(statement).fetchall()
 
 
 def _check_columns(old: Captured, shape: TableShape) -> None:

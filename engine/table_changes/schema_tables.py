@@ -37,6 +37,7 @@ from ..definitions.name_locks import claim_name, refuse_hidden
 from ..definitions.stream_spec import check_bound, create_sql, part_on
 from ..duck.cursors import ask
 from ..duck.duckdb_errors import depended_on
+from ..duck.identities import drop_statements
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import DucktailError, SerializationFailure, WrongState
 from ..log.envelope_changes import view_statements
@@ -339,7 +340,8 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
     )
     try:
         cursor.execute(create_sql(left)).fetchall()
-        cursor.execute(f"DROP TABLE {was.qualified}").fetchall()
+        for statement in drop_statements(cursor, was.schema, was.name):
+            cursor.execute(statement).fetchall()
     except duckdb.DependencyException as error:
         raise depended_on("drop", before.name, error) from error
     left = read_shape(cursor, SCHEMA, name)

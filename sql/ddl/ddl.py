@@ -24,9 +24,10 @@ from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.filters import types_in
 from ...engine.catalog.triggers import read_triggers
 from ...engine.definitions import drop, stream_spec
-from ...engine.duck.cursors import ask, ask_maybe
+from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.objects import TABLE, TEMPORARY, Object, read_objects
+from ...engine.duck.identities import name_in, own_sequences
+from ...engine.duck.objects import DEFAULT_SCHEMA, TABLE, TEMPORARY, read_objects
 from ...engine.duck.table_shape import RESERVED_PREFIX, Index, indexes_of
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import fold, folded_sql, ident
@@ -40,7 +41,7 @@ from ..session_state.names import OURS, Key
 from ..session_state.queries import refuse_captured
 from ..session_state.run_text import count_of, placed
 from ..text.classified import Classified, DdlFacts, Name
-from . import reserved_names
+from . import rebuild, reserved_names
 
 # Changes that ALTER TABLE may make to a table with streams (`classify_ddl`).
 ALTERED = frozenset(
@@ -50,7 +51,7 @@ ALTERED = frozenset(
     }
 )
 # Actions that DuckDB refuses for a table with indexes.
-BESIDE_INDEXES = frozenset({"", "SET NOT NULL", "DROP NOT NULL", "RENAME COLUMN", "RENAME TO", "ALTER TYPE"})
+BESIDE_INDEXES = frozenset({"", "SET NOT NULL", "DROP NOT NULL", "RENAME COLUMN", "RENAME TO"})
 # Kinds of named objects that hide DuckDB's own of the same name: the kind, and its listing.
 BUILT_IN = {
     "MACRO": ("function", f"system.main.duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
@@ -115,6 +116,12 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             with changing:
                 if facts.verb == "DROP" and facts.cascade:
                     rows = _drop_cascade(session, classified, facts)
+                elif own := _own_sequences(session, facts):
+                    with _one_transaction(session):
+                        rows = count_of(session, classified.text, parameters)
+                        _drop_sequences(session, own)
+                elif change := rebuild.change_of(session, classified):
+                    rows = _create_again(session, change)
                 elif indexes := _indexes_aside(session, facts):
                     rows = _alter_with_indexes(session, classified, facts, indexes)
                 else:
@@ -430,7 +437,9 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
     """Run DROP ... CASCADE, by which DuckDB drops tables that the statement does not name."""
     with _one_transaction(session):
         before = read_objects(session.cursor, session.database.catalog_name)
+        own = _own_sequences(session, facts)
         rows = count_of(session, classified.text, ())
+        _drop_sequences(session, own)
         there = read_objects(session.cursor, session.database.catalog_name)
         if any(one.key[0] == OURS and there.identity(one) != one.oid for one in before):
             raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
@@ -442,6 +451,29 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
                 hint="DROP STREAM first.",
             )
     return rows
+
+
+def _own_sequences(session: Context, facts: DdlFacts) -> list[str]:
+    """The sequences of the columns of a table that the statement drops or replaces, as SQL."""
+    if facts.object_type != "TABLE" or facts.table is None:
+        return []
+    if facts.verb == "CREATE" and facts.or_replace:
+        schema, name = session.names.made_key(facts.table)
+        objects = session.names.temporary_objects() if facts.temporary else session.names.objects()
+        found = objects.get(TABLE, DEFAULT_SCHEMA if facts.temporary else schema, name)
+    elif facts.verb == "DROP":
+        found = session.names.resolver.find(TABLE, facts.table)
+    else:
+        return []
+    if found is None or found.kind != TABLE:
+        return []
+    cursor = session.cursor if found.temporary else session.names.cursor()
+    return [name_in(literal) for _, literal in own_sequences(cursor, found).values()]
+
+
+def _drop_sequences(session: Context, names: Sequence[str]) -> None:
+    for name in names:
+        count_of(session, f"DROP SEQUENCE IF EXISTS {name}", ())
 
 
 def _indexes_aside(session: Context, facts: DdlFacts) -> list[Index]:
@@ -464,8 +496,6 @@ def _alter_with_indexes(
     schema, table, column = ident(found.schema), facts.renamed or found.name, _renamed_column(classified)
     if column is not None and any(_uses(index, column[0]) for index in indexes):
         return count_of(session, classified.text, ())  # DuckDB refuses it.
-    if facts.action == "ALTER TYPE":
-        return 0 if _same_type(session, classified, found) else count_of(session, classified.text, ())
     statements = [f"DROP INDEX {schema}.{ident(index.name)}" for index in indexes]
     statements.append(classified.text)
     for index in indexes:
@@ -474,6 +504,15 @@ def _alter_with_indexes(
         statements.append(f"CREATE {unique}INDEX {ident(index.name)} ON {schema}.{ident(table)} ({elements})")
     with _one_transaction(session):
         for statement in statements:
+            count_of(session, statement, ())
+    _note_index(session)
+    return 0
+
+
+def _create_again(session: Context, change: rebuild.Change) -> int:
+    """Create a table again with a change that DuckDB does not make."""
+    with _one_transaction(session):
+        for statement in rebuild.statements(session, change):
             count_of(session, statement, ())
     _note_index(session)
     return 0
@@ -497,22 +536,6 @@ def _renamed(element: str, column: tuple[str, str] | None) -> str:
     """An element of an index, after a column was renamed."""
     name = element[1:-1].replace('""', '"') if element.startswith('"') else element
     return ident(column[1]) if column is not None and fold(name) == fold(column[0]) else element
-
-
-def _same_type(session: Context, classified: Classified, table: Object) -> bool:
-    """True if ALTER TYPE names the column's present type, which DuckDB refuses for a column with an index."""
-    tokens = classified.tokens
-    at = next(i for i, token in enumerate(tokens) if token.kind == "TYPE")
-    if any(token.kind in ("USING", "COLLATE") for token in tokens[at:]):
-        return False
-    column = tokens[at - 3] if tokens[at - 1].kind == "DATA" else tokens[at - 1]
-    sql = (
-        f"SELECT data_type = typeof(NULL::{classified.text[tokens[at].end :].rstrip('; ')}) "
-        "FROM system.main.duckdb_columns() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3 "
-        f"AND {folded_sql('column_name')} = $4"
-    )
-    given = [table.catalog, table.schema, table.name, fold(column.name)]
-    return ask_maybe(session.names.cursor(), sql, given) == (True,)
 
 
 @contextmanager

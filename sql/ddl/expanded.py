@@ -21,12 +21,13 @@ from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import ALWAYS, SERIAL, own_sequences
 from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, Object
-from ...engine.errors import NotSupported, UndefinedTable, WrongState
+from ...engine.errors import InsufficientPrivilege, NotSupported, UndefinedObject, UndefinedTable, WrongState
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.waiting import Waiting
-from ..language.postgres_ddl import INDEX_NAME, OWNER, Expansion, Restart, Serial, Step
+from ..language.postgres_ddl import INDEX_NAME, Expansion, Restart, Serial, Step
 from ..results.results import Result
 from ..session_state.context import Context
+from ..session_state.names import OURS
 from ..session_state.run_text import atomically
 from ..session_state.statement import ParsedStatement
 from ..settings import UNENFORCED
@@ -193,7 +194,7 @@ class _Work:
     def _execute(self, text: str, parameters: Values = ()) -> Waiting[Result]:
         inner = yield from self._session.parse(text, told=False)
         if inner.classified.kind is Kind.EXPANDED:
-            # DuckDB's form too, where the two are alike: OWNED BY a.b.
+            # A step is in DuckDB's form, also where it has PostgreSQL's clauses.
             kind = Kind.DML if inner.classified.dml is not None else Kind.DDL
             session, classified = self._session, replace(inner.classified, kind=kind)
             inner = ParsedStatement(classified, None, (), session.describe, session.is_inline)
@@ -202,13 +203,14 @@ class _Work:
 
     def step(self, step: Step) -> Waiting[Result]:
         """Run a step with everything that belongs to it."""
+        if step.owner is not None:
+            self._check_owner(step.owner)
+            return Result.command(_tag(self._statement.classified))
         if step.restart is not None:
             yield from self._restart(step.restart)
             return Result.command(_tag(self._statement.classified))
-        if step.foreign_key is not None:
-            self._omit_foreign_key(step.foreign_key)
-            if not step.pieces:
-                return Result.command(_tag(self._statement.classified))
+        if step.foreign_key is not None and self._omits_foreign_key(step):
+            return Result.command(_tag(self._statement.classified))
         marks: dict[str, str] = {}
         if step.serials:
             place = self._place()
@@ -220,9 +222,6 @@ class _Work:
                 yield from self._execute(f"CREATE {kind} {name} {serial.options}")
                 marks[serial.mark] = literal(name)
             result = yield from self.run(step.pieces, marks)
-            for serial in step.serials:
-                text = marks[serial.mark][1:-1].replace("''", "'")
-                yield from self._execute(f"ALTER SEQUENCE {text} OWNED BY {place.name(place.table)}")
             return result
         if step.column is not None:
             sequence = self._own(step.column, if_exists=step.if_exists)
@@ -236,8 +235,6 @@ class _Work:
             marks[INDEX_NAME] = index
         elif self._expansion.index is not None:
             marks[INDEX_NAME] = ident(self._index_name(self._expansion.index))
-        if step.owner is not None:
-            marks[OWNER] = self._owner(step.owner)
         result = yield from self.run(step.pieces, marks)
         if step.restarts_all is not None:
             yield from self._restart_all(step.restarts_all)
@@ -288,16 +285,20 @@ class _Work:
         free = (name for name in numbered_names(first) if self._session.names.find(INDEX, (name,)) is None)
         return next(free)
 
-    def _omit_foreign_key(self, place: int) -> None:
-        """Refuse a foreign key of ALTER TABLE, unless the session accepts that it is not enforced."""
-        if self._session.variables[UNENFORCED] != "on":
+    def _omits_foreign_key(self, step: Step) -> bool:
+        """True if a step has nothing left without its foreign key, which this session leaves unenforced."""
+        assert step.foreign_key is not None
+        if self._session.variables[UNENFORCED] == "on":
+            told = "the foreign key is not enforced"
+            self._session.notices.add(told, severity="WARNING", sqlstate="01000")
+            return not step.adds_column
+        if step.adds_column:
             raise NotSupported(
-                "ALTER TABLE ... ADD FOREIGN KEY is not supported",
-                detail="DuckDB takes a foreign key in CREATE TABLE only.",
-                hint=f"SET {UNENFORCED} = on accepts those of ALTER TABLE, without enforcing them.",
-                position=place + 1,
+                "ADD COLUMN with REFERENCES is not supported",
+                hint="ADD COLUMN without it, and ADD FOREIGN KEY in a transaction of its own.",
+                position=step.foreign_key + 1,
             )
-        self._session.notices.add("the foreign key is not enforced", severity="WARNING", sqlstate="01000")
+        return False
 
     def _constraint(self, name: str) -> str | None:
         """The unique index that DROP CONSTRAINT drops, as SQL; None for a foreign key that was omitted."""
@@ -328,11 +329,20 @@ class _Work:
 
     # Sequences of columns.
 
-    def _owner(self, name: Name) -> str:
-        """The table in OWNED BY: PostgreSQL's names a column too, DuckDB's does not."""
+    def _check_owner(self, name: Name) -> None:
+        """Check the table in OWNED BY, where PostgreSQL names a column too, and the rights on it."""
         find = self._session.names.resolver.find
-        found = find(TABLE, name) or (find(TABLE, name[:-1]) if len(name) > 1 else None)
-        return ".".join(map(ident, name[:-1] if len(name) > 1 else name)) if found is None else found.in_full
+        table = find(TABLE, name) or (find(TABLE, name[:-1]) if len(name) > 1 else None)
+        if table is None:
+            raise UndefinedTable(f"table with name {'.'.join(name)} does not exist")
+        if table.schema == OURS:
+            raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+        sequence = self._statement.classified.ddl
+        if sequence is not None and sequence.verb == "ALTER":
+            if find(SEQUENCE, sequence.names[0]) is None:
+                raise UndefinedObject(f'sequence "{sequence.names[0][-1]}" does not exist')
+            self._session.judge(self._statement.classified)
+        self._session.notices.add("OWNED BY has no effect: DROP SEQUENCE drops the sequence")
 
     def _own(self, column: str, *, if_exists: bool = False) -> str | None:
         """The sequence of an identity column, as a literal."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...engine.capture.capture import Action
-from ...engine.duck.identities import ALWAYS, any_always, has_always, own_sequences
+from ...engine.duck.identities import ALWAYS, has_always, own_sequences
 from ...engine.duck.objects import TABLE, Object
 from ...engine.errors import GeneratedAlways
 from ...engine.quoting import fold
@@ -29,12 +29,9 @@ def refuse_given_values(session: Context, classified: Classified) -> None:
     Raises:
         GeneratedAlways: it gives one.
     """
-    catalog = session.database.catalog
-    if catalog.has_identities is None:
-        catalog.has_identities = any_always(session.meta)
     facts = classified.dml
     assert facts is not None
-    if not catalog.has_identities or classified.verb in ("DELETE", "TRUNCATE"):
+    if classified.verb in ("DELETE", "TRUNCATE"):
         return
     table = session.names.resolver.find(TABLE, facts.target)
     if table is None or not has_always(table):

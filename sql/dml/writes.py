@@ -139,7 +139,7 @@ def write_rows(
         return Rows(done.count, done.names, done.types, done.table)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
-    if session.database.catalog.has_identities is not False:
+    if session.database.catalog.has_identities:
         refuse_given_values(session, classified)
     while True:
         if key not in session.block.tables:

@@ -69,8 +69,8 @@ _DEFERRED = "DEFERRABLE has no effect: a constraint is checked by each statement
 
 _COPIES = "DuckDB takes it in CREATE TABLE only: CREATE TABLE with the constraint, and copy the rows."
 
-# Marks of names that only the session can tell; those of sequences are in `Serial.mark`.
-INDEX_NAME, OWNER = "\0index\0", "\0owner\0"
+# The mark of an index's name that only the session can tell; those of sequences are in `Serial.mark`.
+INDEX_NAME = "\0index\0"
 
 Pieces = tuple[Replacement, ...]
 
@@ -102,7 +102,7 @@ class Step:
     """One statement in place of the user's: the user's text with replacements.
 
     Args:
-        serials: the columns whose sequences are created before it and belong to the table after it.
+        serials: the columns whose sequences are created before it.
         column: the column whose own sequence the mark in the pieces names, or is dropped.
         constraint: the name of DROP CONSTRAINT, for which the pieces drop an index.
         if_exists: with `constraint` or `column`: a missing one is no error.
@@ -110,8 +110,9 @@ class Step:
         restarts_all: the sequences of this table's columns restart after the statement.
         apart: the constraint that it adds to a new column whose values DuckDB computes row by row: in a table
             with rows, DuckDB can add it only after the COMMIT of the column.
-        foreign_key: the position of a foreign key that DuckDB cannot add to a table; the step omits it.
-        owner: a table, or a column of one, whose table the mark OWNER in the pieces names.
+        foreign_key: the position of a foreign key that DuckDB cannot add to a table.
+        adds_column: the foreign key belongs to a new column, from which it is removed.
+        owner: the table or column in OWNED BY, which DuckDB does not carry out; there is no statement.
     """
 
     pieces: Pieces
@@ -124,6 +125,7 @@ class Step:
     owner: Name | None = None
     apart: str | None = None
     foreign_key: int | None = None
+    adds_column: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +511,7 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
             at = _generated(edits, at, end, column)
         elif kind == "DEFAULT":
             at = _default(edits, at + 1, end, depth)
-        elif kind == "REFERENCES" and edits.adds_column:
+        elif kind == "REFERENCES" and edits.adds_column and column is not None:
             at = _behind_reference(edits, at, end)
         else:
             rule = next((rule for words, rule in _CLAUSES if edits.are(at, *words)), None)
@@ -763,9 +765,7 @@ def _create_sequence(classified: Classified, edits: _Edits) -> Expansion:
     edits.put(at, len(edits.tokens), _options_text(None if bound is None else int(bound), options))
     steps = [Step(tuple(edits.pieces))]
     if owned is not None:
-        text = f"ALTER SEQUENCE {'.'.join(map(ident, facts.names[0]))} OWNED BY {OWNER}"
-        whole = Replacement(edits.tokens[0].start, edits.tokens[-1].end, text)
-        steps.append(Step((whole,), owner=owned))
+        steps.append(Step((), owner=owned))
     return Expansion(tuple(steps), tuple(edits.notices))
 
 
@@ -777,9 +777,7 @@ def _alter_sequence(classified: Classified, edits: _Edits) -> Expansion:
     at += 2 * len(facts.names[0]) - 1
     if edits.are(at, "OWNED", "BY") and edits.kind(at + 2) != "NONE":
         parts = TokenReader(edits.text, edits.tokens, at + 2).qualified()
-        if len(parts) > 1:
-            edits.put(at + 2, len(edits.tokens), OWNER)
-            return Expansion((Step(tuple(edits.pieces), owner=parts),))
+        return Expansion((Step((), owner=parts),))
     elif edits.kind(at) == "RESTART":
         restart = Restart(_restart(edits, at, len(edits.tokens)), sequence=facts.names[0])
         return Expansion((Step((), restart=restart),))
@@ -1010,7 +1008,7 @@ def _add_column(action: _Action) -> Iterator[Step]:
         # A default of the serial carries its NOT NULL in the replacement: it follows by itself.
         edits.pieces[:] = [replace(p, text=p.text.removesuffix(" NOT NULL")) for p in edits.pieces]
         computed = bool(edits.serials) or _is_computed(edits, end, b)
-    yield replace(action.itself(), foreign_key=foreign_key)
+    yield replace(action.itself(), foreign_key=foreign_key, adds_column=True)
     texts = {
         "NOT NULL": f"ALTER COLUMN {name} SET NOT NULL",
         "UNIQUE": f"ADD UNIQUE ({name})",
@@ -1078,12 +1076,9 @@ def _add_constraint(action: _Action) -> Step:
     edits, a, b = action.edits, action.a, action.b
     at = a + 3 if edits.kind(a + 1) == "CONSTRAINT" else a + 1
     kind = edits.kind(at)
-    if kind == "CHECK":
-        raise edits.refuse(at, "ALTER TABLE ... ADD CHECK is not supported", _COPIES)
-    if kind == "FOREIGN":
-        return Step((), foreign_key=edits.tokens[at].start)
     _constraints(edits, at, b)
-    return action.itself()
+    place = edits.tokens[at].start if kind == "FOREIGN" else None
+    return replace(action.itself(), foreign_key=place)
 
 
 def _drop_constraint(action: _Action) -> Step:
