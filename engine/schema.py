@@ -52,7 +52,7 @@ Source: docs/sql.md, "Views".
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -431,7 +431,8 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 LIVE_FUNCTION = "ducktail_live"
-# Behind `partition_of` (`engine/system_views/partition_of.py`).
+PARTITION_OF = "partition_of"
+# Behind it (`engine/system_views/partition_of.py`).
 PARTITION_FUNCTION = "ducktail_partition"
 # A table has hardly more partition columns.
 KEYS_MAX = 8
@@ -458,7 +459,16 @@ def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
 
 def partition_of_sql() -> str:
     """The macro over `PARTITION_FUNCTION`, with a form for each number of values."""
-    forms = []
+    forms = (f"(stream, {', '.join(keys)}) AS {body}" for keys, body in _partition_of_forms())
+    return f"CREATE OR REPLACE MACRO {SCHEMA}.{PARTITION_OF}{', '.join(forms)}"
+
+
+def partition_of_bodies() -> list[str]:
+    """The expressions of that macro's forms."""
+    return [body for _, body in _partition_of_forms()]
+
+
+def _partition_of_forms() -> Iterator[tuple[list[str], str]]:
     for count in range(1, KEYS_MAX + 1):
         keys = [f"k{n}" for n in range(1, count + 1)]
         types = ", ".join(f"typeof({key})" for key in keys)
@@ -468,9 +478,7 @@ def partition_of_sql() -> str:
             f"getvariable({literal(ACCOUNT_VARIABLE)})::VARCHAR)"
         )
         told = f"CASE WHEN answer[1] = '{WRONG}' THEN error(substr(answer, 2)) ELSE answer END"
-        body = f"list_transform([{call}], lambda answer: {told})[1]::INTEGER"
-        forms.append(f"(stream, {', '.join(keys)}) AS {body}")
-    return f"CREATE OR REPLACE MACRO {SCHEMA}.partition_of{', '.join(forms)}"
+        yield keys, f"list_transform([{call}], lambda answer: {told})[1]::INTEGER"
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,7 @@ class Generation:
     def __init__(self) -> None:
         self._settled = threading.Condition()
         self._changed = 0
+        self._macros_changed = 0
         self._changing = 0
 
     @property
@@ -263,6 +264,12 @@ class Generation:
         """The number of changes so far; None while one may be committed."""
         with self._settled:
             return None if self._changing else self._changed
+
+    @property
+    def stable_macros(self) -> int | None:
+        """The number of changes so far that may concern macros; None while any change may be committed."""
+        with self._settled:
+            return None if self._changing else self._macros_changed
 
     def settle(self) -> int:
         """Wait until no change is being committed: memory, including rights, then shows all committed
@@ -280,8 +287,12 @@ class Generation:
             return self._changed
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """A context in which a change of the catalog may be committed and not yet visible in memory."""
+    def changing(self, *, macros: bool = True) -> Iterator[None]:
+        """A context in which a change of the catalog may be committed and not yet visible in memory.
+
+        Args:
+            macros: False if the change makes, changes and drops no macro.
+        """
         with self._settled:
             self._changing += 1
         try:
@@ -290,6 +301,7 @@ class Generation:
             with self._settled:
                 self._changing -= 1
                 self._changed += 1
+                self._macros_changed += macros
                 self._settled.notify_all()
 
 

@@ -198,7 +198,7 @@ class Commits:
             self._note(*numbers)
             show()
 
-        with self.catalog.changes.changing():
+        with self.catalog.changes.changing(macros=False):
             with shield:
                 try:
                     cursor.execute("COMMIT")

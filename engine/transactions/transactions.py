@@ -440,7 +440,7 @@ class Transactions:
             self.rollback(transaction)
             raise
         if transaction.ddl or transaction.rights_changes:
-            until_shown.enter_context(self.catalog.changes.changing())
+            until_shown.enter_context(self.catalog.changes.changing(macros=transaction.ddl))
         with self.sessions.shield(transaction.session_id):
             try:
                 transaction.cursor.execute("COMMIT")

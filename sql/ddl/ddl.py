@@ -111,7 +111,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         if _made_in_captured_schema(session, facts) is not None:
             raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
         # Others see a block's changes when it commits.
-        changing = nullcontext() if session.block.begun else session.database.catalog.changes.changing()
+        changes = session.database.catalog.changes
+        changing = (
+            nullcontext() if session.block.begun else changes.changing(macros=_may_concern_macros(facts))
+        )
         try:
             with changing:
                 if facts.verb == "DROP" and facts.cascade:
@@ -141,6 +144,11 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if facts.as_select:
         return Result.command(f"SELECT {rows}")
     return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def _may_concern_macros(facts: DdlFacts) -> bool:
+    """True if a statement may make, change or drop a macro."""
+    return not (facts.verb in ("CREATE", "ALTER") and facts.object_type in ("TABLE", "VIEW", "INDEX"))
 
 
 def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:

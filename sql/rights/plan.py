@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence, Set
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ import duckdb
 
 from ...engine.database import Database
 from ...engine.duck.duckdb_errors import translated
+from ...engine.duck.macros import list_macros
 from ...engine.errors import InsufficientPrivilege
 from ...engine.quoting import fold, folded_sql
 from ...engine.schema import SCHEMA, USERS
@@ -38,6 +40,9 @@ _PHYSICAL = "SET SESSION explain_output = 'physical_only'"
 _COMPUTED = frozenset(
     {"query", "query_table", "histogram", "histogram_values", "summary", "seq_scan", "duckdb_table_sample"}
 )
+
+# The names in the definitions of views and macros are kept up to this length.
+SHORT = 4096
 
 Parts = tuple[str, ...]
 
@@ -180,21 +185,36 @@ def _names(tokens: Sequence[Token]) -> frozenset[str]:
     return frozenset(fold(token.name) for token in tokens if token.is_name)
 
 
+def _words(definition: str) -> frozenset[str]:
+    return _words_of_short(definition) if len(definition) < SHORT else _names(tokenize(definition))
+
+
+@lru_cache(maxsize=256)
+def _words_of_short(definition: str) -> frozenset[str]:
+    return _names(tokenize(definition))
+
+
 # For each open database, the catalog version and the last listing.
 _kept: WeakKeyDictionary[Database, tuple[int, frozenset[str]]] = WeakKeyDictionary()
 
 
 def _look(session: Context) -> frozenset[str]:
-    cursor = session.meta
     if session.block.ddl:
         session.cursors.settle()
-        cursor = session.cursor
+        cursor, macros = session.cursor, list_macros(session.cursor)
+    else:
+        cursor, macros = session.meta, session.database.macros.latest(session.meta)
     found = cursor.execute(
-        f"SELECT {folded_sql('view_name')}, sql FROM system.main.duckdb_views() WHERE NOT internal UNION ALL "
-        f"SELECT {folded_sql('function_name')}, macro_definition FROM system.main.duckdb_functions() "
-        "WHERE NOT internal AND macro_definition IS NOT NULL"
+        f"SELECT {folded_sql('view_name')}, sql FROM system.main.duckdb_views() "
+        "WHERE NOT internal AND database_name <> $1",
+        [TRUSTED],
     ).fetchall()
-    definitions = [(name, _names(tokenize(sql))) for name, sql in found]
+    found += [
+        (macro.name, macro.definition)
+        for macro in macros
+        if macro.definition is not None and macro.catalog != TRUSTED
+    ]
+    definitions = [(name, _words(sql)) for name, sql in found]
     computing: frozenset[str] = frozenset()
     while True:
         more = frozenset(name for name, words in definitions if words & (_COMPUTED | computing))

@@ -22,7 +22,7 @@ from ...engine.errors import (
     SyntaxError_,
     UndefinedTable,
 )
-from ...engine.quoting import fold, folded_sql
+from ...engine.quoting import fold
 from ...engine.schema import LIVE_VIEWS
 from ..session_state.access import OURS, TEMPORARY, Key
 from ..session_state.context import Context
@@ -33,7 +33,6 @@ from .functions import no_function, refuse, refuse_in_from
 
 # The catalog for PostgreSQL's clients: a user's text cannot name it, only its rewritten form can.
 TRUSTED = "__ducktail_pg"
-_FOLDED = folded_sql("function_name")
 # The maximum depth of nested views.
 DEPTH_MAX = 64
 # Privileges whose use fires triggers.
@@ -313,19 +312,10 @@ class Reach:
         """The texts of the macros with these names, as queries."""
         if not names:
             return {}
-        rows = (
-            self.session.names.cursor()
-            .execute(
-                f"SELECT {_FOLDED}, function_type, macro_definition FROM system.main.duckdb_functions() "
-                "WHERE NOT internal AND macro_definition IS NOT NULL AND database_name <> $1 "
-                f"AND system.main.list_contains($2, {_FOLDED})",
-                [TRUSTED, sorted(names)],
-            )
-            .fetchall()
-        )
         found: dict[str, list[str]] = {}
-        for name, kind, text in rows:
-            found.setdefault(name, []).append(text if kind == "table_macro" else f"SELECT ({text})")
+        for macro in self.session.names.macros():
+            if macro.name in names and macro.definition is not None and macro.catalog != TRUSTED:
+                found.setdefault(macro.name, []).append(macro.query)
         return found
 
     def _check_type(self, path: Path) -> None:

@@ -16,6 +16,7 @@ from ...engine.catalog.streams import Stream, key_of
 from ...engine.database import Database
 from ...engine.definitions.stream_spec import free_name
 from ...engine.duck.cursors import ask_maybe
+from ...engine.duck.macros import Macros, list_macros
 from ...engine.duck.objects import (
     DEFAULT_SCHEMA,
     EMPTY,
@@ -109,6 +110,20 @@ class Names:
         """The database's objects outside of transactions; a limited session waits until its rights agree."""
         known, cursor = self._database.objects, self._cursors.meta
         return known.now(cursor) if self.limited() else known.latest(cursor)
+
+    def macros(self) -> Macros:
+        """The macros in the session's snapshot, of all databases."""
+        transaction, known = self._block.transaction, self._database.macros
+        if transaction is None or transaction.snapshot_counter is None:
+            return known.latest(self._cursors.meta)
+        # A temporary macro is in the session's own list only.
+        if self.plain and not transaction.ddl and transaction.generation is not None:
+            self.objects()  # The snapshot is fixed now, or assumed to have the catalog of its generation.
+            macros = known.latest(self._cursors.meta)
+            if self._database.catalog.changes.stable == transaction.generation:
+                return macros
+        self._cursors.settle()
+        return list_macros(self._cursors.main)
 
     def replaced(self) -> frozenset[tuple[str, Key]]:
         """Kinds and keys of snapshot objects that other sessions have since dropped or created again.

@@ -194,7 +194,9 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("sqlstate", "values"), WRONG, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("sqlstate", "values"), WRONG, ids=[f"{code}-{next(iter(values))}" for code, values in WRONG]
+)
 def test_a_state_that_cannot_be_is_refused(sqlstate: str, values: dict[str, Any]) -> None:
     with raises(sqlstate):
         CheckpointState(**{"stream": "s", "sequence": 1, "created_us": 1, **values})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -26,14 +27,23 @@ def _all_code_points() -> list[int]:
     return [code for code in range(1, 0x110000) if not 0xD800 <= code <= 0xDFFF]
 
 
-# Every spelling that some case of Python's makes of a character that has cases, behind an x.
-NAMES = sorted(
-    {f"x{text}" for code in _all_code_points() if len(_spellings(code)) > 1 for text in _spellings(code)}
-)
-# One name for each that DuckDB should know.
-FOLDED = sorted({fold(name) for name in NAMES})
-# The same, each in a spelling that differs from it as far as it may.
-ASKED = ["".join(char.upper() if char.isascii() else char for char in name) for name in FOLDED]
+@cache
+def all_names() -> list[str]:
+    """Every spelling that some case of Python's makes of a character that has cases, behind an x."""
+    spelt = filter(lambda found: len(found) > 1, map(_spellings, _all_code_points()))
+    return sorted({f"x{text}" for found in spelt for text in found})
+
+
+@cache
+def folded_names() -> list[str]:
+    """One name for each that DuckDB should know."""
+    return sorted({fold(name) for name in all_names()})
+
+
+@cache
+def asked_names() -> list[str]:
+    """The same, each in a spelling that differs from it as far as it may."""
+    return ["".join(char.upper() if char.isascii() else char for char in name) for name in folded_names()]
 
 
 @pytest.fixture(scope="module")
@@ -43,36 +53,40 @@ def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_there_are_names_enough() -> None:
-    assert len(FOLDED) > 2900
-    assert {fold(name) for name in ASKED} == set(FOLDED)
-    assert {f"x{KELVIN}", "xk", "xÉ", "xé", "xß", "xi̇", "xİ"} <= set(FOLDED)
+    assert len(folded_names()) > 2900
+    assert {fold(name) for name in asked_names()} == set(folded_names())
+    assert {f"x{KELVIN}", "xk", "xÉ", "xé", "xß", "xi̇", "xİ"} <= set(folded_names())
 
 
 def test_columns_are_told_apart_as_fold_does(cursor: duckdb.DuckDBPyConnection) -> None:
     # Two that were one to DuckDB would be refused here; one that were two would not be found there.
-    cursor.execute(f"CREATE TABLE columns_of ({', '.join(f'{ident(name)} INTEGER' for name in FOLDED)})")
-    found = cursor.execute(f"SELECT {', '.join(map(ident, ASKED))} FROM columns_of").description
-    assert [column[0] for column in found] == FOLDED
+    cursor.execute(
+        f"CREATE TABLE columns_of ({', '.join(f'{ident(name)} INTEGER' for name in folded_names())})"
+    )
+    found = cursor.execute(f"SELECT {', '.join(map(ident, asked_names()))} FROM columns_of").description
+    assert [column[0] for column in found] == folded_names()
 
 
 def test_unquoted_names_are_told_apart_as_fold_does(cursor: duckdb.DuckDBPyConnection) -> None:
-    names = [name for name in FOLDED if name.isalpha()]
+    names = [name for name in folded_names() if name.isalpha()]
     cursor.execute(f"CREATE TABLE unquoted ({', '.join(f'{ident(name)} INTEGER' for name in names)})")
     found = cursor.execute(f"SELECT {', '.join(names)} FROM unquoted").description
     assert [column[0] for column in found] == names
 
 
 def test_tables_are_told_apart_as_fold_does(cursor: duckdb.DuckDBPyConnection) -> None:
-    for name in FOLDED:
+    for name in folded_names():
         cursor.execute(f"CREATE TABLE {ident(name)} (i INTEGER)")
-    for name, asked in zip(FOLDED, ASKED, strict=True):
+    for name, asked in zip(folded_names(), asked_names(), strict=True):
         cursor.execute(f"DROP TABLE {ident(asked)}")
         assert fold(asked) == name
 
 
 def test_common_table_expressions_are_told_apart_as_fold_does(cursor: duckdb.DuckDBPyConnection) -> None:
     # Names that Unicode would take for one stand side by side.
-    pairs = sorted(zip(FOLDED, ASKED, strict=True), key=lambda pair: (pair[0].casefold(), pair[0]))
+    pairs = sorted(
+        zip(folded_names(), asked_names(), strict=True), key=lambda pair: (pair[0].casefold(), pair[0])
+    )
     for first in range(0, len(pairs), PIECE - 5):
         names, asked = zip(*pairs[first : first + PIECE], strict=True)
         made = ", ".join(f"{ident(name)} AS (SELECT {number} AS i)" for number, name in enumerate(names))
