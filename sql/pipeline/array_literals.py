@@ -27,6 +27,8 @@ from ..text.tokens import PARAMETER, STRING, Token
 
 # A longer text is left to DuckDB, which refuses such a literal.
 TEXT_MAX = 64 * 1024
+# A statement that DuckDB would run to bind it, before its rights are checked.
+PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
 # The key under which a statement keeps its literals of arrays.
 KEPT = "array literals"
 Literals = tuple[tuple[Token, list[object]], ...]
@@ -45,6 +47,8 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[tuple[To
     if not session.wire or statement.node is not None or classified.kind not in (Kind.READ, Kind.DML):
         return
     if len(classified.text) > TEXT_MAX or "'{" not in classified.text:
+        return
+    if not PIVOTS.isdisjoint(token.kind for token in classified.tokens):
         return
     for token in classified.tokens:
         if token.kind == STRING and token.text.startswith("'{"):
