@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Sequence
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -24,6 +25,19 @@ def literal(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
+
+
+def list_literal(items: Sequence[object]) -> str:
+    """DuckDB's list of elements that are SQL already; None is NULL, and a list is a list within.
+
+    >>> list_literal(["1", None, ["'a'"]])
+    "[1, NULL, ['a']]"
+    """
+    written = (
+        list_literal(item) if isinstance(item, list) else "NULL" if item is None else str(item)
+        for item in items
+    )
+    return f"[{', '.join(written)}]"
 
 
 def shown_name(name: str) -> str:

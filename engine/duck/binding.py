@@ -24,6 +24,9 @@ from ..errors import NotSupported
 SEVERAL = "multi"
 # Trees take up to 14 bytes for each character.
 KEPT_CHARS_MAX = 32 * 1024
+# The client's texts for a type that the binder does not know, and for that of a bare NULL.
+_UNKNOWN = frozenset({"UNKNOWN", '"UNKNOWN"'})
+_UNTYPED = _UNKNOWN | {'"NULL"', "NULL", "SQLNULL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Bound:
         parameters: name ("1", "2", ..) -> DuckDB type text.
         writes: True if running it changes the database.
         returns_rows: True if it returns rows (a plain INSERT returns a count).
+        untyped: the names of parameters whose type the binder does not determine; VARCHAR in `parameters`.
     """
 
     names: tuple[str, ...]
@@ -42,6 +46,7 @@ class Bound:
     parameters: dict[str, str]
     writes: bool
     returns_rows: bool
+    untyped: frozenset[str] = frozenset()
 
 
 def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
@@ -68,13 +73,14 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
         {name: type_text(type_) for name, type_ in parameters},
         writes,
         returns == "query_result",
+        frozenset(name for name, type_ in parameters if str(type_) in _UNKNOWN),
     )
 
 
 def type_text(type_: object) -> str:
     """A DuckDB type's text; the type of a bare NULL or an undeclared parameter is VARCHAR."""
     text = str(type_)
-    return "VARCHAR" if text in ('"NULL"', "NULL", "UNKNOWN", '"UNKNOWN"', "SQLNULL") else text
+    return "VARCHAR" if text in _UNTYPED else text
 
 
 class Parsed:

@@ -18,12 +18,14 @@ from ..errors import InvalidTextRepresentation
 
 # PostgreSQL's MAXDIM.
 DIMENSIONS_MAX = 6
-BOUNDS = re.compile(r"\s*(?:\[-?\d+(?::-?\d+)?\])+\s*=")
+BOUNDS = re.compile(r"\s*(?:\[-?\d+(?::-?\d+)?\])+\s*=", re.ASCII)
 QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 PLAIN = re.compile(r'[^{},"\\]*+(?:\\.[^{},"\\]*+)*+', re.DOTALL)
 # Characters of a long array that are split at a time: no other thread runs meanwhile.
 FLAT_CHARS = 256 * 1024
-BLANKS = re.compile(r"\s*")
+# PostgreSQL's blanks around elements; a space beyond ASCII is part of an element.
+BLANK = " \t\n\v\f\r"
+BLANKS = re.compile(f"[{BLANK}]*")
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 # Elements that PostgreSQL puts into quotes.
 QUOTED_ELEMENT = r'^$|[{},"\\\s]|^(?i:null)$'
@@ -67,7 +69,7 @@ def _is_flat(text: str) -> bool:
 
 
 def _flat(text: str, element: Callable[[str], Any]) -> list[Any]:
-    if not text[1:-1].strip():
+    if not text[1:-1].strip(BLANK):
         return []
     found: list[Any] = []
     place, last = 1, len(text) - 1
@@ -75,7 +77,7 @@ def _flat(text: str, element: Callable[[str], Any]) -> list[Any]:
         end = text.find(",", place + FLAT_CHARS, last) if place + FLAT_CHARS < last else last
         end = last if end < 0 else end
         for item in text[place:end].split(","):
-            word = item.strip()
+            word = item.strip(BLANK)
             if not word:
                 raise _malformed(text)
             found.append(None if len(word) == 4 and word.upper() == "NULL" else element(word))
@@ -135,7 +137,7 @@ class _ArrayReader:
         plain = PLAIN.match(self._text, self._place)
         assert plain is not None
         self._place = plain.end()
-        text = plain.group().strip()
+        text = plain.group().strip(BLANK)
         if not text:
             raise self.bad()
         return None if text.upper() == "NULL" else self._element(ESCAPE.sub(r"\1", text))

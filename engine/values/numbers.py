@@ -44,7 +44,9 @@ FLOAT8_WHOLE, FLOAT4_WHOLE = 2.0**53, 2.0**24
 FLOAT_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 # numeric's sign words.
 POSITIVE, NEGATIVE, NAN = 0x0000, 0x4000, 0xC000
-NUMERIC_SPECIALS = {NAN: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
+# Infinity and minus infinity, and the scale that PostgreSQL sends with them.
+INFINITY, INFINITY_SCALE = (0xD000, 0xF000), 32
+NUMERIC_SPECIALS = {NAN: "NaN", INFINITY[0]: "Infinity", INFINITY[1]: "-Infinity"}
 NUMERIC_SIGNS = {0, NEGATIVE, *NUMERIC_SPECIALS}
 # A longer text is refused: reading digits takes time that grows with the square of their number.
 NUMBER_TEXT_MAX = 5000
@@ -271,7 +273,10 @@ def numeric_binary(value: av.Raw) -> bytes:
     """A decimal as base-10000 digits: count, weight of the first, sign, digits after the point."""
     number = Decimal(value)
     sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)  # DuckDB's decimals have no NaN and no infinity
+    if not isinstance(exponent, int):
+        # DuckDB's numbers are finite: it is a client's own value, passed through as text.
+        word = NAN if number.is_nan() else INFINITY[sign]
+        return struct.pack("!hhHH", 0, 0, word, 0 if word == NAN else INFINITY_SCALE)
     scale = max(0, -exponent)
     padding = -scale % BASE_DIGITS
     text = "".join(map(str, digits)) + "0" * (max(0, exponent) + padding)

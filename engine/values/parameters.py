@@ -71,9 +71,23 @@ def decode(
         value = _from_text(utf8(bytes(raw)), code, type_, timezone)
     else:
         value = _from_binary(bytes(raw), code, type_)
+    if type_ is not None and isinstance(value, list) and value_types.is_array(type_):
+        _check_flat(value, type_)
     if type_ is not None and type_.name == "UHUGEINT" and isinstance(value, int) and value >= 0:
         return typed(str(value), "UHUGEINT")  # DuckDB would treat a UHUGEINT beside an INTEGER as a BIGINT.
     return value
+
+
+def _check_flat(items: list[object], type_: DuckType) -> None:
+    """Refuse an array of several dimensions for a list of one, in which DuckDB would print the inner lists.
+
+    The first element decides: the elements of an array are all arrays, or none is.
+    """
+    if items and isinstance(items[0], list):
+        raise NotSupported(
+            f"an array of several dimensions is no value of type {type_.text}",
+            hint=f"Cast the parameter to a list of lists: $1::{type_.text}[]",
+        )
 
 
 def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], object]:

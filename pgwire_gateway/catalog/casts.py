@@ -19,15 +19,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from sqlglot import exp
 
 from ...engine.errors import DucktailError
-from ...engine.quoting import fold, literal
+from ...engine.quoting import fold, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
+from .float_type import wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
 from .system_catalogs import FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, SHAPES, TYPES, TYPES_BY_NAME
@@ -65,7 +67,6 @@ _TEXT_FUNCTIONS = frozenset(
     {"quote_ident", "quote_literal", "format", "current_setting", "pg_get_serial_sequence"}
 )
 _TYPNAMES = {found.oid: found.name for found in TYPES}
-_ARRAY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')
 
 
 def type_name(to: exp.Expr) -> str:
@@ -119,11 +120,14 @@ def array(text: str) -> exp.Array:
     >>> array('{a,"b c"}').sql("duckdb")
     "['a', 'b c']"
     """
-    parts = [
-        re.sub(r"\\(.)", r"\1", found[1]) if found[1] is not None else found[2].strip()
-        for found in _ARRAY.finditer(text)
-    ]
-    return exp.Array(expressions=[exp.Literal.string(part) for part in parts])
+    return _nodes(read_array(text, exp.Literal.string))
+
+
+def _nodes(items: Sequence[Any]) -> exp.Array:
+    nodes = (
+        _nodes(item) if isinstance(item, list) else exp.null() if item is None else item for item in items
+    )
+    return exp.Array(expressions=list(nodes))
 
 
 def _reg(node: exp.Cast, family: str) -> exp.Expr:
@@ -225,10 +229,10 @@ def _tableoid(node: exp.Column) -> exp.Expr:
 
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
-    r"|[+-]\d\d'\)?::date|\}'\s*::[^']*\[",
+    r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\[",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'")
+_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array")
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -241,6 +245,14 @@ PARAMETERS_MAX = 65_535
 _SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
 _BEFORE_A_TYPE = frozenset({"::", "AS"})
+# Further words of a type with several.
+_TYPE_WORDS = frozenset({"PRECISION", "VARYING", "WITH", "WITHOUT", "TIME", "ZONE"})
+# The text around a list of DuckDB's that makes PostgreSQL's text of it.
+_SHOWN_BEFORE = "('{' || array_to_string(list_transform(("
+_SHOWN_BEHIND = r""")::VARCHAR[], lambda item: CASE WHEN item IS NULL THEN 'NULL' WHEN item = ''
+OR lower(item) = 'null' OR regexp_matches(item, '[{},"\\\s]')
+THEN '"' || replace(replace(item, '\', '\\'), '"', '\"') || '"' ELSE item END), ',') || '}')"""
+_SHOWN_BEHIND = " ".join(_SHOWN_BEHIND.split("\n"))
 
 
 def respell_literals(text: str) -> str:
@@ -255,7 +267,7 @@ def respell_literals(text: str) -> str:
         tokens = tokenize(text)
     except DucktailError:
         return text  # The session reports the error in it.
-    return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens)])
+    return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens), *wide_floats(tokens)])
 
 
 def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:
@@ -374,8 +386,12 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             yield Replacement(token.start, token.end, "JSON")
         if token.kind == "ANY":
             yield from _any(tokens, at)
-        if token.kind == "::" and tokens[at - 1].kind == STRING and _is_array(tokens, at + 1):
-            yield from _array(tokens[at - 1])
+        if token.kind in _BEFORE_A_TYPE and before == STRING and at + 1 < len(tokens):
+            yield from _array(tokens, at)
+        if token.kind == "DEFAULT" and before == "]" and at + 1 < len(tokens):
+            yield from _listed(tokens[at + 1], _items(tokens[at + 1]))
+        if token.kind == "ARRAY" and at + 1 < len(tokens) and tokens[at + 1].kind == "[":
+            yield from _shown_array(tokens, at)
         if token.kind == "DATE" and before == "::" and (value := _value_before(tokens, at - 1)):
             if value.kind == STRING and (found := _DATE_WITH_ZONE.fullmatch(value.value)):
                 yield Replacement(value.start, value.end, f"'{found[1]}'")
@@ -397,25 +413,72 @@ def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
     return tokens[at - 1] if at else None
 
 
-def _is_array(tokens: Sequence[Token], at: int) -> bool:
-    """True if the type that begins at `at` is an array: a name, its numbers, `[`."""
-    depth = tokens[at].depth if at < len(tokens) else 0
-    for token in tokens[at:]:
-        if token.kind == "[":
-            return True
-        if token.depth <= depth and not token.is_word and token.kind not in ("(", ")", "."):
-            return False
-    return False
+def _array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The literal before `::` or AS, and its type with a pair of brackets for each dimension.
 
-
-def _array(token: Token) -> Iterator[Replacement]:
-    if not token.value.lstrip().startswith("{"):
+    To PostgreSQL dimensions belong to the value: `'{{1,2}}'::int[]` has two.
+    """
+    first, last = _brackets(tokens, at + 1)
+    items = _items(tokens[at - 1])
+    if first == last or items is None:
         return
+    yield from _listed(tokens[at - 1], items)
+    pairs = sum(token.kind == "[" for token in tokens[first:last])
+    if items and (dimensions := _dimensions(items)) != pairs:
+        yield Replacement(tokens[first].start, tokens[last - 1].end, "[]" * dimensions)
+
+
+def _brackets(tokens: Sequence[Token], at: int) -> tuple[int, int]:
+    """The place of the first bracket of the type that begins at `at`, and the place behind the last one."""
+
+    def kind(place: int) -> str:
+        return tokens[place].kind if place < len(tokens) else ""
+
+    place = at + 1
+    while kind(place) == "." or kind(place) in _TYPE_WORDS:
+        place += 2 if kind(place) == "." else 1
+    if kind(place) == "(":
+        depth = tokens[place].depth
+        place = 1 + next((end for end in range(place + 1, len(tokens)) if tokens[end].depth == depth), place)
+        while kind(place) in _TYPE_WORDS:
+            place += 1
+    first = place
+    while kind(place) == "[" and "]" in (kind(place + 1), kind(place + 2)):
+        place += 2 if kind(place + 1) == "]" else 3
+    return first, place
+
+
+def _items(token: Token) -> list[object] | None:
+    """The elements of an array's literal, as SQL; None if it is none."""
+    if token.kind != STRING or not token.value.lstrip().startswith("{"):
+        return None
     try:
-        items = read_array(token.value, literal)
+        return read_array(token.value, literal)
     except DucktailError:
+        return None
+
+
+def _dimensions(items: Sequence[object]) -> int:
+    inside = next((item for item in items if isinstance(item, list)), None)
+    return 1 if inside is None else 1 + _dimensions(inside)
+
+
+def _listed(token: Token, items: Sequence[object] | None) -> Iterator[Replacement]:
+    if items is not None:
+        yield Replacement(token.start, token.end, list_literal(items))
+
+
+def _shown_array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """`ARRAY[1,2]::text`, which is `{1,2}` to PostgreSQL and `[1, 2]` to DuckDB."""
+    depth = tokens[at].depth
+    last = next((place for place in range(at + 2, len(tokens)) if tokens[place].depth <= depth), at)
+    following = [token.kind for token in tokens[last + 1 : last + 4]]
+    nested = any(token.kind == "[" for token in tokens[at + 2 : last])
+    if following[:1] not in (["::"], ["AS"]) or following[1:2] not in (["TEXT"], ["VARCHAR"]):
         return
-    yield Replacement(token.start, token.end, _list(items))
+    if not nested and following[2:] != ["["]:
+        yield Replacement(tokens[at].start, tokens[at].start, _SHOWN_BEFORE)
+        yield Replacement(tokens[last].end, tokens[last].end, _SHOWN_BEHIND)
 
 
 def _any(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
@@ -429,12 +492,4 @@ def _any(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
         items = read_array(inside[0].value, lambda item: item if _NUMBER.fullmatch(item) else literal(item))
     except DucktailError:
         return
-    yield Replacement(inside[0].start, inside[0].end, _list(items))
-
-
-def _list(items: Sequence[object]) -> str:
-    """DuckDB's list of SQL literals, nested ones for more than one dimension."""
-    written = (
-        _list(item) if isinstance(item, list) else "NULL" if item is None else str(item) for item in items
-    )
-    return f"[{', '.join(written)}]"
+    yield Replacement(inside[0].start, inside[0].end, list_literal(items))

@@ -26,6 +26,7 @@ from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Kind, Name
 from ..text.spans import Replacement, cut
 from ..text.tokens import STRING, Token
+from . import array_literals
 from .parsing import again
 
 _KINDS = {
@@ -92,7 +93,9 @@ def _may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
     classified = statement.classified
     if statement.away is not None or classified.error is not None or classified.kind in _WITHOUT:
         return False
-    return session.access.limited or _may_mean_several(session, classified)
+    if session.access.limited or _may_mean_several(session, classified):
+        return True
+    return bool(array_literals.array_literals(session, statement))
 
 
 def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
@@ -113,7 +116,7 @@ def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Repla
     # A view's text is kept: qualified, it means the same to each reader.
     if limited or classified.verb == "CREATE VIEW":
         _read(session, naming, statement)
-    return naming.pieces
+    return (*naming.pieces, *array_literals.listed(session, statement))
 
 
 def _may_mean_several(session: Context, classified: Classified) -> bool:

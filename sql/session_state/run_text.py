@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -42,6 +43,7 @@ from ..results.results import (
 from ..settings import READ_ONLY
 from ..text.tokens import tokenize
 from .context import Context
+from .operand_types import operand_types
 from .statement import NUMERIC, Casts
 
 # Prefix of the names under which a session's own cursor has the rows of scans.
@@ -133,8 +135,8 @@ def _file(error: DucktailError, text: str) -> DucktailError:
 def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple[Bound, Casts | None]:
     """Bind a text whose parameters have types that the client has given.
 
-    Where a result type depends on a parameter (`SELECT $1 + 1`), binding once more with typed NULLs in the
-    parameters' places finds it; a parameter without a type is text.
+    Where a result type depends on a parameter (`SELECT n + $1`), binding once more with typed NULLs in the
+    parameters' places finds it. A parameter without a type has that of the operand beside it, or is text.
 
     Returns:
         The binder's result, with the parameter types to report to the client, and the casts of the parameters
@@ -157,20 +159,25 @@ def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple
     for name in found.parameters:
         if not name.isdecimal():
             raise SyntaxError_(f'syntax error at or near "${name}"', position=text.find(f"${name}") + 1)
-    types = {name: _sent_as(type_, known.get(name)) for name, type_ in found.parameters.items()}
+    parameters, alone = dict(found.parameters), found.untyped - known.keys()
+    if session.wire and alone:
+        beside = operand_types(partial(_bind, session), text, known)
+        parameters |= beside
+        alone -= beside.keys()
+    types = {name: _sent_as(type_, known.get(name)) for name, type_ in parameters.items()}
     try:
         typed = _bind(session, with_nulls(text, types))
     except duckdb.Error:
-        # A parameter that cannot be text (`SELECT $1 + 1`) may be a number.
-        numbers = {name: NUMERIC if type_ == "VARCHAR" else type_ for name, type_ in types.items()}
+        # A parameter that cannot be text (`SELECT abs($1)`) may be a number.
+        numbers = types | dict.fromkeys(alone, NUMERIC)
         try:
-            if not session.wire or found.names != UNTOLD:
+            if not session.wire or not alone:
                 raise
             typed = _bind(session, with_nulls(text, numbers))
         except duckdb.Error:
             return Bound(found.names, found.types, types, found.writes, found.returns_rows), None
         types = numbers
-    names = found.names if len(found.names) == len(typed.names) else typed.names
+    names = typed.names if found.names == UNTOLD or len(found.names) != len(typed.names) else found.names
     return Bound(names, typed.types, types, found.writes, found.returns_rows), _casts(types)
 
 
@@ -183,7 +190,9 @@ def _sent_as(type_: str, declared: str | None) -> str:
     """
     if declared is not None:
         kept = declared == NUMERIC and (type_ in OVER_NUMERIC or type_.startswith(NUMERICS))
-        return type_ if kept and not type_.endswith("]") else declared
+        # To PostgreSQL `$1::int[][]` is an int[], as the client declares it.
+        kept |= declared.endswith("]") and type_.count("[") > declared.count("[")
+        return type_ if kept and (declared.endswith("]") or not type_.endswith("]")) else declared
     element = type_.rstrip("[]0123456789") if type_.endswith("]") else type_
     return WIDER.get(element, element) + type_[len(element) :]
 

@@ -1,10 +1,16 @@
-"""Prepared statements behind ALTER TABLE: drivers that keep columns prepare again; none reads wrong ones."""
+"""Prepared statements behind ALTER TABLE: drivers that keep columns prepare again; none reads wrong ones.
+
+The table is altered on another connection, on the same one, and in a transaction of that one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,8 @@ from server_process import ServerProcess
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
 SOURCE = Path(__file__).with_name("java") / "Altered.java"
+PROGRAM = Path(__file__).with_name("node") / "altered.cjs"
+MODULES = Path(__file__).parents[2] / "build" / "node" / "node_modules"
 
 # What is altered, and a row of it by `SELECT *` before and after.
 CHANGES: list[tuple[str, tuple[object, ...]]] = [
@@ -44,19 +52,22 @@ QUERIES = ["SELECT * FROM altered", "UPDATE altered SET id = 1 WHERE id = 1 RETU
 
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
-def test_psycopg(shop: ServerProcess, look: Any, altered: str, query: str, binary: bool) -> None:
+@pytest.mark.parametrize("origin", ["other", "same", "transaction"])
+def test_psycopg(shop: ServerProcess, look: Any, altered: str, query: str, binary: bool, origin: str) -> None:
     """It asks for the columns at each execution, and gets the new ones."""
     with shop.connect() as con:
         for _ in range(2):
             assert con.execute(query, prepare=True, binary=binary).fetchall() == [(1, 2, "x")]
         for change, row in CHANGES:
-            look.execute(change)
-            for _ in range(2):
-                assert con.execute(query, prepare=True, binary=binary).fetchall() == [row]
+            with con.transaction() if origin == "transaction" else nullcontext():
+                (look if origin == "other" else con).execute(change)
+                for _ in range(2):
+                    assert con.execute(query, prepare=True, binary=binary).fetchall() == [row]
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_asyncpg(url: str, look: Any, altered: str, query: str) -> None:
+@pytest.mark.parametrize("origin", ["other", "same"])
+def test_asyncpg(url: str, look: Any, altered: str, query: str, origin: str) -> None:
     """It asks once; by the error's routine it prepares again, outside a transaction."""
 
     async def work() -> list[Any]:
@@ -65,7 +76,10 @@ def test_asyncpg(url: str, look: Any, altered: str, query: str) -> None:
             found = [tuple(await con.fetchrow(query))]
             for change, _ in CHANGES:
                 kept = await con.prepare(f"/* kept */ {query}")
-                await asyncio.to_thread(look.execute, change)
+                if origin == "other":
+                    await asyncio.to_thread(look.execute, change)
+                else:
+                    await con.execute(change)
                 with pytest.raises(asyncpg.InvalidCachedStatementError):
                     await kept.fetch()
                 found.append(tuple(await con.fetchrow(query)))
@@ -128,6 +142,61 @@ def test_a_transaction_that_is_rolled_back(shop: ServerProcess, look: Any, alter
                 assert con.execute("SELECT * FROM altered", prepare=True).fetchone() == (1, 2, "x", None)
             raise ZeroDivisionError
         assert con.execute("SELECT * FROM altered", prepare=True).fetchone() == (1, 2, "x")
+
+
+def test_asyncpg_in_a_transaction(url: str, look: Any, altered: str) -> None:
+    """It cannot prepare again there; the transaction has failed, and the change is undone with it."""
+
+    async def work() -> list[Any]:
+        con = await asyncpg.connect(url)
+        query, found = QUERIES[0], []
+        try:
+            found.append(tuple(await con.fetchrow(query)))
+            with pytest.raises(asyncpg.InvalidCachedStatementError):
+                async with con.transaction():
+                    await con.execute("ALTER TABLE altered DROP COLUMN a")
+                    await con.fetchrow(query)
+            found.append(tuple(await con.fetchrow(query)))
+            async with con.transaction():
+                await con.execute("ALTER TABLE altered DROP COLUMN a")
+            found.append(tuple(await con.fetchrow(query)))
+            return found
+        finally:
+            await con.close()
+
+    assert asyncio.run(work()) == [(1, 2, "x"), (1, 2, "x"), (1, "x")]
+
+
+# The rows of altered.cjs behind each of its changes.
+OF_NODE = [
+    {"id": 1, "a": 2, "b": "x"},
+    {"id": 1, "a": 2, "b": "x"},
+    {"id": 1, "a": 2, "b": "x", "c": None},
+    {"id": 1, "a": 2, "c": None},
+    {"id": 1, "aa": 2, "c": None},
+]
+
+
+@pytest.mark.node
+@pytest.mark.parametrize(
+    "prepare", ["", "CREATE STREAM altered_stream ON altered"], ids=["plain", "captured"]
+)
+def test_node(shop: ServerProcess, prepare: str) -> None:
+    """node-postgres asks for a portal's columns at each execution; postgres.js asks once, as asyncpg does."""
+    done = subprocess.run(
+        ["node", str(PROGRAM), shop.host, str(shop.port), "ducktail", "shop", prepare],
+        env={**os.environ, "NODE_PATH": str(MODULES)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    rows = [[row] for row in OF_NODE for _ in range(4)]
+    for origin in ("other", "same"):
+        assert seen[f"node-postgres {origin}"] == seen[f"postgres.js {origin}"] == rows
+    assert seen["node-postgres transaction"] == rows[:4] + [[row] for row in OF_NODE[1:] for _ in range(8)]
+    # The error ends the transaction, and the change with it.
+    undone = ["0A000", *["25P02"] * 3, *rows[:4]]
+    assert seen["postgres.js transaction"] == rows[:4] + undone * 4
 
 
 @pytest.mark.jdbc

@@ -6,7 +6,10 @@ import java.sql.ResultSetMetaData;
 import java.sql.SQLException;
 import java.sql.Statement;
 
-/** Runs prepared statements again behind ALTER TABLE on another connection, and prints what each gives. */
+/**
+ * Runs prepared statements again behind ALTER TABLE on another connection, on the same one, and in a transaction of
+ * it, and prints what each gives.
+ */
 public final class Altered {
   private static final String[] CHANGES = {
     "ALTER TABLE altered ALTER a TYPE real",
@@ -17,24 +20,34 @@ public final class Altered {
 
   /** Argument: the URL. */
   public static void main(String[] arguments) throws Exception {
-    try (Connection on = DriverManager.getConnection(arguments[0]);
-        Connection other = DriverManager.getConnection(arguments[0]);
-        Statement change = other.createStatement()) {
-      change.execute("CREATE TABLE altered (id int PRIMARY KEY, a int, b text)");
-      change.execute("INSERT INTO altered VALUES (1, 2, 'x')");
+    for (String origin : new String[] {"other", "same", "transaction"}) {
+      System.out.println(origin);
+      behind(arguments[0], origin);
+    }
+  }
+
+  private static void behind(String url, String origin) throws SQLException {
+    try (Connection on = DriverManager.getConnection(url);
+        Connection other = DriverManager.getConnection(url);
+        Statement make = other.createStatement();
+        Statement change = (origin.equals("other") ? other : on).createStatement()) {
+      make.execute("CREATE TABLE altered (id int PRIMARY KEY, a int, b text)");
+      make.execute("INSERT INTO altered VALUES (1, 2, 'x')");
       try (PreparedStatement all = on.prepareStatement("SELECT * FROM altered WHERE id = ?");
           PreparedStatement write =
               on.prepareStatement("UPDATE altered SET id = ? WHERE id = 1 RETURNING *")) {
         twice(all);
         twice(write);
         for (String text : CHANGES) {
+          on.setAutoCommit(!origin.equals("transaction"));
           change.execute(text);
           System.out.println(text);
           twice(all);
           twice(write);
+          on.setAutoCommit(true);
         }
       }
-      change.execute("DROP TABLE altered");
+      make.execute("DROP TABLE altered");
     }
   }
 
