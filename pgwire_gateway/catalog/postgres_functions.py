@@ -16,6 +16,7 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import duckdb
 from duckdb.func import FunctionNullHandling
@@ -76,14 +77,14 @@ def _of_any_number() -> Iterator[tuple[str, str]]:
         for name in ("json_build_array", "jsonb_build_array"):
             yield f"{name}({names})", f"json_array({names})"
     for count in range(1, ARGUMENTS_MAX + 1):
-        names = [f"z_{at}" for at in range(count)]
+        parts = [f"z_{at}" for at in range(count)]
         for name, test in (("num_nulls", "IS NULL"), ("num_nonnulls", "IS NOT NULL")):
-            yield f"{name}({', '.join(names)})", " + ".join(f"({one} {test})::INTEGER" for one in names)
+            yield f"{name}({', '.join(parts)})", " + ".join(f"({one} {test})::INTEGER" for one in parts)
     for count in range(1, ARGUMENTS_MAX):
-        names = [f"z_{at}" for at in range(count)]
-        path = f"[{', '.join(f'{one}::VARCHAR' for one in names)}]"
-        yield f"jsonb_extract_path(z_j, {', '.join(names)})", f"jsonb_at(z_j, {path})"
-        yield f"jsonb_extract_path_text(z_j, {', '.join(names)})", f"jsonb_at(z_j, {path}) ->> '$'"
+        parts = [f"z_{at}" for at in range(count)]
+        path = f"[{', '.join(f'{one}::VARCHAR' for one in parts)}]"
+        yield f"jsonb_extract_path(z_j, {', '.join(parts)})", f"jsonb_at(z_j, {path})"
+        yield f"jsonb_extract_path_text(z_j, {', '.join(parts)})", f"jsonb_at(z_j, {path}) ->> '$'"
 
 
 @cache
@@ -133,7 +134,7 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
 
     Each is a function of a module: DuckDB keeps none alive once this cursor is closed.
     """
-    functions: list[tuple[str, Callable[..., object], list[str], str, bool]] = [
+    functions: list[tuple[str, Callable[..., str | int | None], list[Any], str, bool]] = [
         ("char_of_time", _char_of_time, ["BIGINT", "BIGINT", "VARCHAR", "VARCHAR"], "VARCHAR", False),
         ("char_of_interval", _char_of_interval, ["BIGINT", "BIGINT", "BIGINT", "VARCHAR"], "VARCHAR", False),
         ("char_of_number", _char_of_number, ["VARCHAR", "BOOLEAN", "VARCHAR"], "VARCHAR", False),

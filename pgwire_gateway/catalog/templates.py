@@ -212,6 +212,10 @@ def _iso_day_of_year(moment: Moment) -> int:
     return (week - 1) * 7 + day
 
 
+def _fraction(digits: int) -> Callable[[Moment], tuple[int | str, int]]:
+    return lambda at: (f"{abs(at.micros):06}"[:digits], 0)
+
+
 # Pattern -> (value, width): a number is filled with zeros to the width, a text with blanks.
 _DATED: dict[str, Callable[[Moment], tuple[int | str, int]]] = {
     "YYYY": lambda at: (_era(at), 4),
@@ -253,10 +257,7 @@ _DATED: dict[str, Callable[[Moment], tuple[int | str, int]]] = {
     "SSSSS": lambda at: (_seconds_of_day(at), 1),
     "MS": lambda at: (f"{abs(at.micros) // 1000:03}", 0),
     "US": lambda at: (f"{abs(at.micros):06}", 0),
-    **{
-        f"FF{digits}": (lambda at, digits=digits: (f"{abs(at.micros):06}"[:digits], 0))
-        for digits in range(1, 7)
-    },
+    **{f"FF{digits}": _fraction(digits) for digits in range(1, 7)},
     "AM": lambda at: (_noon(at, dots=False), 0),
     "PM": lambda at: (_noon(at, dots=False), 0),
     "A.M.": lambda at: (_noon(at, dots=True), 0),

@@ -99,7 +99,8 @@ def test_a_captured_write_may_call_them(connection: psycopg.Connection[Any]) -> 
     connection.execute(
         "INSERT INTO shown VALUES (1, '2024-03-05', btrim(' a ')), (2, '2025-03-05', initcap('b'))"
     )
-    update = "UPDATE shown SET shown = to_char(moment, 'YYYY-MM') WHERE to_char(moment, 'YYYY') = %s RETURNING shown"
+    update = "UPDATE shown SET shown = to_char(moment, 'YYYY-MM') WHERE to_char(moment, 'YYYY') = %s "
+    update += "RETURNING shown"
     assert connection.execute(update, ["2024"]).fetchall() == [("2024-03",)]
     connection.execute("UPDATE shown SET shown = clock_timestamp()::VARCHAR WHERE id = 2")
     connection.execute("DELETE FROM shown WHERE date_bin('1 day', moment, moment) = moment AND id = 1")
