@@ -130,6 +130,8 @@ class Session(Context):
         # Called when another session has cancelled this one; also ends the answer to its client.
         self.on_cancelled: Callable[[], None] = lambda: None
         self._dresses: list[Callable[[Session], None]] = []
+        self.path_end = ""
+        self.path_functions: frozenset[str] = frozenset()
         self._freed = False
         self.cursors = Cursors(database)
         self.guard = Guard(database.clock, self.cursors.interrupt)

@@ -40,6 +40,7 @@ UNICODE_FOLD = re.compile(
 
 # Python that folds all of Unicode: these are no names of DuckDB's objects. File -> what they are.
 FOLDS_OTHERS = {
+    "pgwire_gateway/catalog/templates.py": "names of months and days in to_char's templates",
     "engine/checkpoints/positions.py": "hexadecimal digits",
     "engine/duck/duckdb_errors.py": "messages",
     "engine/system_views/rows.py": "a user",

@@ -20,6 +20,7 @@ from .oids import (
     HOME,
     MARK,
     OTHER,
+    OUR_PREFIX,
     OWNER,
     OWNER_OID,
     SEPARATOR,
@@ -275,7 +276,8 @@ def _constant_macros() -> list[tuple[str, str]]:
 def _session_macros(database: str, version: str, started_us: int) -> dict[str, str]:
     user = f"coalesce(getvariable('{USER_VARIABLE}')::VARCHAR, {literal(OWNER)})"
     pid = f"coalesce(getvariable('{PID_VARIABLE}')::INTEGER, 0)"
-    path = "if(len(current_schemas(false)) = 0, [current_schema()], current_schemas(false))"
+    own = f"list_filter(current_schemas(false), LAMBDA z_s: NOT starts_with(z_s, '{OUR_PREFIX}'))"
+    path = f"if(len({own}) = 0, [current_schema()], {own})"
     setting = f"{SETTING_FUNCTION}({pid}, {{}})"
     return {
         "version()": literal(version),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from weakref import WeakValueDictionary
 
@@ -33,8 +34,8 @@ from ...sql.rights.visibility import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE, answe
 from ...sql.rights.visibility import SEPARATOR as PLACE_SEPARATOR
 from ...sql.session import Session
 from ...sql.settings import SERVER_VERSION
-from ...sql.statements.set_and_show import of_the_server
-from . import constant_relations, functions
+from ...sql.statements.set_and_show import extend_path, of_the_server
+from . import constant_relations, functions, postgres_functions
 from .functions import (
     CHANNELS_FUNCTION,
     CURSOR_COLUMNS,
@@ -110,6 +111,7 @@ def attach(session: Session) -> None:
     for cursor in (session.cursor, session.meta):
         cursor.execute(f"SET VARIABLE {PID_VARIABLE} = {session.id}")
         cursor.execute(f"SET VARIABLE {USER_VARIABLE} = {literal(session.user)}")
+    extend_path(session, postgres_functions.PLACE, postgres_functions.names())
 
 
 def register(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -132,6 +134,43 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
             name, function, ["INTEGER"], "VARCHAR",
             null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
         )  # fmt: skip
+
+    cursor.create_function(
+        SLEEP_FUNCTION, _sleep, ["INTEGER", "DOUBLE"], "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+    )  # fmt: skip
+    postgres_functions.register(cursor)
+
+
+# Python function: (pid, seconds) -> an empty text, after that time.
+SLEEP_FUNCTION = "__ducktail_sleep"
+# The interval at which pg_sleep looks whether its statement has been ended.
+SLEEP_SECONDS = 0.02
+
+
+def _sleep(pid: int | None, seconds: float | None) -> str | None:
+    """Wait on the statement's thread; a cancel and statement_timeout end it."""
+    if seconds is None:
+        return None
+    clock = SystemClock()
+    until = clock.monotonic_s() + seconds
+    while (left := until - clock.monotonic_s()) > 0:
+        if _ended(pid or 0):
+            return ""  # The interrupted statement fails.
+        time.sleep(min(left, SLEEP_SECONDS))
+    return ""
+
+
+def _ended(pid: int) -> bool:
+    """End a Python function whose statement has been cancelled, or whose time is over."""
+    session = _sessions.get(pid)
+    if session is None:
+        return True
+    ends = session.guard.ends_s
+    if not session.guard.cancelled and (ends is None or session.database.clock.monotonic_s() < ends):
+        return False
+    session.cursors.interrupt()
+    return True
 
 
 def _cursors(pid: int | None) -> str:
@@ -234,7 +273,11 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Database) -> None:
     macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
     with in_one_transaction(cursor):
         constant_relations.make(cursor)
-        for statement in (*_macro_statements(macros), *visibility_macros()):
+        for statement in (
+            *_macro_statements(macros),
+            *visibility_macros(),
+            *postgres_functions.statements(),
+        ):
             cursor.execute(statement)
     rewrite(WARMING)
 

@@ -44,6 +44,7 @@ from .casts import (
 from .functions import PRIVILEGE_FUNCTIONS, ROW_FUNCTIONS, lookups, privilege_by_oid
 from .oids import CATALOG, HOME, MARK, OUR_PREFIX, TEMPORARY_SCHEMA, TYPE_MARK
 from .query_forms import fill_lists, respell_forms
+from .operators import respell_operators
 from .result_columns import column_types, divide_whole, hold_types, name_columns, spread_stars
 from .scope import (
     SHAPE,
@@ -476,7 +477,7 @@ def respelt(text: str) -> Respelt:
         InsufficientPrivilege: the text itself names the catalog's database, whose changes would affect every
             session.
     """
-    text = respell_literals(text)
+    text = respell_operators(respell_literals(text))
     if occurs(_OUR_NAME, text):
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:

@@ -65,6 +65,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     assert facts is not None
     reserved_names.refuse_schema(session, facts)
     _guard_names(facts)
+    _guard_functions(session, classified, facts)
     captured = _captured_to_drop(session, facts)
     if captured is not None:
         return (yield from _drop_captured(session, classified, captured))
@@ -635,6 +636,27 @@ def _guard_names(facts: DdlFacts) -> None:
     for name in (*facts.names, *([] if facts.renamed is None else [(facts.renamed,)])):
         if any(fold(part).startswith(RESERVED_PREFIX) for part in name):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
+
+
+def _guard_functions(session: Context, classified: Classified, facts: DdlFacts) -> None:
+    """Refuse a table, an index or a trigger that could not be used without functions outside of the file.
+
+    Only a session of the wire has them: a write in process, or of DuckDB's own, would fail.
+    """
+    stored = facts.object_type in ("INDEX", "TRIGGER") or (
+        facts.object_type == "TABLE" and not facts.as_select and "TYPE" not in facts.action
+    )
+    if not session.path_functions or not stored or facts.verb not in ("CREATE", "ALTER"):
+        return
+    before, *rest = classified.tokens
+    for token in rest:
+        if token.kind == "(" and before.is_word and fold(before.text) in session.path_functions:
+            raise NotSupported(
+                f'function "{before.text}" cannot be stored in a {facts.object_type.lower()}',
+                detail="It is not DuckDB's own, so the file could not be used without ducktail's server.",
+                position=before.start + 1,
+            )
+        before = token
 
 
 def _guard_types(session: Context, facts: DdlFacts) -> None:

@@ -162,6 +162,23 @@ pg_type_is_visible
 
 _CONSTANTS = "current_catalog current_database version"
 
+# PostgreSQL's functions that DuckDB lacks, and the operators of json: macros for clients of the wire
+# (pgwire_gateway/catalog/postgres_functions.py), whose results depend on their arguments and the clock.
+POSTGRES_MACROS = _set(
+    """
+    array_fill array_positions array_replace btrim clock_timestamp convert_from convert_to cosd date_bin
+    decode_text div encode_bytes initcap json_array_elements json_array_elements_text json_build_array
+    json_build_object json_each_text json_object_agg json_object_keys json_typeof justify_days justify_hours
+    justify_interval jsonb_array_elements
+    jsonb_array_elements_text jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each
+    jsonb_each_text jsonb_exists jsonb_extract_path jsonb_extract_path_text jsonb_object_agg
+    jsonb_object_keys jsonb_typeof make_interval num_nonnulls num_nulls regexp_count regexp_like regexp_match
+    regexp_substr sind statement_timestamp string_to_table tand text_to_timestamp to_char to_date to_jsonb
+    to_number trim_array width_bucket jsonb_contains jsonb_pretty jsonb_set
+    jsonb_strip_nulls @! @& @- @-! @-> @->> @>& @>> @| @|| <@&
+    """
+)
+
 # Functions of the calling session: its variables, statement, user and search path.
 SESSION_FUNCTIONS = _set(
     "current_query current_role current_schema current_schemas current_user getvariable session_user user"
@@ -175,16 +192,25 @@ FUNCTIONS = (
     | _set(_IDENTITIES, _AGGREGATES, _WINDOWS, _POSTGRES, _CONSTANTS)
     | {"is distinct from", "is not distinct from", *_COLLATING}
     | SESSION_FUNCTIONS
+    | POSTGRES_MACROS
 )
 
 # Functions that a definition may call: it runs later in other users' sessions and keeps their values, so it
 # may neither read nor change the session.
-DEFINITION_FUNCTIONS = FUNCTIONS - SESSION_FUNCTIONS - {"setseed"}
+DEFINITION_FUNCTIONS = FUNCTIONS - SESSION_FUNCTIONS - POSTGRES_MACROS - {"setseed"}
 
 # Functions in FROM that use only their arguments.
 TABLE_FUNCTIONS = _set(
     "duckdb_keywords generate_series icu_calendar_names json_each json_tree pg_timezone_names",
     "pragma_platform pragma_version range repeat repeat_row test_all_types unnest",
+)
+# PostgreSQL's functions in FROM: macros, as in POSTGRES_MACROS.
+POSTGRES_TABLE_MACROS = _set(
+    """
+    generate_subscripts json_array_elements json_array_elements_text json_each_text json_object_keys
+    jsonb_array_elements jsonb_array_elements_text jsonb_each jsonb_each_text jsonb_object_keys
+    regexp_split_to_table string_to_table
+    """
 )
 
 # Internal functions of DuckDB and ducktail, for plans and the engine: wrong arguments may crash the process.
@@ -312,7 +338,7 @@ def refuse_in_from(path: tuple[str, ...]) -> None:
     Raises:
         InsufficientPrivilege: the function is not listed.
     """
-    if fold(path[-1]) not in TABLE_FUNCTIONS:
+    if fold(path[-1]) not in TABLE_FUNCTIONS | POSTGRES_TABLE_MACROS:
         raise no_function(path)
 
 

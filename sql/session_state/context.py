@@ -85,6 +85,10 @@ class Context(ABC):
     learn: Callable[[], Future[Learned]] | None
     # The number of rows that the present statement's client takes at first; None for all rows.
     first_rows: int | None
+    # A schema of another database that comes after the search path: PostgreSQL's functions for clients of the
+    # wire; empty without one. Its functions in small letters, which no file may need to be read.
+    path_end: str
+    path_functions: frozenset[str]
     # The node that is the client; None for any other client.
     peer: Peer | None
     # The distribution of events of topics with several owners.

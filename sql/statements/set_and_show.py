@@ -121,6 +121,18 @@ def renew_path(session: Context) -> None:
         apply_value(session, "search_path", session.variables["search_path"], local=False)
 
 
+def extend_path(session: Context, schema: str, functions: frozenset[str]) -> None:
+    """Look functions up in a schema of another database too, after the session's own schemas.
+
+    The session's setting does not show it.
+
+    Args:
+        functions: the names of the schema's functions, in small letters.
+    """
+    session.path_end, session.path_functions = schema, functions
+    _set_in_duckdb(session, VARIABLES["search_path"], session.variables.values["search_path"])
+
+
 def renew_values(session: Context) -> None:
     """Apply the session's settings to new cursors of DuckDB's, whose own settings have their defaults."""
     for key, found in VARIABLES.items():
@@ -219,11 +231,14 @@ def _check_part(session: Context, part: str) -> None:
 
 
 def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
-    text = {"on": "true", "off": "false"}.get(value) or literal(value)
+    name, text = found.duckdb, {"on": "true", "off": "false"}.get(value) or literal(value)
+    if session.path_end and name in PATHS:
+        first = value if name == "search_path" else ident(value.strip('"'))
+        name, text = "search_path", literal(f"{first},{session.path_end}")
     try:
         for cursor in (session.cursor, session.meta):
             # Without SESSION some settings of DuckDB change for every cursor of the process.
-            cursor.execute(f"SET SESSION {found.duckdb} = {text}")
+            cursor.execute(f"SET SESSION {name} = {text}")
     except duckdb.Error as error:
         raise translated(error) from error
 

@@ -1,0 +1,182 @@
+"""PostgreSQL's operators of json, and functions that are named or written differently in DuckDB.
+
+DuckDB's parser reads no operator with `#` or `?`, and finds every other one by its name: each of PostgreSQL's
+gets the name of a macro of data/functions.sql. `@>`, `<@` and `||` are DuckDB's own for lists and texts; they
+mean json where the text itself shows it, by a cast or by a literal. Aggregates of json are DuckDB's `list`,
+so that ORDER BY, DISTINCT and FILTER may stand in them. A few regular words in one pass over the tokens find
+all of it: the work grows with the text, not with its square.
+Source: PostgreSQL 15 documentation, "JSON Functions and Operators".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ...engine.errors import DucktailError
+from ...engine.quoting import fold
+from ...sql.text.spans import Replacement, cut
+from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token, occurs, tokenize
+
+_HINT = re.compile(
+    r"#>|#-|\?\s*[|&]|\?\s*'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
+    r"|\b(?:encode|decode|to_timestamp)\s*\(|jsonb?_(?:array_elements|object_keys)|string_to_table",
+    re.IGNORECASE,
+)
+_HINT_WORDS = ("#", "?", "_agg", "every", "->", "json", "@", "code", "to_timestamp", "_to_table")
+TEXT_MAX = 64 * 1024
+# PostgreSQL's operator, in the characters of a text -> the macro's name.
+_OPERATORS = {"#>>": "@->>", "#>": "@->", "#-": "@-!"}
+_MARKS = {"?": "@!", "?|": "@|", "?&": "@&"}
+_ARROW = re.compile(r"->>?(?![-+*/<>=~!@#%^&|?])")
+_RUN = re.compile(r"[-+*/<>=~!@#%^&|?]++")
+_AGGREGATES = frozenset({"json_agg", "jsonb_agg"})
+_WITH_FORMAT = {"encode": "encode_bytes", "decode": "decode_text", "to_timestamp": "text_to_timestamp"}
+# Functions in FROM with one column: the alias of such a call names the value in PostgreSQL.
+_OF_VALUES = frozenset(
+    {"json_array_elements", "jsonb_array_elements", "json_array_elements_text", "jsonb_array_elements_text"}
+    | {"json_object_keys", "jsonb_object_keys", "string_to_table", "regexp_split_to_table"}
+)
+_JSON = frozenset({"JSON", "JSONB"})
+_ON_JSON = {"@>": "@>&", "<@": "<@&", "||": "@||", "-": "@-"}
+# What binds tighter than DuckDB's `->`, which takes it all for its right side.
+_AFTER_AN_ARROW = frozenset({"IS", "IN", "LIKE", "ILIKE", "::"})
+
+
+def respell_operators(text: str) -> str:
+    """The text with the operators and functions in a form that DuckDB parses.
+
+    >>> respell_operators("SELECT a #>> '{x}', json_agg(b ORDER BY c) FILTER (WHERE d) FROM t WHERE a ? 'k'")
+    "SELECT a @->> '{x}', to_json(list(b ORDER BY c) FILTER (WHERE d)) FROM t WHERE a @! 'k'"
+    """
+    if len(text) > TEXT_MAX or not occurs(_HINT, text, _HINT_WORDS):
+        return text
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return text  # The session reports the error in it.
+    edits = sorted(_edits(text, tokens), key=lambda edit: (edit.start, edit.end))
+    return cut(text, edits) if edits else text
+
+
+def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
+    closing = _closings(tokens)
+    values = _values_of(tokens)
+    skip = 0
+    for at, token in enumerate(tokens):
+        if token.start < skip:
+            continue
+        following = tokens[at + 1] if at + 1 < len(tokens) else None
+        if at and (run := _RUN.match(text, token.start)) is not None:
+            skip, operator = run.end(), run[0]
+            right = at + 1
+            while right < len(tokens) and tokens[right].start < skip:
+                right += 1
+            new = _operator(text, tokens, at, right, operator)
+            if new:
+                yield Replacement(token.start, skip, new)
+        elif following is not None and following.kind == "(" and token.is_word:
+            before = tokens[at - 1].kind if at else ""
+            if before != ".":
+                yield from _call(tokens, at, closing, values)
+
+
+def _operator(text: str, tokens: Sequence[Token], at: int, right: int, operator: str) -> str | None:
+    """The macro's name for an operator; None where DuckDB's own is meant.
+
+    DuckDB's `->` takes a comparison after its right side as a part of it. Only there it is replaced, so that
+    other views hold what DuckDB alone can read.
+
+    Args:
+        right: the index of the operator's right side.
+    """
+    if operator in _OPERATORS or not _is_value(tokens[at - 1]):
+        return _OPERATORS.get(operator)
+    following = tokens[right] if right < len(tokens) else None
+    if following is None:
+        return None
+    if operator in _MARKS:
+        # A `?` alone may be a parameter.
+        return _MARKS[operator] if operator != "?" or following.kind in (STRING, PARAMETER) else None
+    if operator in _ON_JSON and _is_json(tokens, at, right, operator):
+        return _ON_JSON[operator]
+    if operator == "->" and following.kind in (STRING, NUMBER, PARAMETER) and right + 1 < len(tokens):
+        end = right + 1
+        while end + 1 < len(tokens) and (step := _ARROW.match(text, tokens[end].start)) is not None:
+            end += 1
+            while end < len(tokens) and tokens[end].start < step.end():
+                end += 1
+            end += 1
+        if end >= len(tokens):
+            return None
+        after = tokens[end]
+        if after.kind in _AFTER_AN_ARROW or after.text[0] in "=<>!|@":
+            return "@>>"
+    return None
+
+
+def _call(
+    tokens: Sequence[Token], at: int, closing: dict[int, int], values: frozenset[str]
+) -> Iterator[Replacement]:
+    token, name = tokens[at], fold(tokens[at].text)
+    end = closing.get(at + 1)
+    if end is None:
+        return
+    if name in _AGGREGATES:
+        yield Replacement(token.start, token.end, "to_json(list")
+        last = end
+        for word in ("FILTER", "OVER"):
+            if last + 2 < len(tokens) and tokens[last + 1].kind == word and tokens[last + 2].kind == "(":
+                last = closing.get(last + 2, last)
+        yield Replacement(tokens[last].end, tokens[last].end, ")")
+    elif name == "every":
+        yield Replacement(token.start, token.end, "bool_and")
+    elif name in _WITH_FORMAT:
+        depth = tokens[at + 1].depth + 1
+        if any(one.kind == "," and one.depth == depth for one in tokens[at + 2 : end]):
+            yield Replacement(token.start, token.end, _WITH_FORMAT[name])
+    elif name in _OF_VALUES and at and tokens[at - 1].kind in ("FROM", ",", "JOIN", "LATERAL"):
+        place = end + 2 if end + 1 < len(tokens) and tokens[end + 1].kind == "AS" else end + 1
+        alias = tokens[place] if place < len(tokens) and place > end + 1 else None
+        after = tokens[place + 1].kind if place + 1 < len(tokens) else ""
+        if alias is not None and alias.is_name and after not in ("(", ".") and fold(alias.name) not in values:
+            yield Replacement(alias.end, alias.end, f"({alias.text})")
+
+
+def _closings(tokens: Sequence[Token]) -> dict[int, int]:
+    """The index of the closing parenthesis of each opening one."""
+    open_: list[int] = []
+    found: dict[int, int] = {}
+    for at, token in enumerate(tokens):
+        if token.kind == "(":
+            open_.append(at)
+        elif token.kind == ")" and open_:
+            found[open_.pop()] = at
+    return found
+
+
+def _values_of(tokens: Sequence[Token]) -> frozenset[str]:
+    """The names before `.value` and the like: an alias of these is used for its column."""
+    return frozenset(
+        fold(tokens[at - 1].name)
+        for at, token in enumerate(tokens)
+        if at and token.kind == "." and tokens[at - 1].is_name
+    )
+
+
+def _is_value(token: Token) -> bool:
+    """True if an operand may end with this token."""
+    return token.kind in (STRING, QUOTED, PARAMETER, ")", "]") or token.is_word
+
+
+def _is_json(tokens: Sequence[Token], at: int, right: int, operator: str) -> bool:
+    """True if an operand of the operator is cast to json, or is a literal that only json can be."""
+    if at >= 2 and tokens[at - 1].kind in _JSON and tokens[at - 2].kind == "::":
+        return True
+    following = tokens[right]
+    if operator == "-" or following.kind not in (STRING, PARAMETER):
+        return False
+    if right + 2 < len(tokens) and tokens[right + 1].kind == "::" and tokens[right + 2].kind in _JSON:
+        return True
+    value = following.value.lstrip() if following.kind == STRING else ""
+    return operator != "||" and value.startswith(('{"', "[", "{}"))
