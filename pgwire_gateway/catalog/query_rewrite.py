@@ -43,8 +43,8 @@ from .casts import (
 )
 from .functions import PRIVILEGE_FUNCTIONS, ROW_FUNCTIONS, lookups, privilege_by_oid
 from .oids import CATALOG, HOME, MARK, OUR_PREFIX, TEMPORARY_SCHEMA, TYPE_MARK
-from .query_forms import fill_lists, respell_forms
 from .operators import respell_operators
+from .query_forms import fill_lists, respell_forms
 from .result_columns import column_types, divide_whole, hold_types, name_columns, spread_stars
 from .scope import (
     SHAPE,
