@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from traceback import format_tb
 
-from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
+from ...engine.errors import (
+    CachedPlanChanged,
+    DucktailError,
+    IntegrityViolation,
+    InternalError,
+    ProgramLimitExceeded,
+)
 from ...engine.server_log import facts
 from ...engine.values import value_types
 from ...sql.results.results import Result, ResultBatch, ResultColumn
@@ -410,7 +416,11 @@ def spread(formats: Sequence[int], count: int) -> Sequence[int]:
 def report(error: DucktailError, severity: str) -> Report:
     """The fields of an error."""
     place = (error.position, error.context, *(error.told_at or ()))
-    return Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
+    found = Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
+    if isinstance(error, IntegrityViolation) and (at := error.violated) is not None:
+        named = (at.schema, at.table, at.column or None, at.constraint or None)
+        found = replace(found, **dict(zip(("schema", "table", "column", "constraint"), named, strict=True)))
+    return found
 
 
 def _source(offset: int, text: str) -> StatementText:
