@@ -380,7 +380,7 @@ def _type_lookups() -> dict[str, str]:
     name = _lookup("pg_type", "oid", "__name", "z_o")
     # Evaluate it once, in the subquery: a macro's argument replaces each of its occurrences in the body.
     shown = name.replace("any_value(z_t.z_answer)", f"any_value({HOME}.shown_type(z_t.z_answer, z_o, z_m))")
-    bare = f"{HOME}.folded(replace(z_w, 'pg_catalog.', ''))"
+    bare = f"{HOME}.folded(replace(z_w::VARCHAR, 'pg_catalog.', ''))"
     return {
         "format_type(z_o, z_m)": f"""CASE WHEN z_o IS NULL THEN NULL WHEN z_o = 0 THEN '-'
             ELSE coalesce({shown}, '???') END""",

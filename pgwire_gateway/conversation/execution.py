@@ -433,8 +433,13 @@ def report(error: DucktailError, severity: str) -> Report:
     place = (error.position, error.context, *(error.told_at or ()))
     found = Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
     if isinstance(error, IntegrityViolation) and (at := error.violated) is not None:
-        named = (at.schema, at.table, at.column or None, at.constraint or None)
-        found = replace(found, **dict(zip(("schema", "table", "column", "constraint"), named, strict=True)))
+        found = replace(
+            found,
+            schema=at.schema,
+            table=at.table,
+            column=at.column or None,
+            constraint=at.constraint or None,
+        )
     return found
 
 

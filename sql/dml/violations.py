@@ -119,8 +119,10 @@ def _constraints(session: Context, key: Key) -> list[_Constraint]:
         try:
             for sql in (_CONSTRAINTS, _INDEXES):
                 found += [
-                    _Constraint(*row[:4], tuple(row[4]), *row[5:7], tuple(row[7]))
-                    for row in cursor.execute(sql, parameters).fetchall()
+                    _Constraint(kind, name, schema_, table, tuple(columns), text, referenced, tuple(others))
+                    for kind, name, schema_, table, columns, text, referenced, others in cursor.execute(
+                        sql, parameters
+                    ).fetchall()
                 ]
         finally:
             if not temporary:
