@@ -10,6 +10,7 @@ A message is lower case, names the object's kind and name, and ends without a fu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -106,19 +107,38 @@ class CardinalityViolation(DucktailError, sqlstate="21000", dbapi="ProgrammingEr
 
 
 # Class 23: constraints.
-class IntegrityViolation(DucktailError, sqlstate="23000", dbapi="IntegrityError"): ...
+@dataclass(frozen=True, slots=True)
+class Violated:
+    """The object of an integrity violation, as error fields name it; "" for an unknown part.
+
+    Args:
+        schema, table: the table with the constraint.
+        column: the column that must not be NULL.
+        constraint: the constraint or unique index, by its name in the catalog.
+    """
+
+    schema: str
+    table: str
+    column: str = ""
+    constraint: str = ""
 
 
-class NotNullViolation(DucktailError, sqlstate="23502", dbapi="IntegrityError"): ...
+class IntegrityViolation(DucktailError, sqlstate="23000", dbapi="IntegrityError"):
+    """A row violates a constraint; `violated` names it once the written table is known."""
+
+    violated: Violated | None = None
 
 
-class ForeignKeyViolation(DucktailError, sqlstate="23503", dbapi="IntegrityError"): ...
+class NotNullViolation(IntegrityViolation, sqlstate="23502", dbapi="IntegrityError"): ...
 
 
-class UniqueViolation(DucktailError, sqlstate="23505", dbapi="IntegrityError"): ...
+class ForeignKeyViolation(IntegrityViolation, sqlstate="23503", dbapi="IntegrityError"): ...
 
 
-class CheckViolation(DucktailError, sqlstate="23514", dbapi="IntegrityError"): ...
+class UniqueViolation(IntegrityViolation, sqlstate="23505", dbapi="IntegrityError"): ...
+
+
+class CheckViolation(IntegrityViolation, sqlstate="23514", dbapi="IntegrityError"): ...
 
 
 # Class 25: transaction state.

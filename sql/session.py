@@ -55,6 +55,7 @@ from .session_state.listening import Listening
 from .session_state.names import Names
 from .session_state.portals import Portals
 from .session_state.positions import Positions
+from .session_state.spelling import AsWritten, Speller
 from .session_state.statement import Description, ParsedStatement, PreparedStatement
 from .settings import TRACE, Variables
 from .statements import cursor_statements
@@ -121,6 +122,12 @@ class Session(Context):
         self.notices = Notices()
         self.prepared: dict[str, PreparedStatement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
+        self.spell: Speller = AsWritten
+        # Set by a gateway: the client's last text; name, text, time of creation and parameters' OIDs of the
+        # statements that its protocol has prepared.
+        self.last_text: Callable[[], str] = str
+        self.bound_statements: Callable[[], Sequence[tuple[str, str, int, tuple[int, ...]]]] = tuple
+        self.begun_us = database.clock.now_us()
         self.listening = Listening(database, self._overrun, lambda: self.access)
         self.waited: Waited | None = None
         self.links: Links | None = None

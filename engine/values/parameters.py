@@ -118,7 +118,7 @@ def _resolved(oid: int, duckdb_type: str | None) -> tuple[int, DuckType | None]:
     """The OID that decides a value's form, and the described type if it belongs to that OID."""
     target = _target(duckdb_type)
     described = _described_oid(target)
-    code = oid if oid and oid != value_types.UNKNOWN else described
+    code = value_types.known(oid) if oid and oid != value_types.UNKNOWN else described
     # A type that the client chose overrides the described type; repeating ParameterDescription's does not.
     return code, target if code == described else None
 
@@ -195,6 +195,7 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
     """An array from its binary form: dimensions, NULL flag, element type, sizes, lower bounds, elements."""
     try:
         dimensions, _, code = ARRAY_HEAD.unpack_from(raw)
+        code = value_types.known(code)
         if not 0 <= dimensions <= DIMENSIONS_MAX:
             raise ValueError("dimensions")
         place = ARRAY_HEAD.size

@@ -175,6 +175,19 @@ SCALARS: dict[int, ScalarType] = {row.oid: row for row in (*_SCALARS, *_CATALOG_
 ELEMENT_OF: dict[int, int] = {row.array_oid: row.oid for row in _SCALARS}
 ARRAY_OF: dict[int, int] = {row.oid: row.array_oid for row in SCALARS.values()}
 
+# PostgreSQL's first oid for a user's object. The last bits of the oid of a user's type, which is an enum, or
+# of an array of one, say which of the two it is (pgwire_gateway/catalog/oids.py).
+USER_OID_FIRST = 16384
+USER_OID_KINDS = 4
+USER_TYPE, USER_ARRAY = 3, 1
+
+
+def known(oid: int) -> int:
+    """The oid itself; for a user's type text, whose binary form an enum has too, or an array of it."""
+    if oid < USER_OID_FIRST:
+        return oid
+    return ARRAY_OF[TEXT] if oid % USER_OID_KINDS == USER_ARRAY else TEXT
+
 
 def as_it_is(value: object) -> av.Raw:
     """The value itself, for types whose raw value is Python's."""

@@ -128,6 +128,19 @@ CURSOR_COLUMNS = {
     "name": "VARCHAR", "statement": "VARCHAR", "is_holdable": "BOOLEAN", "is_binary": "BOOLEAN",
     "is_scrollable": "BOOLEAN", "made_us": "BIGINT",
 }  # fmt: skip
+# Python function: pid -> the session's prepared statements, as a JSON array of PREPARED_COLUMNS.
+PREPARED_FUNCTION = "__ducktail_prepared"
+PREPARED_COLUMNS = {
+    "name": "VARCHAR", "statement": "VARCHAR", "made_us": "BIGINT", "types": "VARCHAR[]",
+    "from_sql": "BOOLEAN",
+}  # fmt: skip
+# Python function: pid -> all sessions of the database, as a JSON array of ACTIVITY_COLUMNS.
+ACTIVITY_FUNCTION = "__ducktail_activity"
+ACTIVITY_COLUMNS = {
+    "pid": "INTEGER", "usename": "VARCHAR", "application_name": "VARCHAR", "state": "VARCHAR",
+    "query": "VARCHAR", "begun_us": "BIGINT", "since_us": "BIGINT", "transaction_us": "BIGINT",
+    "waits": "BOOLEAN",
+}  # fmt: skip
 # Two Python functions, pid -> JSON: the session's channels; the server's settings that the session may see.
 CHANNELS_FUNCTION, SERVER_FUNCTION = "__ducktail_channels", "__ducktail_server"
 SERVER_COLUMNS = dict.fromkeys(("name", "setting", "source", "about", "vartype"), "VARCHAR")
@@ -285,6 +298,8 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "current_catalog()": literal(database),
         "session_user()": user,
         "current_user()": user,
+        "current_role()": user,
+        "user()": user,
         "pg_backend_pid()": pid,
         "pg_cancel_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'cancel')",
         "pg_terminate_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
@@ -300,6 +315,8 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "fixed_setting(z_n)": f"(SELECT any_value(z_s.boot_val) FROM {HOME}.fixed_settings AS z_s "
         "WHERE z_s.name = lower(z_n))",
         "cursors()": f"from_json({CURSORS_FUNCTION}({pid}), {literal(json.dumps([CURSOR_COLUMNS]))})",
+        "prepared()": f"from_json({PREPARED_FUNCTION}({pid}), {literal(json.dumps([PREPARED_COLUMNS]))})",
+        "activity()": f"from_json({ACTIVITY_FUNCTION}({pid}), {literal(json.dumps([ACTIVITY_COLUMNS]))})",
         "channels()": f"from_json({CHANNELS_FUNCTION}({pid}), '[\"VARCHAR\"]')",
         "server_settings()": f"from_json({SERVER_FUNCTION}({pid}), {literal(json.dumps([SERVER_COLUMNS]))})",
         "setting(z_n, z_d)": f"coalesce({setting.format('lower(z_n)')}, z_d)",
@@ -365,7 +382,7 @@ def _type_lookups() -> dict[str, str]:
     name = _lookup("pg_type", "oid", "__name", "z_o")
     # Evaluate it once, in the subquery: a macro's argument replaces each of its occurrences in the body.
     shown = name.replace("any_value(z_t.z_answer)", f"any_value({HOME}.shown_type(z_t.z_answer, z_o, z_m))")
-    bare = f"{HOME}.folded(replace(z_w, 'pg_catalog.', ''))"
+    bare = f"{HOME}.folded(replace(z_w::VARCHAR, 'pg_catalog.', ''))"
     return {
         "format_type(z_o, z_m)": f"""CASE WHEN z_o IS NULL THEN NULL WHEN z_o = 0 THEN '-'
             ELSE coalesce({shown}, '???') END""",
@@ -488,5 +505,6 @@ _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
      "view_text", "quoted_list", "quoted_items",
      "unquoted", "folded", "sequence_type", "name_parts", "cursors", "channels", "server_settings",
+     "prepared", "activity",
      "setting", "fixed_setting", "role_oid", "may", *PRIVILEGE_MACROS}
 )  # fmt: skip

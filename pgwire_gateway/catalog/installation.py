@@ -15,6 +15,7 @@ The registry of sessions keeps none of them alive.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -37,11 +38,15 @@ from ...sql.settings import SERVER_VERSION
 from ...sql.statements.set_and_show import extend_path, of_the_server
 from . import constant_relations, functions, postgres_functions
 from .functions import (
+    ACTIVITY_COLUMNS,
+    ACTIVITY_FUNCTION,
     CHANNELS_FUNCTION,
     CURSOR_COLUMNS,
     CURSORS_FUNCTION,
     MAY_FUNCTION,
     PID_VARIABLE,
+    PREPARED_COLUMNS,
+    PREPARED_FUNCTION,
     SERVER_COLUMNS,
     SERVER_FUNCTION,
     SETTING_FUNCTION,
@@ -50,6 +55,7 @@ from .functions import (
 )
 from .oids import CATALOG, HOME, OUR_SCHEMA, SEPARATOR
 from .query_rewrite import rewrite
+from .system_catalogs import TYPES
 
 _LIMITED = f"coalesce(getvariable('{LIMITED}')::BOOLEAN, false)"
 
@@ -128,7 +134,13 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
         SETTING_FUNCTION, _setting, ["INTEGER", "VARCHAR"], "VARCHAR",
         null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
     )  # fmt: skip
-    told = {CURSORS_FUNCTION: _cursors, CHANNELS_FUNCTION: _channels, SERVER_FUNCTION: _server}
+    told = {
+        CURSORS_FUNCTION: _cursors,
+        CHANNELS_FUNCTION: _channels,
+        SERVER_FUNCTION: _server,
+        PREPARED_FUNCTION: _prepared,
+        ACTIVITY_FUNCTION: _activity,
+    }
     for name, function in told.items():
         cursor.create_function(
             name, function, ["INTEGER"], "VARCHAR",
@@ -184,6 +196,54 @@ def _cursors(pid: int | None) -> str:
             text = portal.text or portal.statement.text
             rows.append((name, text, portal.hold, portal.binary, portal.scroll, portal.made_us))
     return json.dumps([dict(zip(CURSOR_COLUMNS, row, strict=True)) for row in rows])
+
+
+def _prepared(pid: int | None) -> str:
+    """The prepared statements of a session: those of PREPARE, and the protocol's."""
+    session = _sessions.get(pid or 0)
+    if session is None:
+        return "[]"
+    rows: list[tuple[object, ...]] = []
+    for name, each in list(session.prepared.items()):
+        types = [*each.types, *["text"] * (each.count - len(each.types))]
+        rows.append((name, each.text, each.made_us, types, True))
+    for name, text, made_us, oids in session.bound_statements():
+        types = [_TYPES_SHOWN.get(oid, "text") for oid in oids]
+        rows.append((name, text, made_us, types, False))
+    return json.dumps([dict(zip(PREPARED_COLUMNS, row, strict=True)) for row in rows])
+
+
+_TYPES_SHOWN = {found.oid: found.shown for found in TYPES}
+# PostgreSQL's answer for the statement of another user's session, and the length of the statements shown.
+HIDDEN_TEXT = "<insufficient privilege>"
+ACTIVITY_CHARS_MAX = 1024
+# A statement with a password is shown by its first words alone.
+_PASSWORD = re.compile(r"\bpassword\b", re.IGNORECASE)
+
+
+def _activity(pid: int | None) -> str:
+    """The sessions of the database; of another user's a limited session is told that they exist."""
+    asking = _sessions.get(pid or 0)
+    if asking is None:
+        return "[]"
+    waiting = asking.database.transactions.writer_lock.waiting()
+    rows = []
+    for session in sorted(_sessions.values(), key=lambda found: found.id):
+        if session.database is not asking.database or session.guard.closed:
+            continue
+        entry = session.entry
+        told = asking.access.superuser or session.access.user == asking.access.user
+        row: list[object] = [session.id, session.user, entry.application_name]
+        if told:
+            text = session.last_text()[:ACTIVITY_CHARS_MAX]
+            if found := _PASSWORD.search(text):
+                text = text[: found.end()] + " ..."
+            row += [entry.state, text, session.begun_us, entry.since_us, entry.transaction_us]
+            row += [session.id in waiting]
+        else:
+            row += [None, HIDDEN_TEXT, None, None, None, None]
+        rows.append(dict(zip(ACTIVITY_COLUMNS, row, strict=True)))
+    return json.dumps(rows)
 
 
 def _channels(pid: int | None) -> str:

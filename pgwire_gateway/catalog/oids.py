@@ -15,6 +15,8 @@ colliding name is created that precedes it in that order. Source: docs/design/ca
 
 from __future__ import annotations
 
+from ...engine.values import value_types
+
 # ducktail's own tables are hidden from users; its views in the same schema are not.
 OUR_SCHEMA = "ducktail"
 OUR_PREFIX = "__ducktail"
@@ -28,10 +30,13 @@ MARK = f"{OUR_PREFIX}_f_"
 TYPE_MARK = f"{OUR_PREFIX}_t_"
 
 # PostgreSQL's first oid for a user's object; oids stay below 2^31 for clients that read an int4.
-OID_FIRST = 16384
-KINDS = 4
+OID_FIRST = value_types.USER_OID_FIRST
+KINDS = value_types.USER_OID_KINDS
 SPAN = (2**31 - OID_FIRST) // KINDS
 RELATION, INDEX, SEQUENCE, OTHER = range(KINDS)
+# An array type has the oid of its element type, with another kind: both are in pg_type.
+ARRAY = value_types.USER_ARRAY
+assert OTHER == value_types.USER_TYPE
 # The kind of oids that PostgreSQL has assigned.
 FIXED = -1
 

@@ -30,6 +30,7 @@ from ...engine.quoting import fold
 from ...engine.values import value_types
 from ...sql.rights.analysis import SEQUENCES
 from ...sql.statements import session_calls
+from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import Token, occurs, tokenize
 from . import functions
 from .casts import (
@@ -41,8 +42,8 @@ from .casts import (
     respell_column,
     respell_literals,
 )
-from .functions import PRIVILEGE_FUNCTIONS, ROW_FUNCTIONS, lookups, privilege_by_oid
-from .oids import CATALOG, HOME, MARK, OUR_PREFIX, TEMPORARY_SCHEMA, TYPE_MARK
+from .functions import PRIVILEGE_FUNCTIONS, ROW_FUNCTIONS, USER_VARIABLE, lookups, privilege_by_oid
+from .oids import CATALOG, HOME, MARK, OUR_PREFIX, OWNER, TEMPORARY_SCHEMA, TYPE_MARK
 from .operators import respell_operators
 from .query_forms import fill_lists, respell_forms
 from .result_columns import column_types, divide_whole, hold_types, name_columns, spread_stars
@@ -412,6 +413,8 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Bracket: _bracket,
     exp.Anonymous: _function,
     exp.Format: _format,
+    # DuckDB would take the bare word for a column that is named after it.
+    exp.CurrentTimestamp: lambda node: exp.Anonymous(this="now"),
 }
 
 
@@ -423,7 +426,8 @@ TEXTS_KEPT = 512
 KEPT_CHARS_MAX = 8 * 1024
 
 _HINTS = re.compile(
-    r"pg_|information_schema|\b(?:to_)?reg[a-z]+\b|current_|session_user|\bversion\s*\(|_description\s*\("
+    r"pg_|information_schema|\b(?:to_)?reg[a-z]+\b|current_|\b(?:session_)?user\b|\bversion\s*\("
+    r"|_description\s*\("
     r"|_privilege\s*\(|\bquote_|\bformat_type\b|set_config|getdatabaseencoding|operator\s*\(|\binet_"
     r"|txid_|array_|row_security",
     re.IGNORECASE,
@@ -442,9 +446,17 @@ _OID_TYPES = frozenset(name.upper() for name in _TYPES - {"name"}) | {"OID"}
 _NATIVE = frozenset({"array_to_string", "array_length", "string_to_array"})
 # Functions that PostgreSQL calls without parentheses, and ducktail's equivalents.
 _BARE = {
-    "CURRENT_USER": "current_user", "SESSION_USER": "session_user", "CURRENT_ROLE": "current_user",
+    "CURRENT_USER": "current_user", "SESSION_USER": "session_user", "CURRENT_ROLE": "current_role",
     "CURRENT_CATALOG": "current_catalog",
 }  # fmt: skip
+# The same for USER, which may be a column's name in DuckDB: only in a query without FROM, at the beginning of
+# an expression.
+_USER = "USER"
+_BEFORE_USER = frozenset({"SELECT", ",", "(", "=", "||", "<>"})
+# In statements that store or write, the expression of the session's user; it names nothing of the catalog.
+_USERS = frozenset({"CURRENT_USER", "SESSION_USER", "CURRENT_ROLE"})
+_WRITTEN_USER = f"coalesce(getvariable('{USER_VARIABLE}')::VARCHAR, '{OWNER}')"
+_WRITES_OR_DEFINES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "ALTER"})
 _CLAUSES = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "VALUES", "WITH"})
 # Keywords that PostgreSQL accepts as a column's name after AS, and the tokens that may follow.
 _LABELS = _WRITING | {"SELECT", "TABLE", "WITH", "USER", "ORDER", "GROUP"}
@@ -513,10 +525,11 @@ def _rewritten(text: str) -> Respelt:
         return Respelt(text)  # The session reports the error in it.
     first = next((at for at, token in enumerate(tokens) if token.kind not in _BEFORE_A_QUERY), None)
     if first is None or tokens[first].kind not in _QUERIES or _writes(tokens):
-        return Respelt(text)
+        return Respelt(_writing(text, tokens))
     if any(token.kind == ";" for token in tokens[:-1]):
         return Respelt(text)  # Several statements: the session refuses them, or divides them and calls again.
-    pieces = _plain(tokens)
+    has_from = any(token.kind == "FROM" for token in tokens)
+    pieces = _plain(tokens, with_user=not has_from)
     reads = _reads_catalog(tokens)
     if reads or _asks_the_session(tokens, pieces):
         try:
@@ -580,7 +593,28 @@ def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
     return any(piece.text.startswith(MARK) or piece.token.kind == "CURRENT_SCHEMA" for piece in pieces)
 
 
-def _plain(tokens: Sequence[Token]) -> list[Piece]:
+def _writing(text: str, tokens: Sequence[Token]) -> str:
+    """A text that writes or defines: `current_user` is the session's, and PostgreSQL's schema is left out.
+
+    No function of ducktail's is substituted: its name would be stored in the user's file.
+    """
+    if not tokens or tokens[0].kind not in _WRITES_OR_DEFINES | {"WITH"}:
+        return text
+    if tokens[0].kind in ("CREATE", "ALTER") and tokens[1:2] and tokens[1].kind in ("USER", "ROLE"):
+        return text
+    pieces = []
+    for at, token in enumerate(tokens):
+        kinds = [found.kind for found in tokens[at : at + 4]]
+        before = tokens[at - 1].kind if at else ""
+        following = kinds[1] if len(kinds) > 1 else ""
+        if token.kind in _USERS and before not in (".", "AS") and following not in ("(", "."):
+            pieces.append(Replacement(token.start, token.end, _WRITTEN_USER))
+        elif token.is_name and fold(token.name) == PG_CATALOG and kinds[1:2] == ["."] and kinds[3:] == ["("]:
+            pieces.append(Replacement(token.start, tokens[at + 2].start, ""))
+    return cut(text, pieces) if pieces else text
+
+
+def _plain(tokens: Sequence[Token], *, with_user: bool) -> list[Piece]:
     """The tokens without those that only qualify PostgreSQL's own objects.
 
     These are `pg_catalog.f(...)`, `OPERATOR(pg_catalog.~)` and `COLLATE pg_catalog.default`; calls of
@@ -593,7 +627,7 @@ def _plain(tokens: Sequence[Token]) -> list[Piece]:
         kinds = tuple(found.kind for found in tokens[at : at + 6])
         if _is_prefix(token, kinds):
             at += 2
-            pieces += _named(tokens, at, qualified=True)
+            pieces += _named(tokens, at, qualified=True, with_user=False)
             at += 1
         elif kinds[:2] == ("OPERATOR", "("):
             closing = next((i for i in range(at, len(tokens)) if tokens[i].kind == ")"), len(tokens) - 1)
@@ -603,7 +637,7 @@ def _plain(tokens: Sequence[Token]) -> list[Piece]:
         elif token.kind == "COLLATE":
             at += 4 if kinds[2:3] == (".",) else 2
         else:
-            pieces += _named(tokens, at, qualified=False)
+            pieces += _named(tokens, at, qualified=False, with_user=with_user)
             at += 1
     return pieces
 
@@ -620,7 +654,7 @@ def _joined_tokens(first: Token, last: Token) -> Token:
     return first._replace(end=last.end)
 
 
-def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
+def _named(tokens: Sequence[Token], at: int, *, qualified: bool, with_user: bool) -> list[Piece]:
     """The token at `at` unchanged, or marked if it calls one of ducktail's functions."""
     if at >= len(tokens):
         return []
@@ -639,6 +673,8 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
         return [Piece(MARK + name, place)]
     if following not in ("(", ".") and before != "AS" and token.kind in _BARE:
         return [Piece(f"{MARK}{_BARE[token.kind]}()", place)]
+    if token.kind == _USER and with_user and before in _BEFORE_USER and following != ".":
+        return [Piece(f"{MARK}user()", place)]
     return [Piece(token.text, place)]
 
 

@@ -3,9 +3,8 @@
 Names: a driver reads `row["version"]` of `SELECT version()` and `row["count"]` of `SELECT count(*)`, and a
 query around a derived table uses `s.max`; DuckDB would name such a column by its whole text. Unquoted names
 are folded to small letters. A catalog query gets the names in its text (`name_columns`). For an ordinary
-query only the names sent to the client change (`shown_names`): inside it, and in a table made from it,
-DuckDB's names remain. Its select list is analysed if DuckDB's names show that it matters, and if each item is
-one column.
+query only the names sent to the client change (`shown_names`): inside it, and in a table or view made from
+it, DuckDB's names remain. Its select list is analysed if DuckDB's names show that it matters.
 
 Types: DuckDB has no oid, name or "char", and returns other integer types for some int4; clients decode a
 column by the type that they receive. DuckDB's answer does not show the PostgreSQL type of a column of a
@@ -47,10 +46,17 @@ _BY_KIND: dict[type[exp.Expr], str] = {
     exp.CurrentDate: "current_date",
     exp.GroupConcat: "string_agg",
     exp.Explode: "unnest",
+    exp.ExplodingGenerateSeries: "generate_series",
+    exp.TimestampTrunc: "date_trunc",
+    exp.StrPosition: "position",
+    exp.AtTimeZone: "timezone",
 }
 _TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
 # Operators and constants, which have no name although sqlglot treats some as functions.
-_NAMELESS = (exp.Connector, exp.Binary, exp.Not, exp.Neg, exp.Literal, exp.Null, exp.Parameter)
+_NAMELESS = (
+    *(exp.Connector, exp.Binary, exp.Not, exp.Neg, exp.Literal, exp.Null, exp.Parameter),
+    *(exp.RegexpLike, exp.RegexpILike),
+)
 # PostgreSQL's own names of types that have other names in SQL.
 _TYPE_NAMES = {
     "int": "int4", "integer": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool",
@@ -119,8 +125,10 @@ def _figured(node: exp.Expr) -> tuple[int, str]:
         if first is None:
             return NONE, NO_NAME
         return (STRONG, first.alias) if first.alias else _figured(first)
-    if isinstance(node, exp.Boolean):
-        return WEAK, "bool"
+    if isinstance(node, exp.Interval):
+        return WEAK, "interval"
+    if isinstance(node, exp.WithinGroup):
+        return _figured(node.this)
     if isinstance(node, exp.Trim):
         return STRONG, _TRIMS.get(str(node.args.get("position") or "").upper(), "btrim")
     for kind, name in _BY_KIND.items():
@@ -142,14 +150,25 @@ def _type_name(node: exp.Cast) -> str:
 # A name that no user chooses: DuckDB's text of an expression.
 _MADE = re.compile(r"[^\w \-#$.:/@%]|^\d|^$|^NULL$")
 TEXT_MAX = 64 * 1024
-TEXTS_KEPT = 512
-# The maximum length of such a name.
+LISTS_KEPT = 512
+# The maximum length of a kept select list.
 KEPT_CHARS_MAX = 8 * 1024
 _OPENINGS = frozenset({"SELECT", "WITH", "("})
+_WRITES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _ENDS = frozenset(
     {"FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH"}
     | {"UNION", "EXCEPT", "INTERSECT", ";"}
 )
+# Words before a parenthesis that are part of the grammar; sqlglot reads every other one as a function, whose
+# own name it would replace.
+_GRAMMAR = frozenset(
+    {"CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "OVERLAY", "EXISTS", "ARRAY", "IN"}
+    | {"ANY", "PERCENTILE_CONT", "PERCENTILE_DISC"}
+    | {"ALL", "SOME", "OVER", "FILTER", "GROUP", "BY", "AND", "OR", "NOT", "WHEN", "THEN", "ELSE", "CASE"}
+    | {"DISTINCT", "SELECT", "FROM", "WHERE", "USING", "WITHIN", "VALUES", "IS", "LIKE", "ILIKE", "BETWEEN"}
+    | {"AS", "INTERVAL", "ON", "UNION", "JOIN", "LATERAL", "ROW", "COALESCE"}
+)
+_BEFORE_A_TYPE = frozenset({"::", "AS"})
 
 
 def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
@@ -162,52 +181,92 @@ def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
     >>> shown_names("SELECT count(*), a AS x, b || 'c', 1 FROM t", ["count_star()", "x", "(b || 'c')", "1"])
     ['count', 'x', '?column?', '?column?']
     """
-    if len(text) > TEXT_MAX or not any(map(_MADE.search, names)):
+    if len(text) > TEXT_MAX:
         return names
-    given = (_kept_given if len(text) <= KEPT_CHARS_MAX else _given)(text)
-    if len(given) != len(names):
+    if names and names[0] == _FIRST_VALUE and text.lstrip()[: len("VALUES")].upper() == "VALUES":
+        return [f"column{place}" for place, _ in enumerate(names, 1)]
+    if not any(map(_MADE.search, names)):
         return names
-    return [ours or name for ours, name in zip(given, names, strict=True)]
+    items = _items(text)
+    given = (_kept_given if len(items) <= KEPT_CHARS_MAX else _given)(items) if items else ()
+    return _spread_over(given, names)
 
 
-def _given(text: str) -> tuple[str | None, ...]:
-    """For each item of the select list, PostgreSQL's name if it has none of its own; empty for a list with a
-    star."""
-    try:
-        tokens = tokenize(text)
-    except DucktailError:
-        return ()
-    items = _select_list(text, tokens)
-    if not items:
-        return ()
+# DuckDB's name of the first column of VALUES.
+_FIRST_VALUE = "col0"
+# An item of a select list that stands for any number of columns.
+_STAR = "*"
+
+
+def _spread_over(given: Sequence[str | None], names: Sequence[str]) -> Sequence[str]:
+    """The names with those of the items; the columns of a star keep theirs."""
+    stars = given.count(_STAR)
+    rest = len(names) - (len(given) - stars)
+    if stars > 1 or rest < 0 or (not stars and rest):
+        return names
+    at = given.index(_STAR) if stars else len(given)
+    ours = [*given[:at], *[None] * rest, *given[at + 1 :]] if stars else given
+    return [one or name for one, name in zip(ours, names, strict=True)]
+
+
+def _given(items: str) -> tuple[str | None, ...]:
+    """For each item of a select list, PostgreSQL's name if it has none of its own; `*` for a star."""
     try:
         select = parse_one(f"SELECT {items}", read="postgres")
     except SqlglotError:
         return ()
-    if not isinstance(select, exp.Select) or any(item.is_star for item in select.expressions):
+    if not isinstance(select, exp.Select):
         return ()
-    named = (exp.Alias, exp.Column, exp.Aliases)
-    return tuple(None if isinstance(item, named) else column_name(item) for item in select.expressions)
+    return tuple(map(_item_name, select.expressions))
 
 
-_kept_given = lru_cache(TEXTS_KEPT)(_given)
+def _item_name(item: exp.Expr) -> str | None:
+    if item.is_star:
+        return _STAR
+    return None if isinstance(item, (exp.Alias, exp.Column, exp.Aliases)) else column_name(item)
 
 
-def _select_list(text: str, tokens: Sequence[Token]) -> str:
-    """The text of the query's own select list, after its first SELECT."""
-    if not tokens or tokens[0].kind not in _OPENINGS:
+_kept_given = lru_cache(LISTS_KEPT)(_given)
+
+
+def _items(text: str) -> str:
+    """The text of a query's own select list, or of RETURNING, with its functions marked; "" without one."""
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
         return ""
-    first = next((at for at, token in enumerate(tokens) if token.kind == "SELECT" and not token.depth), None)
-    if first is None:
+    if not tokens:
         return ""
-    begin = first + 1
+    top = [at for at, token in enumerate(tokens) if not token.depth]
+    begin = None
+    if tokens[0].kind in _WRITES or tokens[0].kind == "WITH":
+        begin = next((at for at in top if tokens[at].kind == "RETURNING"), None)
+    if begin is None and tokens[0].kind in _OPENINGS:
+        begin = next((at for at in top if tokens[at].kind == "SELECT"), None)
+    if begin is None:
+        return ""
+    begin += 1
     if begin < len(tokens) and tokens[begin].kind in ("ALL", "DISTINCT"):
         begin += 1
     if begin < len(tokens) and tokens[begin].kind == "ON":
         return ""
-    rest = (token for token in tokens[begin:] if not token.depth and token.kind in _ENDS)
-    end = next(rest, None)
-    return text[tokens[begin - 1].end : end.start if end else len(text)]
+    ends = (at for at in top if at >= begin and tokens[at].kind in _ENDS)
+    end = next((at for at in ends if tokens[at - 1].kind != "DISTINCT"), len(tokens))  # IS DISTINCT FROM
+    return _marked(text, tokens, begin, end)
+
+
+def _marked(text: str, tokens: Sequence[Token], begin: int, end: int) -> str:
+    """The text of some tokens, with the names of called functions marked."""
+    if begin >= end:
+        return ""
+    parts, last = [], tokens[begin].start
+    for at in range(begin, end - 1):
+        token = tokens[at]
+        called = tokens[at + 1].kind == "(" and token.is_name and token.kind not in _GRAMMAR
+        if called and tokens[at - 1].kind not in _BEFORE_A_TYPE:
+            parts += [text[last : token.start], MARK + token.name]
+            last = token.end
+    return "".join(parts) + text[last : tokens[end - 1].end]
 
 
 # The PostgreSQL types of functions of the catalog, and of ordinary ones that clients use beside them; other

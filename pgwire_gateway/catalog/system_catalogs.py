@@ -150,6 +150,8 @@ class SystemColumn:
     @property
     def duckdb_type(self) -> str:
         """The DuckDB type that holds its values."""
+        if self.pg_type == "_regtype":
+            return "VARCHAR[]"  # Names, because arrays are shown as they are stored.
         if self.pg_type.startswith("_"):
             return f"{_DUCKDB_TYPES.get(self.pg_type[1:], 'VARCHAR')}[]"
         return _DUCKDB_TYPES.get(self.pg_type, "VARCHAR")

@@ -24,6 +24,7 @@ from ...engine.quoting import literal
 from ...engine.values import value_types
 from ...engine.values.duckdb_types import NESTED
 from .oids import (
+    ARRAY,
     FIXED,
     HOME,
     INDEX,
@@ -323,7 +324,10 @@ AROUND: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
 }  # fmt: skip
 
 # The kinds of oids by their words in the data files.
-_KINDS = {"fixed": FIXED, "relation": RELATION, "index": INDEX, "sequence": SEQUENCE, "other": OTHER}
+_KINDS = {
+    "fixed": FIXED, "relation": RELATION, "index": INDEX, "sequence": SEQUENCE, "other": OTHER,
+    "array": ARRAY,
+}  # fmt: skip
 _VIEW = re.compile(r"^CREATE VIEW (\w+) AS(?: TABLE (\w+);)?$")
 _COMMENT = re.compile(r"^    -- (only|never|kinds) (\w+): (.+)$")
 _ITEM_INDENT, _SELECT, _UNION, _FROM = " " * 8, "    SELECT", "    UNION ALL", "    FROM "

@@ -176,6 +176,7 @@ class Report:
         position: the position in the client's text, in characters from 1.
         context: the position in loaded data: CONTEXT in psql.
         file, routine: the file and routine in PostgreSQL's source.
+        schema, table, column, constraint: the object of an integrity violation.
     """
 
     severity: str
@@ -187,6 +188,10 @@ class Report:
     context: str | None = None
     file: str | None = None
     routine: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    column: str | None = None
+    constraint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +263,10 @@ def _report(report: Report) -> list[bytes]:
         ("H", report.hint),
         ("P", None if report.position is None else str(report.position)),
         ("W", report.context),
+        ("s", report.schema),
+        ("t", report.table),
+        ("c", report.column),
+        ("n", report.constraint),
         ("F", report.file),
         ("R", report.routine),
     ]

@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from traceback import format_tb
 
-from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
+from ...engine.errors import (
+    CachedPlanChanged,
+    DucktailError,
+    IntegrityViolation,
+    InternalError,
+    ProgramLimitExceeded,
+)
 from ...engine.server_log import facts
 from ...engine.values import value_types
 from ...sql.results.results import Result, ResultBatch, ResultColumn
@@ -52,7 +58,7 @@ class StatementTimer:
         trace: returns the session's trace id.
     """
 
-    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text", "_trace")
+    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text", "_trace", "last")
 
     def __init__(
         self,
@@ -66,6 +72,8 @@ class StatementTimer:
         self._now_s = now_s
         self._tell = tell
         self._text = ""
+        # The text of the last statement.
+        self.last = ""
         self._kind: Kind | None = None
         self._resumed = False
         self._start_s = 0.0
@@ -79,10 +87,13 @@ class StatementTimer:
         """Reset the timing for a message, or for the next statement of its text."""
         self._text, self._kind, self._resumed = text, None, False
         self._start_s = self._now_s()
+        if text:
+            self.last = text
 
     def found(self, kind: Kind, text: str, *, resumed: bool = False) -> None:
         """Record the kind of the statement."""
         self._kind, self._text, self._resumed = kind, text, resumed
+        self.last = text
 
     def end(self, sqlstate: str | None = None, *, unanswered: bool = False, executions: int = 1) -> None:
         """Report the end of a statement or of a piece of it; a failed message without a statement counts too.
@@ -138,6 +149,14 @@ class Work:
         self._inline_texts: set[str] = set()
         self._reported = dict(session.parameter_status())
         self._changed: dict[str, str] = {}
+        session.spell = _spelling
+        session.last_text = lambda: observed.last
+        session.bound_statements = self._bound_statements
+
+    def _bound_statements(self) -> list[tuple[str, str, int, tuple[int, ...]]]:
+        """Name, text, time of creation and the parameters' OIDs of the protocol's prepared statements."""
+        found = list(self.prepared.items())
+        return [(name, each.source.text, each.made_us, each.oids) for name, each in found if name]
 
     def pieces(self, text: str) -> Sequence[StatementPiece]:
         """The statements of a text; those of short texts are kept, because drivers repeat theirs."""
@@ -329,6 +348,7 @@ class Prepared:
         columns: the present columns of its rows; None if it returns none.
         is_told: the client has received columns, and relies on them from then on.
         told: those columns.
+        made_us: time of creation, in microseconds since 1970.
     """
 
     source: StatementText
@@ -338,6 +358,7 @@ class Prepared:
     columns: Sequence[ResultColumn] | None
     is_told: bool = False
     told: Sequence[ResultColumn] | None = None
+    made_us: int = 0
 
     def tell(self, columns: Sequence[ResultColumn] | None) -> None:
         """Note the columns that the client has received."""
@@ -410,7 +431,16 @@ def spread(formats: Sequence[int], count: int) -> Sequence[int]:
 def report(error: DucktailError, severity: str) -> Report:
     """The fields of an error."""
     place = (error.position, error.context, *(error.told_at or ()))
-    return Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
+    found = Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
+    if isinstance(error, IntegrityViolation) and (at := error.violated) is not None:
+        found = replace(
+            found,
+            schema=at.schema,
+            table=at.table,
+            column=at.column or None,
+            constraint=at.constraint or None,
+        )
+    return found
 
 
 def _source(offset: int, text: str) -> StatementText:
@@ -421,6 +451,11 @@ def _source(offset: int, text: str) -> StatementText:
 
 
 _kept_source = lru_cache(maxsize=KEPT_MAX)(_source)
+
+
+def _spelling(text: str) -> StatementText:
+    """The text of a statement within another one."""
+    return _kept_source(0, text) if len(text) <= KEPT_TEXT_CHARS_MAX else _source(0, text)
 
 
 @lru_cache(maxsize=KEPT_MAX)

@@ -6,7 +6,7 @@ those of sql (`sql.session_state.statement`, `sql.results`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from ...engine.waiting import Waiting
 from ...sql.dml.batch_insert import Many
 from ...sql.results.notices import Notice
 from ...sql.session_state.portals import Portals
+from ...sql.session_state.spelling import Speller
 from .startup import Door, Entry
 
 
@@ -49,6 +50,12 @@ class Session(Protocol):
 
     id: int
     portals: Portals
+    # The rewriting of a text within a statement.
+    spell: Speller
+    # The client's last text, and the protocol's prepared statements, for pg_stat_activity and
+    # pg_prepared_statements: name, text, time of creation, the parameters' OIDs.
+    last_text: Callable[[], str]
+    bound_statements: Callable[[], Sequence[tuple[str, str, int, tuple[int, ...]]]]
     # The number of rows that the present statement's client takes at first; None for all.
     first_rows: int | None
 

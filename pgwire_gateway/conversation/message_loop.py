@@ -12,7 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ...engine.duck.duckdb_errors import recognized
-from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation, QueryCanceled
+from ...engine.errors import (
+    AdminShutdown,
+    DucktailError,
+    InvalidPassword,
+    NotSupported,
+    ProtocolViolation,
+    QueryCanceled,
+)
 from ..codec import Limits
 from ..codec.backend import (
     ACCEPTED,
@@ -91,6 +98,8 @@ class Conversation:
             pass
         except (Fatal, DucktailError) as problem:
             error = problem.error if isinstance(problem, Fatal) else problem
+            if isinstance(error, AdminShutdown) and self._entry is None:
+                return  # It has asked for nothing yet: PostgreSQL's postmaster closes it without a message.
             self.channel.send(ErrorResponse(report(error, "FATAL")))
             self.error = error
             if self.session is None:

@@ -249,7 +249,8 @@ class ExtendedQuery:
             types, columns = statement.parameter_types, source.columns(statement.columns)
         check_width(columns)
         oids = _declared(source.declared(message.oids), types)
-        self._statements[message.name] = Prepared(source, statement, types, oids, columns)
+        made_us = self._work.session.portals.now_us() if message.name else 0
+        self._statements[message.name] = Prepared(source, statement, types, oids, columns, made_us=made_us)
         self._work.channel.send(ParseComplete())
 
     def bind(self, message: Bind) -> Steps[None]:
@@ -263,7 +264,7 @@ class ExtendedQuery:
         formats = _formats(message.result_formats, len(prepared.columns or ()), "result")
         # The session's own object, by the interface of a conversation.
         statement = cast(Any, prepared.statement)
-        taken = Taken(statement, _values(prepared, message), declared=False)
+        taken = Taken(statement, _values(prepared, message), declared=False, spelling=prepared.source)
         self._work.session.portals.add(message.portal, taken)
         long = are_long(message.parameters)
         portal = Portal(

@@ -25,6 +25,7 @@ from ...engine.duck.objects import TEMPORARY
 from ...engine.duck.table_shape import is_plain_table
 from ...engine.errors import (
     InsufficientPrivilege,
+    IntegrityViolation,
     NotSupported,
     UndefinedObject,
     UndefinedParameter,
@@ -50,7 +51,7 @@ from ..session_state.run_text import (
 )
 from ..session_state.statement import ParsedStatement, check_columns
 from ..text.classified import Classified
-from . import topic_writes
+from . import topic_writes, violations
 from .dml import slice_dml
 from .identity_columns import refuse_given_values
 
@@ -142,11 +143,15 @@ def write_rows(
     if session.database.catalog.has_identities:
         refuse_given_values(session, classified)
     while True:
-        if key not in session.block.tables:
-            rows = yield from _plain(session, statement, classified, parameters, key, how)
-        else:
-            session.names.refuse_hidden(key)
-            rows = yield from _captured(session, statement, classified, parameters, key, how)
+        try:
+            if key not in session.block.tables:
+                rows = yield from _plain(session, statement, classified, parameters, key, how)
+            else:
+                session.names.refuse_hidden(key)
+                rows = yield from _captured(session, statement, classified, parameters, key, how)
+        except IntegrityViolation as error:
+            violations.complete(session, key, error)
+            raise
         if rows is not None:
             return rows
 

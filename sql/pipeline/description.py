@@ -217,7 +217,7 @@ def _described_cursor(session: Context, statement: ParsedStatement) -> Descripti
     facts = statement.classified.cursor
     assert facts is not None
     if facts.inner:
-        inner = prepare(session, facts.inner, ())
+        inner = prepare(session, session.spell(facts.inner).rewritten, ())
         if inner.classified.kind is not Kind.READ:
             return Description((), None)
         return Description(inner.declared(statement.parameter_types_given).parameter_types, None)
@@ -234,7 +234,8 @@ def _described_execute(session: Context, statement: ParsedStatement) -> Descript
     if asked := found.arguments(facts):
         with _looked_at(session, prepare(session, f"SELECT {', '.join(asked)}", ())) as full:
             types = bound(session, full.text).types
-    return Description((), found.statement.declared(types).columns)
+    columns = found.spelling.columns(found.statement.declared(types).columns)
+    return Description((), None if columns is None else tuple(columns))
 
 
 def _described_forward(session: Context, statement: ParsedStatement) -> Description:

@@ -200,12 +200,23 @@ def _in_one_transaction(session: Context, checked: Callable[[], Waiting[Result]]
         result = yield from checked()
         if session.database.catalog.changes.stable != transaction.generation:
             raise CatalogChanged
-        return result
+        return _outliving(session, result)
 
     try:
         return (yield from atomically(session, assumed))
     except CatalogChanged:
-        return (yield from atomically(session, checked))
+        return (yield from atomically(session, lambda: _kept(session, checked)))
+
+
+def _kept(session: Context, checked: Callable[[], Waiting[Result]]) -> Waiting[Result]:
+    return _outliving(session, (yield from checked()))
+
+
+def _outliving(session: Context, result: Result) -> Result:
+    """The result, whose rows outlive the transaction."""
+    if not result.ended and result.holds_cursor:
+        session.cursors.keep_rest(result)
+    return result
 
 
 def _in_one_state(
@@ -229,14 +240,7 @@ def _in_one_state(
             "could not serialize access due to concurrent changes of the catalog", hint="Try again."
         )
 
-    def whole() -> Waiting[Result]:
-        result = yield from checked()
-        # Its rows outlive the transaction.
-        if not result.ended and result.holds_cursor:
-            session.cursors.keep_rest(result)
-        return result
-
-    return (yield from atomically(session, whole))
+    return (yield from atomically(session, lambda: _kept(session, checked)))
 
 
 # The runners.

@@ -14,6 +14,7 @@ import duckdb
 from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
+    DucktailError,
     NotSupported,
     ProgramLimitExceeded,
     WrongState,
@@ -57,12 +58,20 @@ def prepare(session: Context, statement: ParsedStatement, parameters: tuple[obje
             hint="DEALLOCATE those that are no longer needed.",
         )
     text, names, count = _numbered(facts.inner)
-    inner = yield from session.parse(text, told=False)
-    if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS, Kind.CALL):
-        raise NotSupported(f"{inner.classified.verb} cannot be prepared")
-    inner = inner.declared(())
-    check_bound(session, inner)
-    session.prepared[facts.name] = PreparedStatement(inner, count, names, tuple(facts.types))
+    spelling = session.spell(text)
+    try:
+        inner = yield from session.parse(spelling.rewritten, told=False)
+        if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS, Kind.CALL):
+            raise NotSupported(f"{inner.classified.verb} cannot be prepared")
+        inner = inner.declared(())
+        check_bound(session, inner)
+    except DucktailError as error:
+        place = spelling.position(error.position) if text == facts.inner else None
+        error.position = None if place is None else place + facts.offset
+        raise
+    session.prepared[facts.name] = PreparedStatement(
+        inner, count, names, tuple(facts.types), spelling, statement.text, session.database.clock.now_us()
+    )
     return Result.command("PREPARE")
 
 
@@ -97,6 +106,8 @@ def execute_prepared(
         found = yield from _evaluated(session, query, parameters)
         values = tuple(map(_value, found[::3], found[1::3], found[2::3]))
     result = yield from session.execute_within(prepared.statement, values)
+    if (shown := prepared.spelling.columns(result.columns)) is not None:
+        result.columns = tuple(shown)
     if None not in values:  # A NULL has lost its type once it is a value.
         check_described(statement, result)
     return result

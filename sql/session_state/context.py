@@ -37,6 +37,7 @@ from .listening import Listening
 from .names import Names
 from .portals import Portals
 from .positions import Positions
+from .spelling import Speller
 from .statement import Description, ParsedStatement, PreparedStatement
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class Context(ABC):
     positions: Positions
     prepared: dict[str, PreparedStatement]
     portals: Portals
+    # The rewriting of a text within a statement.
+    spell: Speller
     # The outcome of the present statement's WAIT; None without one.
     waited: Waited | None
     listening: Listening

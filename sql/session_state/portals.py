@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...engine.errors import DuplicateCursor, InvalidCursorName, ProgramLimitExceeded
 from ..results.results import Result, ResultBatch, ResultColumn
 from ..results.spool import Scroll
+from .spelling import AsWritten, Spelling
 from .statement import ParsedStatement
 
 
@@ -35,6 +36,7 @@ class Portal:
         text: the statement that created it, where it is not `statement` itself.
         made_us: time of creation, in microseconds since 1970.
         free: frees the portal's resources.
+        spelling: the query as its client sent it.
     """
 
     statement: ParsedStatement
@@ -50,12 +52,13 @@ class Portal:
     text: str = ""
     made_us: int = 0
     free: Callable[[], None] = _nothing
+    spelling: Spelling = AsWritten("")
 
     @property
     def columns(self) -> Sequence[ResultColumn]:
-        """The columns of the portal's rows."""
+        """The columns of the portal's rows, as the client sees them."""
         columns = self.statement.columns if self.result is None else self.result.columns
-        return columns or ()
+        return self.spelling.columns(columns) or ()
 
     def take(self, count: int | None) -> ResultBatch | None:
         """The next rows, at most `count`, within a call of the session; None at the end."""
@@ -82,7 +85,7 @@ class Portals:
 
     def __init__(self, portals_max: int, now_us: Callable[[], int]) -> None:
         self._max = portals_max
-        self._now_us = now_us
+        self.now_us = now_us
         self._portals: dict[str, Portal] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Portal]]:
@@ -118,7 +121,7 @@ class Portals:
                 f"a session cannot keep more than {self._max} portals",
                 hint="Close portals that are no longer needed.",
             )
-        portal.made_us = self._now_us()
+        portal.made_us = self.now_us()
         self._portals[name] = portal
 
     def remove(self, name: str) -> None:

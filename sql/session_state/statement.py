@@ -15,6 +15,7 @@ from ..peers.requests import Part
 from ..results.results import Result, ResultColumn
 from ..text.classified import Classified, ExecuteFacts
 from ..text.spans import Replacement
+from .spelling import Spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +240,18 @@ class PreparedStatement:
         count: the highest parameter number.
         names: the folded names of named parameters, in the order of their numbers.
         types: the types in PREPARE, of the first parameters.
+        spelling: the statement as its client sent it.
+        text: the PREPARE.
+        made_us: time of creation, in microseconds since 1970.
     """
 
     statement: ParsedStatement
     count: int
     names: tuple[str, ...]
     types: tuple[str, ...]
+    spelling: Spelling
+    text: str
+    made_us: int
 
     def arguments(self, facts: ExecuteFacts) -> list[str]:
         """The expressions of an EXECUTE's arguments, in the order of the parameters.

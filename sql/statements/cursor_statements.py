@@ -55,8 +55,9 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
     assert facts.name is not None
     if not facts.hold and (not session.block.begun or session.block.piped):
         raise NoActiveTransaction("DECLARE CURSOR can only be used in transaction blocks")
+    spelling = session.spell(facts.inner)
     try:
-        inner = yield from session.parse(facts.inner)
+        inner = yield from session.parse(spelling.rewritten)
         if inner.classified.error is not None:
             raise inner.classified.error
         if inner.classified.kind is not Kind.READ:
@@ -66,6 +67,7 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
             _ = inner.description  # Binding finds the casts of the parameters.
         text = statement.text
         portal = Portal(inner, parameters, facts.binary, facts.hold, scroll=facts.scroll, text=text)
+        portal.spelling = spelling
         session.portals.add(facts.name, portal)
         try:
             result = yield from _start(session, portal)
@@ -77,6 +79,7 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
             session.portals.remove(facts.name)
             raise
     except DucktailError as error:
+        error.position = spelling.position(error.position)
         if error.position is not None:
             error.position += facts.offset
         raise

@@ -185,8 +185,41 @@ CREATE VIEW pg_type AS
         __typmodout
     FROM $home.fixed_types
     UNION ALL
+    -- kinds oid: array
+    SELECT
+        oid - 2 AS oid,
+        '_' || type_name AS typname,
+        namespace AS typnamespace,
+        10 AS typowner,
+        -1 AS typlen,
+        false AS typbyval,
+        'b' AS typtype,
+        'A' AS typcategory,
+        oid AS typelem,
+        6179 AS typsubscript,
+        750 AS typinput,
+        751 AS typoutput,
+        2400 AS typreceive,
+        2401 AS typsend,
+        true AS typisdefined,
+        ',' AS typdelim,
+        'i' AS typalign,
+        'x' AS typstorage,
+        -1 AS typtypmod,
+        $home.in_search_path(schema_name, false) AS __visible,
+        $home.shown_name(false, schema_name, type_name) || '[]' AS __name,
+        NULL AS __description,
+        'array_in' AS __typinput,
+        'array_out' AS __typoutput,
+        'array_recv' AS __typreceive,
+        'array_send' AS __typsend,
+        '-' AS __typmodin,
+        '-' AS __typmodout
+    FROM $home.duck_types
+    UNION ALL
     SELECT
         oid,
+        oid - 2 AS typarray,
         type_name AS typname,
         namespace AS typnamespace,
         10 AS typowner,
@@ -515,6 +548,36 @@ CREATE VIEW pg_cursors AS
         c.is_binary AS is_binary,
         c.is_scrollable AS is_scrollable
     FROM (SELECT unnest($home.cursors()) AS c) AS f;
+
+CREATE VIEW pg_prepared_statements AS
+    SELECT
+        p.name AS name,
+        p.statement AS statement,
+        make_timestamptz(p.made_us) AS prepare_time,
+        p.types AS parameter_types,
+        p.from_sql AS from_sql,
+        0 AS generic_plans,
+        0 AS custom_plans
+    FROM (SELECT unnest($home.prepared()) AS p) AS f;
+
+CREATE VIEW pg_stat_activity AS
+    SELECT
+        5 AS datid,
+        $home.current_database() AS datname,
+        a.pid AS pid,
+        $home.role_oid(a.usename) AS usesysid,
+        a.usename AS usename,
+        a.application_name AS application_name,
+        make_timestamptz(a.begun_us) AS backend_start,
+        make_timestamptz(a.transaction_us) AS xact_start,
+        make_timestamptz(a.since_us) AS query_start,
+        make_timestamptz(a.since_us) AS state_change,
+        if(a.waits, 'Lock', NULL) AS wait_event_type,
+        if(a.waits, 'writer', NULL) AS wait_event,
+        a.state AS state,
+        a.query AS query,
+        'client backend' AS backend_type
+    FROM (SELECT unnest($home.activity()) AS a) AS f;
 
 CREATE VIEW pg_settings AS
     SELECT

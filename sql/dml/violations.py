@@ -1,0 +1,194 @@
+"""The table, column and constraint of an integrity violation, and its DETAIL in PostgreSQL's form.
+
+DuckDB's message has the columns and values of the key, the expression of a CHECK, or the column that must not
+be NULL, but not the constraint's name. The name is looked up among the constraints of the written table, on
+a cursor of its own, because the failed transaction answers no query. It is left out if the message fits
+several constraints, and if the table was created in the failed transaction. A limited user receives no name
+of a table that is hidden from him. Source: PostgreSQL documentation, "Error and Notice Message Fields".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ...engine.duck.objects import TEMPORARY
+from ...engine.errors import DucktailError, IntegrityViolation, Violated
+from ...engine.quoting import fold, folded_sql
+from ..session_state.context import Context
+from ..session_state.names import Key
+
+PRIMARY_KEY, UNIQUE, CHECK, FOREIGN_KEY = "PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN KEY"
+SHOWN_TEMPORARY = "pg_temp"
+
+# DuckDB's messages of violations.
+_DUPLICATE = re.compile(r'duplicate key "(.*)" violates (primary key|unique) constraint', re.DOTALL)
+_DUPLICATE_VALUES = re.compile(r'constraint violation: duplicate key "(.*)"', re.DOTALL)
+_NULL = re.compile(r"NOT NULL constraint failed: (.*)", re.DOTALL)
+_CHECK = re.compile(r'CHECK constraint failed on table ".*?" with expression (CHECK.*)', re.DOTALL)
+_ABSENT = re.compile(r'because key "(.*)" does not exist in the referenced table', re.DOTALL)
+_REFERENCED = re.compile(r'because key "(.*)" is still referenced by a foreign key', re.DOTALL)
+
+_CONSTRAINTS = f"""
+    SELECT constraint_type, constraint_name, schema_name, table_name, constraint_column_names,
+           constraint_text, coalesce(referenced_table, ''), coalesce(referenced_column_names, [])
+    FROM system.main.duckdb_constraints()
+    WHERE database_name = $1 AND {folded_sql("schema_name")} = $2
+      AND (coalesce({folded_sql("table_name")} = $3, false)
+           OR coalesce({folded_sql("referenced_table")} = $3, false))
+    ORDER BY table_name, constraint_index"""
+_INDEXES = f"""
+    SELECT '{UNIQUE}', index_name, schema_name, table_name, expressions::VARCHAR[], '', '', []::VARCHAR[]
+    FROM system.main.duckdb_indexes()
+    WHERE database_name = $1 AND {folded_sql("schema_name")} = $2 AND {folded_sql("table_name")} = $3
+      AND is_unique
+    ORDER BY index_name"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Constraint:
+    """A constraint or unique index of the written table, or a foreign key that refers to it."""
+
+    kind: str
+    name: str
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    text: str
+    referenced: str
+    referenced_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The violated constraint, with the DETAIL if its values are known."""
+
+    constraint: _Constraint
+    detail: str | None = None
+
+
+def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
+    """Name the violated constraint in an error, unless an inner statement has done so.
+
+    Args:
+        key: the written table.
+    """
+    if error.violated is not None:
+        return
+    temporary = key[0] == TEMPORARY
+    schema = SHOWN_TEMPORARY if temporary else key[0]
+    null = _NULL.search(error.message)
+    constraints = _constraints(session, key)
+    own = [one for one in constraints if fold(one.table) == key[1]]
+    table = own[0].table if own else key[1]
+    if not temporary and own:
+        schema = own[0].schema
+    if null is not None:
+        # The message qualifies the column by the table.
+        error.violated = Violated(schema, table, column=null[1][len(table) + 1 :])
+        return
+    found = _found(error.message, own, [one for one in constraints if fold(one.referenced) == key[1]])
+    if found is None:
+        error.violated = Violated(schema, table)
+        return
+    one = found.constraint
+    if not session.access.sees((fold(one.schema), fold(one.table))):
+        error.violated = Violated(schema, table)
+        return
+    error.violated = Violated(schema, one.table, constraint=one.name)
+    if not one.referenced or session.access.sees((fold(one.schema), fold(one.referenced))):
+        error.detail = error.detail or found.detail
+
+
+def _constraints(session: Context, key: Key) -> list[_Constraint]:
+    """The constraints of a table, and the foreign keys that refer to it; empty if they cannot be listed."""
+    schema, name = key
+    temporary = schema == TEMPORARY
+    parameters = [
+        "temp" if temporary else session.database.catalog_name,
+        "main" if temporary else schema,
+        name,
+    ]
+    found: list[_Constraint] = []
+    try:
+        # Only the session's own cursor sees its temporary tables.
+        cursor = session.cursor if temporary else session.database.cursor()
+        try:
+            for sql in (_CONSTRAINTS, _INDEXES):
+                found += [
+                    _Constraint(kind, name, schema_, table, tuple(columns), text, referenced, tuple(others))
+                    for kind, name, schema_, table, columns, text, referenced, others in cursor.execute(
+                        sql, parameters
+                    ).fetchall()
+                ]
+        finally:
+            if not temporary:
+                cursor.close()
+    except (duckdb.Error, DucktailError):
+        pass  # The transaction has failed, or another one renames a table with indexes.
+    return found
+
+
+def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constraint]) -> _Found | None:
+    """The constraint of a message; None if none fits, or several do."""
+    unique = [one for one in own if one.kind in (PRIMARY_KEY, UNIQUE)]
+    if match := _DUPLICATE.search(message):
+        primary = match[2] == "primary key"
+        return _by_key([one for one in unique if (one.kind == PRIMARY_KEY) is primary], match[1])
+    if match := _DUPLICATE_VALUES.search(message):
+        if len(unique) > 1 and ", " not in match[1]:
+            unique = [one for one in unique if len(one.columns) == 1]
+        if len(unique) == 1:
+            return _Found(unique[0], _exists(unique[0].columns, match[1]))
+        return None
+    if match := _CHECK.search(message):
+        return next((_Found(one) for one in own if one.kind == CHECK and one.text == match[1]), None)
+    if match := _ABSENT.search(message):
+        return _by_key([one for one in own if one.kind == FOREIGN_KEY], match[1])
+    if match := _REFERENCED.search(message):
+        return _by_key([one for one in referring if one.kind == FOREIGN_KEY], match[1], referenced=True)
+    return None
+
+
+def _by_key(constraints: Sequence[_Constraint], key: str, *, referenced: bool = False) -> _Found | None:
+    """The constraint with the columns of a key: "a: 1, b: 2"; None if several foreign keys have them."""
+    found = list(_fitting(constraints, key, referenced=referenced))
+    if not found:
+        return None
+    most = max(len(one.constraint.columns) for one in found)
+    best = [one for one in found if len(one.constraint.columns) == most]
+    foreign = best[0].constraint.kind == FOREIGN_KEY
+    return None if foreign and len(best) > 1 else best[0]
+
+
+def _fitting(constraints: Sequence[_Constraint], key: str, *, referenced: bool) -> Iterator[_Found]:
+    for one in constraints:
+        absent = one.kind == FOREIGN_KEY and not referenced
+        # A key that does not exist is written with the columns of the referenced table.
+        names = [_plain(name) for name in (one.referenced_columns if absent else one.columns)]
+        values = re.fullmatch(", ".join(f"{re.escape(name)}: (.*)" for name in names), key, re.DOTALL)
+        if values is None:
+            continue
+        shown = ", ".join(values.groups())
+        if absent:
+            columns = ", ".join(one.columns)
+            yield _Found(one, f'Key ({columns})=({shown}) is not present in table "{one.referenced}".')
+        elif referenced:
+            columns = ", ".join(one.referenced_columns)
+            yield _Found(one, f'Key ({columns})=({shown}) is still referenced from table "{one.table}".')
+        else:
+            yield _Found(one, _exists(one.columns, shown))
+
+
+def _exists(columns: Sequence[str], values: str) -> str:
+    return f"Key ({', '.join(map(_plain, columns))})=({values}) already exists."
+
+
+def _plain(column: str) -> str:
+    """A column or expression as DuckDB's messages have it: without the quotes or brackets of an index."""
+    if column.startswith("(") and column.endswith(")"):
+        return column[1:-1]
+    return column[1:-1].replace('""', '"') if column.startswith('"') else column
