@@ -1,4 +1,4 @@
-"""dbt: a small project of our own with a seed, each kind of model, a snapshot, tests and docs; then a second run."""
+"""dbt: a small project with a seed, each kind of model, a snapshot, tests and docs, which runs twice."""
 
 from __future__ import annotations
 
@@ -11,54 +11,96 @@ from pathlib import Path
 
 LIMIT_S = 180
 
-FILES = {
-    "dbt_project.yml": "name: peers\nversion: '1.0'\nprofile: peers\nflags: {send_anonymous_usage_stats: false}\n",
-    "seeds/items.csv": "id,name,price,sold\n1,tea,2.50,2026-01-02\n2,rusk,1.00,2026-01-03\n3,jam,3.25,2026-02-01\n",
-    "models/staged.sql": "{{ config(materialized='view') }}\nselect id, name, price, sold from {{ ref('items') }}\n",
-    "models/monthly.sql": (
-        "{{ config(materialized='table') }}\n"
-        "select date_trunc('month', sold) as month, sum(price) as total, count(*) as n from {{ ref('staged') }} group by 1\n"
+SEED = """id,name,price,sold
+1,tea,2.50,2026-01-02
+2,rusk,1.00,2026-01-03
+3,jam,3.25,2026-02-01
+"""
+CHANGED = SEED.replace("2.50", "2.75") + "4,milk,1.10,2026-02-03\n"
+
+PROJECT = """
+name: peers
+version: '1.0'
+profile: peers
+flags: {send_anonymous_usage_stats: false}
+"""
+SCHEMA = """
+models:
+- name: staged
+  description: the items
+  columns:
+  - name: id
+    description: a number
+    data_tests: [unique, not_null]
+  - name: name
+    data_tests:
+    - accepted_values: {values: [tea, rusk, jam, milk]}
+- name: merged
+  columns:
+  - name: id
+    data_tests:
+    - relationships: {to: ref('items'), field: id}
+- name: contract
+  columns:
+  - {name: id, data_type: integer, constraints: [{type: not_null}]}
+  - {name: name, data_type: text}
+"""
+PROFILE = """
+peers:
+  target: dev
+  outputs:
+    dev:
+      type: postgres
+      host: %(PGHOST)s
+      port: %(PGPORT)s
+      user: %(PGUSER)s
+      password: unused
+      dbname: %(PGDATABASE)s
+      schema: peers
+      threads: 2
+"""
+SNAPSHOT = """
+{%% snapshot prices %%}
+{{ config(target_schema=target.schema, unique_key='id', strategy='check', check_cols=['price']) }}
+select id, price from {{ ref('items') }}
+{%% endsnapshot %%}
+""".replace("%%", "%")
+MONTHLY = """
+select date_trunc('month', sold) as month, sum(price) as total, count(*) as n
+from {{ ref('staged') }} group by 1
+"""
+APPENDED = """
+select id, price from {{ ref('staged') }}
+{% if is_incremental() %} where id > (select max(id) from {{ this }}) {% endif %}
+"""
+PRICES = "select id, price from {{ ref('staged') }}"
+
+# Model: how it is stored, and its query.
+MODELS = {
+    "staged": ("materialized='view'", "select id, name, price, sold from {{ ref('items') }}"),
+    "monthly": ("materialized='table'", MONTHLY),
+    "appended": ("materialized='incremental'", APPENDED),
+    "replaced": (
+        "materialized='incremental', unique_key='id', incremental_strategy='delete+insert'",
+        PRICES,
     ),
-    "models/appended.sql": (
-        "{{ config(materialized='incremental') }}\nselect id, price from {{ ref('staged') }}\n"
-        "{% if is_incremental() %} where id > (select max(id) from {{ this }}) {% endif %}\n"
+    "merged": ("materialized='incremental', unique_key='id', incremental_strategy='merge'", PRICES),
+    "short": ("materialized='ephemeral'", "select id from {{ ref('staged') }} where price < 3"),
+    "of_short": ("materialized='table', indexes=[{'columns': ['id']}]", "select id from {{ ref('short') }}"),
+    "contract": (
+        "materialized='table', contract={'enforced': true}",
+        "select id, name from {{ ref('staged') }}",
     ),
-    "models/replaced.sql": (
-        "{{ config(materialized='incremental', unique_key='id', incremental_strategy='delete+insert') }}\n"
-        "select id, price from {{ ref('staged') }}\n"
-    ),
-    "models/merged.sql": (
-        "{{ config(materialized='incremental', unique_key='id', incremental_strategy='merge') }}\n"
-        "select id, price from {{ ref('staged') }}\n"
-    ),
-    "models/short.sql": "{{ config(materialized='ephemeral') }}\nselect id from {{ ref('staged') }} where price < 3\n",
-    "models/of_short.sql": "{{ config(materialized='table', indexes=[{'columns': ['id']}]) }}\nselect id from {{ ref('short') }}\n",
-    "models/contract.sql": (
-        "{{ config(materialized='table', contract={'enforced': true}) }}\nselect id, name from {{ ref('staged') }}\n"
-    ),
-    "models/schema.yml": (
-        "models:\n- name: staged\n  description: the items\n  columns:\n  - name: id\n    description: a number\n"
-        "    data_tests: [unique, not_null]\n  - name: name\n    data_tests:\n"
-        "    - accepted_values: {values: [tea, rusk, jam, milk]}\n"
-        "- name: merged\n  columns:\n  - name: id\n    data_tests:\n"
-        "    - relationships: {to: ref('items'), field: id}\n"
-        "- name: contract\n  columns:\n  - {name: id, data_type: integer, constraints: [{type: not_null}]}\n"
-        "  - {name: name, data_type: text}\n"
-    ),
-    "snapshots/prices.sql": (
-        "{% snapshot prices %}\n{{ config(target_schema=target.schema, unique_key='id', strategy='check', check_cols=['price']) }}\n"
-        "select id, price from {{ ref('items') }}\n{% endsnapshot %}\n"
-    ),
-    "tests/positive.sql": "select * from {{ ref('monthly') }} where total < 0\n",
 }
-
-
-def profile() -> str:
-    """The connection as dbt's profile."""
-    return (
-        "peers:\n  target: dev\n  outputs:\n    dev: {{type: postgres, host: '{PGHOST}', port: {PGPORT}, user: {PGUSER},"
-        " password: x, dbname: {PGDATABASE}, schema: peers, threads: 2}}\n"
-    ).format_map(os.environ)
+FILES = {
+    "dbt_project.yml": PROJECT,
+    "profiles.yml": PROFILE % os.environ,
+    "seeds/items.csv": SEED,
+    "models/schema.yml": SCHEMA,
+    "snapshots/prices.sql": SNAPSHOT,
+    "tests/positive.sql": "select * from {{ ref('monthly') }} where total < 0",
+    **{f"models/{name}.sql": f"{{{{ config({how}) }}}}\n{query}" for name, (how, query) in MODELS.items()},
+}
 
 
 def dbt(home: Path, out, *words: str) -> None:  # type: ignore[no-untyped-def]
@@ -82,14 +124,13 @@ def main(results: Path) -> None:
     """Write the project and run it twice, the second time over changed rows."""
     home = results.parent / "dbt"
     shutil.rmtree(home, ignore_errors=True)
-    for name, text in {**FILES, "profiles.yml": profile()}.items():
+    for name, text in FILES.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
     with results.open("w") as out:
         for words in (["debug"], ["seed"], ["run"], ["snapshot"], ["test"], ["docs", "generate"]):
             dbt(home, out, *words)
-        seed = home / "seeds" / "items.csv"
-        seed.write_text(seed.read_text().replace("2.50", "2.75") + "4,milk,1.10,2026-02-03\n")
+        (home / "seeds" / "items.csv").write_text(CHANGED)
         for words in (["build"], ["run", "--full-refresh"]):
             dbt(home, out, *words)
 

@@ -1,4 +1,4 @@
-"""node-postgres' integration files, each a process of its own: one test a file, passed if it ends without a complaint.
+"""node-postgres' integration files, each a test and a process of its own; it passes if it prints no error.
 
 The last release whose npm package contains them is 4.5.7; they run with that release.
 """
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 LIMIT_S = 40
+NODE = ["node", "--no-deprecation", "--require", str(Path(__file__).with_name("node") / "ready_state.js")]
 
 
 def run(package: Path, file: Path) -> str:
@@ -18,7 +19,7 @@ def run(package: Path, file: Path) -> str:
     url = "postgres://{PGUSER}@{PGHOST}:{PGPORT}/{PGDATABASE}".format_map(os.environ)
     try:
         done = subprocess.run(
-            ["node", "--no-deprecation", str(file), url],
+            [*NODE, str(file), url],
             cwd=package,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -40,7 +41,7 @@ def main(results: Path, package: Path) -> None:
     """Make the suite's table and run its files."""
     url = "postgres://{PGUSER}@{PGHOST}:{PGPORT}/{PGDATABASE}".format_map(os.environ)
     subprocess.run(
-        ["node", "--no-deprecation", "script/create-test-tables.js", url],
+        [*NODE, "script/create-test-tables.js", url],
         cwd=package,
         timeout=LIMIT_S,
         check=False,

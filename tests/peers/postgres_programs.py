@@ -11,17 +11,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from postgres_server import programs  # noqa: E402
+from postgres_server import programs
 
 LIMIT_S = 120
 SCHEMA = """
-CREATE TABLE customers (id integer PRIMARY KEY, name text NOT NULL, email varchar(40) UNIQUE, made timestamptz DEFAULT now());
-CREATE TABLE orders (id bigint PRIMARY KEY, customer integer REFERENCES customers (id), price numeric(10,2) CHECK (price >= 0),
-    paid boolean DEFAULT false, tags text[], key uuid, note varchar(20), placed date, photo bytea, rate double precision);
+CREATE TABLE customers (id integer PRIMARY KEY, name text NOT NULL, email varchar(40) UNIQUE,
+    made timestamptz DEFAULT now());
+CREATE TABLE orders (id bigint PRIMARY KEY, customer integer REFERENCES customers (id),
+    price numeric(10,2) CHECK (price >= 0),
+    paid boolean DEFAULT false, tags text[], key uuid, note varchar(20),
+    placed date, photo bytea, rate double precision);
 CREATE INDEX orders_customer ON orders (customer);
-CREATE VIEW paid AS SELECT o.id, c.name, o.price FROM orders o JOIN customers c ON c.id = o.customer WHERE o.paid;
+CREATE VIEW paid AS SELECT o.id, c.name, o.price
+    FROM orders o JOIN customers c ON c.id = o.customer WHERE o.paid;
 INSERT INTO customers VALUES (1, 'Ann', 'ann@example.org');
-INSERT INTO orders VALUES (1, 1, 2.50, true, '{a,b}', 'b1d8e8d1-6d0b-4e7c-9f57-3a0c1b1c2d3e', 'x', '2026-01-02', '\\x00ff', 0.5);
+INSERT INTO orders VALUES (1, 1, 2.50, true, '{a,b}',
+    'b1d8e8d1-6d0b-4e7c-9f57-3a0c1b1c2d3e', 'x', '2026-01-02', '\\x00ff', 0.5);
 """
 DUMP = Path("dump.sql")
 

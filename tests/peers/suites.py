@@ -135,6 +135,12 @@ def _script(
     return commands
 
 
+def _jdbc(server: Server, results: Path) -> Iterator[Command]:
+    words = ["java", "-cp", str(JDBC), str(HERE / "java" / "Introspection.java"), str(results)]
+    yield Command(words, HERE, server.environment())
+
+
+JDBC = Path("/usr/share/java/postgresql.jar")
 NODE_POSTGRES = packages.NODE / "node_modules" / "pg"
 
 SUITES = {
@@ -160,6 +166,7 @@ SUITES = {
             node=True,
             programs=("node", "npm"),
         ),
+        Suite("jdbc", "pgjdbc: Metabase's introspection", 100, _jdbc, programs=("java", str(JDBC))),
         Suite("psycopg2", "psycopg2 2.9: its tests", 85, _psycopg2, source=True),
         Suite("asyncpg", "asyncpg 0.32: its tests", 85, _asyncpg, source=True),
         Suite(
