@@ -48,6 +48,8 @@ def main(results: Path, package: Path) -> None:
     )
     with results.open("w") as out:
         for file in sorted((package / "test" / "integration").rglob("*-tests.js")):
+            if file.name.startswith("heroku"):
+                continue  # connects to a host elsewhere
             outcome = " ".join(run(package, file).split())
             out.write(f"{file.relative_to(package / 'test' / 'integration')}\t{outcome}\n")
             out.flush()
