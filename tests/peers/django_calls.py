@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 import django
 from django.conf import settings
 
+DUCKTAIL = os.environ["PEERS_SERVER"] == "ducktail"
+
 settings.configure(
     SECRET_KEY="peers",
     USE_TZ=True,
@@ -31,6 +33,8 @@ settings.configure(
             "USER": os.environ["PGUSER"],
             "HOST": os.environ["PGHOST"],
             "PORT": os.environ["PGPORT"],
+            # Django adds each foreign key by ALTER TABLE, which is refused otherwise.
+            "OPTIONS": {"options": "-c unenforced_foreign_keys=on"} if DUCKTAIL else {},
         }
     },
     INSTALLED_APPS=[

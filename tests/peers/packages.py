@@ -51,6 +51,8 @@ def tests_only(name: str) -> Path:
     where = BUILD / "tests" / name
     shutil.rmtree(where, ignore_errors=True)
     shutil.copytree(source(name) / "tests", where / "tests")
+    # The folder is pytest's root then, and not the repository.
+    (where / "pytest.ini").write_text("[pytest]\n")
     return where
 
 

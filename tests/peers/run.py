@@ -1,9 +1,8 @@
 """Other projects' test suites against PostgreSQL and against ducktail: `make peers`.
 
-The suites come from PyPI and npm, pinned, into build/peers. Each runs twice, first against a PostgreSQL of
-its own, then against a new ducktail. A test counts if PostgreSQL passes it. A test that fails on ducktail
-alone must stand in known.tsv with its reason; the run fails otherwise, where a suite is below its bar, and on
-an XX000.
+The suites come from PyPI and npm, pinned, into build/peers. Each runs first against a PostgreSQL of its own,
+then against a new ducktail. A test counts if PostgreSQL passes it. A test that fails on ducktail alone must
+stand in known.tsv with its reason; the run fails otherwise, where a suite is below its bar, and on an XX000.
 """
 
 from __future__ import annotations

@@ -81,29 +81,30 @@ class Suite:
     requirements: str = ""
     node: bool = False
     programs: tuple[str, ...] = ()
-    limit_s: int = 1800
+    limit_s: int = 3600
 
 
-def _pytest(results: Path, *words: str) -> list[str]:
+def _pytest(server: Server, results: Path, folder: Path, *words: str, **environment: str) -> Command:
+    """Pytest over a suite in its own folder, with the settings of that folder and not with ours."""
     own = [
         "-q",
         "-p",
         "no:cacheprovider",
+        "-p",
+        "outcome_plugin",
         "--timeout",
         str(TEST_LIMIT_S),
-        "--tb=short",
-        f"--junitxml={results}",
+        "--tb=native",
     ]
-    return [str(packages.PYTHON), "-m", "pytest", *own, *words]
+    named = server.environment(PYTHONPATH=str(HERE), PEERS_RESULTS=str(results), **environment)
+    return Command([str(packages.PYTHON), "-m", "pytest", *own, *words], folder, named)
 
 
 def _sqlalchemy(server: Server, results: Path) -> Iterator[Command]:
     where = packages.source("sqlalchemy")
     options = "addopts=-p no:logging --import-mode=importlib --maxfail=100000"
     words = ["-p", "sqlalchemy_plugin", "-o", options, "test/dialect/test_suite.py"]
-    url = f"postgresql+psycopg://{server.url}"
-    environment = server.environment(PYTHONPATH=str(HERE))
-    yield Command([*_pytest(results, *words), "--dburi", url], where, environment)
+    yield _pytest(server, results, where, *words, "--dburi", f"postgresql+psycopg://{server.url}")
 
 
 def _sqlalchemy_schemas(server: Server) -> None:
@@ -113,39 +114,68 @@ def _sqlalchemy_schemas(server: Server) -> None:
 
 
 def _asyncpg(server: Server, results: Path) -> Iterator[Command]:
-    # Its folder also has the package without its compiled parts: the tests are run from one that has not.
-    where = packages.tests_only("asyncpg")
-    environment = server.environment()
-    yield Command(_pytest(results, "--tb=native", "tests"), where, environment)
+    yield _pytest(server, results, packages.tests_only("asyncpg"), "tests")
 
 
 def _psycopg2(server: Server, results: Path) -> Iterator[Command]:
-    environment = server.environment(PSYCOPG2_TESTDB=server.database)
-    yield Command(_pytest(results, "tests"), packages.tests_only("psycopg2"), environment)
+    where = packages.tests_only("psycopg2")
+    yield _pytest(server, results, where, "tests", PSYCOPG2_TESTDB=server.database)
 
 
-def _script(name: str, *words: str) -> Callable[[Server, Path], Iterator[Command]]:
+def _script(
+    name: str, environment: str = "venv", *words: Path
+) -> Callable[[Server, Path], Iterator[Command]]:
+    """A script of ours, in one of the environments of build/peers."""
+    python = packages.BUILD / environment / "bin" / "python"
+
     def commands(server: Server, results: Path) -> Iterator[Command]:
-        yield Command(
-            [str(packages.PYTHON), str(HERE / name), str(results), *words], HERE, server.environment()
-        )
+        called = [str(word) for word in (python, HERE / name, results, *words)]
+        yield Command(called, HERE, server.environment())
 
     return commands
 
 
+def _jdbc(server: Server, results: Path) -> Iterator[Command]:
+    words = ["java", "-cp", str(JDBC), str(HERE / "java" / "Introspection.java"), str(results)]
+    yield Command(words, HERE, server.environment())
+
+
+JDBC = Path("/usr/share/java/postgresql.jar")
+NODE_POSTGRES = packages.NODE / "node_modules" / "pg"
+
 SUITES = {
     suite.name: suite
     for suite in [
+        Suite("django", "Django 5.2: migrate, admin, ORM calls", 100, _script("django_calls.py")),
+        Suite(
+            "programs", "pg_dump, psql and pgbench", 90, _script("postgres_programs.py"), programs=("psql",)
+        ),
+        Suite("dbt", "dbt 1.9", 100, _script("dbt_project.py", "dbt"), requirements="requirements-dbt.txt"),
+        Suite(
+            "superset",
+            "Superset 6.0: a connection's pages",
+            90,
+            _script("superset_calls.py", "superset"),
+            requirements="requirements-superset.txt",
+        ),
+        Suite(
+            "node",
+            "node-postgres 4.5: integration files",
+            90,
+            _script("node_files.py", "venv", NODE_POSTGRES),
+            node=True,
+            programs=("node", "npm"),
+        ),
+        Suite("jdbc", "pgjdbc: Metabase's introspection", 100, _jdbc, programs=("java", str(JDBC))),
+        Suite("psycopg2", "psycopg2 2.9: its tests", 85, _psycopg2, source=True),
+        Suite("asyncpg", "asyncpg 0.32: its tests", 85, _asyncpg, source=True),
         Suite(
             "sqlalchemy",
-            "SQLAlchemy 2.1's dialect suite (psycopg)",
+            "SQLAlchemy 2.1: dialect suite (psycopg)",
             95,
             _sqlalchemy,
             _sqlalchemy_schemas,
             source=True,
         ),
-        Suite("django", "Django 5.2: migrate, admin, 34 ORM calls", 100, _script("django_calls.py")),
-        Suite("asyncpg", "asyncpg 0.32's tests", 80, _asyncpg, source=True),
-        Suite("psycopg2", "psycopg2 2.9's tests", 80, _psycopg2, source=True),
     ]
 }
