@@ -9,7 +9,6 @@ of a table that is hidden from him. Source: PostgreSQL documentation, "Error and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,12 +24,13 @@ PRIMARY_KEY, UNIQUE, CHECK, FOREIGN_KEY = "PRIMARY KEY", "UNIQUE", "CHECK", "FOR
 SHOWN_TEMPORARY = "pg_temp"
 
 # DuckDB's messages of violations.
-_DUPLICATE = re.compile(r'duplicate key "(.*)" violates (primary key|unique) constraint', re.DOTALL)
-_DUPLICATE_VALUES = re.compile(r'constraint violation: duplicate key "(.*)"', re.DOTALL)
-_NULL = re.compile(r"NOT NULL constraint failed: (.*)", re.DOTALL)
-_CHECK = re.compile(r'CHECK constraint failed on table ".*?" with expression (CHECK.*)', re.DOTALL)
-_ABSENT = re.compile(r'because key "(.*)" does not exist in the referenced table', re.DOTALL)
-_REFERENCED = re.compile(r'because key "(.*)" is still referenced by a foreign key', re.DOTALL)
+# What stands around the key of a duplicate, and of a foreign key.
+_DUPLICATE, _VIOLATES = 'duplicate key "', '" violates {} constraint'
+_DUPLICATE_VALUES = 'constraint violation: duplicate key "'
+_KEY = 'because key "'
+_ABSENT, _REFERENCED = '" does not exist in the referenced table', '" is still referenced by a foreign key'
+_NULL = "NOT NULL constraint failed: "
+_CHECK = "CHECK constraint failed on table "
 
 _CONSTRAINTS = f"""
     SELECT constraint_type, constraint_name, schema_name, table_name, constraint_column_names,
@@ -80,7 +80,7 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
         return
     temporary = key[0] == TEMPORARY
     schema = SHOWN_TEMPORARY if temporary else key[0]
-    null = _NULL.search(error.message)
+    null = _between(error.message, _NULL)
     constraints = _constraints(session, key)
     own = [one for one in constraints if fold(one.table) == key[1]]
     table = own[0].table if own else key[1]
@@ -88,7 +88,7 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
         schema = own[0].schema
     if null is not None:
         # The message qualifies the column by the table.
-        error.violated = Violated(schema, table, column=null[1][len(table) + 1 :])
+        error.violated = Violated(schema, table, column=null[len(table) + 1 :])
         return
     found = _found(error.message, own, [one for one in constraints if fold(one.referenced) == key[1]])
     if found is None:
@@ -135,22 +135,32 @@ def _constraints(session: Context, key: Key) -> list[_Constraint]:
 def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constraint]) -> _Found | None:
     """The constraint of a message; None if none fits, or several do."""
     unique = [one for one in own if one.kind in (PRIMARY_KEY, UNIQUE)]
-    if match := _DUPLICATE.search(message):
-        primary = match[2] == "primary key"
-        return _by_key([one for one in unique if (one.kind == PRIMARY_KEY) is primary], match[1])
-    if match := _DUPLICATE_VALUES.search(message):
-        if len(unique) > 1 and ", " not in match[1]:
+    for kind, words in ((PRIMARY_KEY, "primary key"), (UNIQUE, "unique")):
+        if (key := _between(message, _DUPLICATE, _VIOLATES.format(words))) is not None:
+            return _by_key([one for one in unique if one.kind == kind], key)
+    if (values := _between(message, _DUPLICATE_VALUES, '"')) is not None:
+        if len(unique) > 1 and ", " not in values:
             unique = [one for one in unique if len(one.columns) == 1]
         if len(unique) == 1:
-            return _Found(unique[0], _exists(unique[0].columns, match[1]))
+            return _Found(unique[0], _exists(unique[0].columns, values))
         return None
-    if match := _CHECK.search(message):
-        return next((_Found(one) for one in own if one.kind == CHECK and one.text == match[1]), None)
-    if match := _ABSENT.search(message):
-        return _by_key([one for one in own if one.kind == FOREIGN_KEY], match[1])
-    if match := _REFERENCED.search(message):
-        return _by_key([one for one in referring if one.kind == FOREIGN_KEY], match[1], referenced=True)
+    if (failed := _between(message, _CHECK)) is not None:
+        expression = failed.partition(" with expression ")[2]
+        return next((_Found(one) for one in own if one.kind == CHECK and one.text == expression), None)
+    for ending, constraints in ((_ABSENT, own), (_REFERENCED, referring)):
+        if (key := _between(message, _KEY, ending)) is not None:
+            foreign = [one for one in constraints if one.kind == FOREIGN_KEY]
+            return _by_key(foreign, key, referenced=ending is _REFERENCED)
     return None
+
+
+def _between(message: str, opening: str, ending: str = "") -> str | None:
+    """The text between the first opening and the last ending, which values inside may contain too."""
+    _, said, rest = message.partition(opening)
+    if not said or not ending:
+        return rest if said else None
+    text, ends, _ = rest.rpartition(ending)
+    return text if ends else None
 
 
 def _by_key(constraints: Sequence[_Constraint], key: str, *, referenced: bool = False) -> _Found | None:
@@ -169,10 +179,10 @@ def _fitting(constraints: Sequence[_Constraint], key: str, *, referenced: bool) 
         absent = one.kind == FOREIGN_KEY and not referenced
         # A key that does not exist is written with the columns of the referenced table.
         names = [_plain(name) for name in (one.referenced_columns if absent else one.columns)]
-        values = re.fullmatch(", ".join(f"{re.escape(name)}: (.*)" for name in names), key, re.DOTALL)
+        values = _values(key, names)
         if values is None:
             continue
-        shown = ", ".join(values.groups())
+        shown = ", ".join(values)
         if absent:
             columns = ", ".join(one.columns)
             yield _Found(one, f'Key ({columns})=({shown}) is not present in table "{one.referenced}".')
@@ -181,6 +191,19 @@ def _fitting(constraints: Sequence[_Constraint], key: str, *, referenced: bool) 
             yield _Found(one, f'Key ({columns})=({shown}) is still referenced from table "{one.table}".')
         else:
             yield _Found(one, _exists(one.columns, shown))
+
+
+def _values(key: str, names: Sequence[str]) -> list[str] | None:
+    """The values of a key's text by the names of its columns; None if they are not the names of the text."""
+    if not key.startswith(f"{names[0]}: "):
+        return None
+    values, rest = [], key.removeprefix(f"{names[0]}: ")
+    for name in names[1:]:
+        value, said, rest = rest.partition(f", {name}: ")
+        if not said:
+            return None
+        values.append(value)
+    return [*values, rest]
 
 
 def _exists(columns: Sequence[str], values: str) -> str:
