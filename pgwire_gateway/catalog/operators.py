@@ -39,6 +39,8 @@ _OF_VALUES = frozenset(
 )
 _JSON = frozenset({"JSON", "JSONB"})
 _ON_JSON = {"@>": "@>&", "<@": "<@&", "||": "@||", "-": "@-"}
+# What stands before a name that is no function's, although a parenthesis follows it.
+_NAMES = frozenset({".", "AS", "EXECUTE", "FUNCTION", "INTO", "MACRO", "PREPARE", "TABLE", "WITH"})
 # What binds tighter than DuckDB's `->`, which takes it all for its right side.
 _AFTER_AN_ARROW = frozenset({"IS", "IN", "LIKE", "ILIKE", "::"})
 
@@ -77,7 +79,7 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
                 yield Replacement(token.start, skip, new)
         elif following is not None and following.kind == "(" and token.is_word:
             before = tokens[at - 1].kind if at else ""
-            if before != ".":
+            if before not in _NAMES:
                 yield from _call(tokens, at, closing, values)
 
 
