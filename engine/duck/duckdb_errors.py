@@ -77,6 +77,14 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "TypeMismatchException": ((r"", e.DatatypeMismatch),),
     "DataError": ((r"", e.DataError),),
     "InvalidInputException": (
+        # Of the Python functions that carry out PostgreSQL's, and error() in its macros.
+        (r"not supported(?: here| by to_number)?(?:$|:)|cannot be binned", e.NotSupported),
+        (r"^json can have only|^to_char cannot", e.NotSupported),
+        (r"^invalid input syntax for type ", e.InvalidTextRepresentation),
+        (r'^(?:invalid value "|hour "|unrecognized encoding|number of elements)', e.InvalidParameterValue),
+        (r"^(?:month|hour|minute|second) must be", e.InvalidParameterValue),
+        (r"^invalid hexadecimal|^Invalid input for hex", e.InvalidParameterValue),
+        (r"^day (?:of year )?is out of range|^(?:day|year) \d+ (?:must|is)", e.InvalidParameterValue),
         (r"Values were not provided|Parameter argument|expected \d+ parameters", e.UndefinedParameter),
         (r"configuration has been locked|not enabled", e.InsufficientPrivilege),
         (r"division by zero", e.DivisionByZero),
@@ -170,6 +178,10 @@ def recognized(error: BaseException, text: str | None = None) -> e.DucktailError
     return None
 
 
+# What DuckDB says before the message of a Python function.
+_OF_PYTHON = re.compile(r"^Python exception occurred while executing the UDF: \w+: ")
+
+
 def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
     """Any error as one of our classes.
 
@@ -185,7 +197,7 @@ def translated(error: BaseException, text: str | None = None) -> e.DucktailError
 
 def _of_duckdb(error: BaseException, text: str | None) -> e.DucktailError:
     message, position, hint, kind = _parts(error)
-    message = _bounded(message)
+    message = _bounded(_OF_PYTHON.sub("", message))
     found = next(
         (cls for pattern, cls in RULES.get(_rule_name(error, kind), ()) if re.search(pattern, message)),
         e.InternalError,

@@ -29,7 +29,7 @@ from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
-from .float_type import wide_floats
+from .float_type import in_cast, wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
 from .system_catalogs import FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, SHAPES, TYPES, TYPES_BY_NAME
@@ -233,7 +233,7 @@ _HINT = re.compile(
     re.IGNORECASE,
 )
 _HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array")
-_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
+_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Bounds of the texts whose parameter types are kept: their number, the longest one, and the longest examined.
@@ -244,7 +244,6 @@ TEXT_MAX = 64 * 1024
 PARAMETERS_MAX = 65_535
 _SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
-_BEFORE_A_TYPE = frozenset({"::", "AS"})
 # Further words of a type with several.
 _TYPE_WORDS = frozenset({"PRECISION", "VARYING", "WITH", "WITHOUT", "TIME", "ZONE"})
 # The text around a list of DuckDB's that makes PostgreSQL's text of it.
@@ -382,11 +381,13 @@ def _type_oid(tokens: Sequence[Token], at: int) -> int:
 def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
     for at, token in enumerate(tokens):
         before = tokens[at - 1].kind if at else ""
-        if token.kind == "JSONB" and before in _BEFORE_A_TYPE:
+        # An alias may have the name of a type: `ARRAY[1] AS text`.
+        typed = at > 0 and _precedes_type(tokens, at - 1)
+        if token.kind == "JSONB" and typed:
             yield Replacement(token.start, token.end, "JSON")
         if token.kind == "ANY":
             yield from _any(tokens, at)
-        if token.kind in _BEFORE_A_TYPE and before == STRING and at + 1 < len(tokens):
+        if before == STRING and at + 1 < len(tokens) and _precedes_type(tokens, at):
             yield from _array(tokens, at)
         if token.kind == "DEFAULT" and before == "]" and at + 1 < len(tokens):
             yield from _listed(tokens[at + 1], _items(tokens[at + 1]))
@@ -397,13 +398,20 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
                 yield Replacement(value.start, value.end, f"'{found[1]}'")
         if token.kind != "BYTEA":
             continue
-        value = _value_before(tokens, at - 1) if before in _BEFORE_A_TYPE else None
+        if before == "AS" and not typed:
+            continue
+        value = _value_before(tokens, at - 1) if typed else None
         if value is None and at + 1 < len(tokens):
             value = tokens[at + 1]
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
             digits = found[1]
             pairs = (f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
             yield Replacement(value.start, value.end, f"'{''.join(pairs)}'")
+
+
+def _precedes_type(tokens: Sequence[Token], at: int) -> bool:
+    """True for a `::`, and for the AS of a CAST, unlike that of an alias."""
+    return tokens[at].kind == "::" or (tokens[at].kind == "AS" and in_cast(tokens, at))
 
 
 def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
@@ -474,7 +482,7 @@ def _shown_array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     last = next((place for place in range(at + 2, len(tokens)) if tokens[place].depth <= depth), at)
     following = [token.kind for token in tokens[last + 1 : last + 4]]
     nested = any(token.kind == "[" for token in tokens[at + 2 : last])
-    if following[:1] not in (["::"], ["AS"]) or following[1:2] not in (["TEXT"], ["VARCHAR"]):
+    if following[1:2] not in (["TEXT"], ["VARCHAR"]) or not _precedes_type(tokens, last + 1):
         return
     if not nested and following[2:] != ["["]:
         yield Replacement(tokens[at].start, tokens[at].start, _SHOWN_BEFORE)

@@ -50,8 +50,7 @@ def _is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
         return True
     opening = _opening(tokens, at)
     if before == "AS":
-        cast = opening is not None and opening > 0 and tokens[opening - 1].kind in _CASTS
-        return cast or [token.kind for token in tokens[:2]] == ["CREATE", "TYPE"]
+        return in_cast(tokens, at) or [token.kind for token in tokens[:2]] == ["CREATE", "TYPE"]
     if opening is None:
         return tokens[0].kind == "ALTER" and _is_added(tokens, at)
     named = at > 1 and tokens[at - 1].is_name and tokens[at - 2].kind in _ITEM
@@ -60,6 +59,12 @@ def _is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
     container = tokens[opening - 1].kind if opening else ""
     inside = (container in _NAMED and named) or (container in _UNNAMED and before in _ITEM)
     return inside and _is_type(tokens, opening - 1, columns)
+
+
+def in_cast(tokens: Sequence[Token], at: int) -> bool:
+    """True if the innermost parenthesis around a place is that of a CAST."""
+    opening = _opening(tokens, at)
+    return opening is not None and opening > 0 and tokens[opening - 1].kind in _CASTS
 
 
 def _is_added(tokens: Sequence[Token], at: int) -> bool:

@@ -39,8 +39,8 @@ _OF_VALUES = frozenset(
 )
 _JSON = frozenset({"JSON", "JSONB"})
 _ON_JSON = {"@>": "@>&", "<@": "<@&", "||": "@||", "-": "@-"}
-# What stands before a name that is no function's, although a parenthesis follows it.
-_NAMES = frozenset({".", "AS", "EXECUTE", "FUNCTION", "INTO", "MACRO", "PREPARE", "TABLE", "WITH"})
+# The name before a parenthesis is that of a table or a query behind these, not of a function.
+_DEFINING = frozenset({".", "TABLE", "INTO", "VIEW", "WITH", "RECURSIVE", "REFERENCES", "EXECUTE", "PREPARE"})
 # What binds tighter than DuckDB's `->`, which takes it all for its right side.
 _AFTER_AN_ARROW = frozenset({"IS", "IN", "LIKE", "ILIKE", "::"})
 
@@ -78,8 +78,7 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
             if new:
                 yield Replacement(token.start, skip, new)
         elif following is not None and following.kind == "(" and token.is_word:
-            before = tokens[at - 1].kind if at else ""
-            if before not in _NAMES:
+            if not _is_defined(tokens, at, closing):
                 yield from _call(tokens, at, closing, values)
 
 
@@ -143,6 +142,23 @@ def _call(
         after = tokens[place + 1].kind if place + 1 < len(tokens) else ""
         if alias is not None and alias.is_name and after not in ("(", ".") and fold(alias.name) not in values:
             yield Replacement(alias.end, alias.end, f"({alias.text})")
+
+
+def _is_defined(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> bool:
+    """True if a name before a parenthesis is that of a table, a query or an alias, not of a function."""
+    before = tokens[at - 1] if at else None
+    if before is None:
+        return False
+    creates = tokens[0].kind == "CREATE"
+    if before.kind in _DEFINING or before.kind == ("EXISTS" if creates else "AS"):
+        return True
+    if before.kind in ("MACRO", "FUNCTION"):
+        # A macro of such a name would never be called: its creation stays an error.
+        return fold(tokens[at].text) in _WITH_FORMAT
+    if before.kind == "ON" and creates:
+        return any(token.kind == "INDEX" for token in tokens[1:4])
+    end = closing.get(at + 1, len(tokens))
+    return [token.kind for token in tokens[end + 1 : end + 3]] == ["AS", "("]
 
 
 def _closings(tokens: Sequence[Token]) -> dict[int, int]:

@@ -10,6 +10,7 @@ Source: data/functions.sql; docs/clients.md, "Functions".
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -134,12 +135,13 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
 
     Each is a function of a module: DuckDB keeps none alive once this cursor is closed.
     """
-    functions: list[tuple[str, Callable[..., str | int | None], list[Any], str, bool]] = [
+    functions: list[tuple[str, Callable[..., str | int | bool | None], list[Any], str, bool]] = [
         ("char_of_time", _char_of_time, ["BIGINT", "BIGINT", "VARCHAR", "VARCHAR"], "VARCHAR", False),
         ("char_of_interval", _char_of_interval, ["BIGINT", "BIGINT", "BIGINT", "VARCHAR"], "VARCHAR", False),
         ("char_of_number", _char_of_number, ["VARCHAR", "BOOLEAN", "VARCHAR"], "VARCHAR", False),
         ("time_of_text", _time_of_text, ["VARCHAR", "VARCHAR"], "VARCHAR", False),
         ("number_of_text", _number_of_text, ["VARCHAR", "VARCHAR"], "VARCHAR", False),
+        ("json_contains", _json_contains, ["VARCHAR", "VARCHAR"], "BOOLEAN", False),
         ("clock", _clock, ["INTEGER"], "BIGINT", True),
     ]
     for name, function, parameters, returned, volatile in functions:
@@ -182,6 +184,37 @@ def _time_of_text(text: str | None, template: str | None) -> str | None:
 
 def _number_of_text(text: str | None, template: str | None) -> str | None:
     return None if text is None or template is None else f"{number_of_text(text, template):f}"
+
+
+def _json_contains(one: str | None, other: str | None) -> bool | None:
+    if one is None or other is None:
+        return None
+    try:
+        return json_contains(_read(one), _read(other))
+    except RecursionError as error:
+        raise ValueError("json that deep is not supported here") from error
+
+
+_read = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal).decode
+
+
+def json_contains(one: object, other: object) -> bool:
+    """The operator `@>` of jsonb: an array of which `other` is a scalar contains it, at the top only.
+
+    >>> json_contains([1, [2]], 1), json_contains([[1]], [1]), json_contains({"a": [1, 2]}, {"a": [2]})
+    (True, False, True)
+    """
+    if isinstance(one, list) and not isinstance(other, (list, dict)):
+        other = [other]
+    return _contains(one, other)
+
+
+def _contains(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(key in one and _contains(one[key], value) for key, value in other.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return all(any(_contains(item, value) for item in one) for value in other)
+    return type(one) is type(other) and one == other
 
 
 def _clock(_: int | None) -> int:

@@ -149,6 +149,8 @@ def _type_name(node: exp.Cast) -> str:
 
 # A name that no user chooses: DuckDB's text of an expression.
 _MADE = re.compile(r"[^\w \-#$.:/@%]|^\d|^$|^NULL$")
+# An item of a select list that may be several columns, or has their names.
+_SEVERAL = re.compile(r"unnest|columns\b", re.IGNORECASE)
 TEXT_MAX = 64 * 1024
 LISTS_KEPT = 512
 # The maximum length of a kept select list.
@@ -189,7 +191,11 @@ def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
         return names
     items = _items(text)
     given = (_kept_given if len(items) <= KEPT_CHARS_MAX else _given)(items) if items else ()
-    return _spread_over(given, names)
+    found = _spread_over(given, names)
+    if _SEVERAL.search(items) is None:
+        return found
+    # An item that is several columns moves the others: a name that is no text of an expression stays.
+    return [one if _MADE.search(name) else name for one, name in zip(found, names, strict=True)]
 
 
 # DuckDB's name of the first column of VALUES.

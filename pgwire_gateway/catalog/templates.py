@@ -18,6 +18,8 @@ from typing import NamedTuple
 TEMPLATES_KEPT = 256
 # The longest template, in characters.
 TEMPLATE_MAX = 1024
+# The most decimals of to_number: its macro returns DECIMAL(38, 9).
+DECIMALS_MAX = 9
 _MONTHS = [
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
     "November", "December",
@@ -550,4 +552,6 @@ def number_of_text(text: str, template: str) -> Decimal:
         found = Decimal(digits)
     except InvalidOperation as error:
         raise ValueError(f'invalid input syntax for type numeric: "{text}"') from error
+    if found.normalize().as_tuple().exponent < -DECIMALS_MAX:  # type: ignore[operator]
+        raise ValueError(f"to_number with more than {DECIMALS_MAX} decimals is not supported")
     return -found if negative else found

@@ -61,7 +61,7 @@ def _completed(session: Context, tokens: Sequence[Token], group: int) -> Iterato
     depth = tokens[group].depth
     select = _select_of(tokens, group, depth)
     end = _first(tokens, group + 2, depth, _ENDS_LIST | _BETWEEN)
-    if select is None or tokens[group + 2].kind in _OTHER_LISTS:
+    if select is None or any(tokens[i].kind in _OTHER_LISTS for i in _own(tokens, group + 2, end, depth)):
         return
     start = next(
         (
@@ -85,6 +85,11 @@ def _completed(session: Context, tokens: Sequence[Token], group: int) -> Iterato
     tables = dict(
         _tables(tokens, start, _first(tokens, start + 1, depth, frozenset({"WHERE", "GROUP"})), depth)
     )
+    queries = set(_queries(tokens))
+    tables = {
+        alias: () if len(parts) == 1 and fold(parts[0]) in queries else parts
+        for alias, parts in tables.items()
+    }
     used = list(_used(tokens, select + 1, start))
     used += _used(tokens, end, _first(tokens, end, depth, _ENDS_SELECT))
     missing = [found for found in dict.fromkeys(used) if found not in listed]
@@ -117,6 +122,17 @@ def _dependent(
             if column in columns and not any((prefix, column) in listed for prefix in prefixes)
         )
     return names
+
+
+def _queries(tokens: Sequence[Token]) -> Iterator[str]:
+    """The names that WITH gives to queries, which hide tables."""
+    for at, token in enumerate(tokens):
+        if token.is_name and at and tokens[at - 1].kind in ("WITH", "RECURSIVE", ","):
+            behind = at + 1
+            if behind < len(tokens) and tokens[behind].kind == "(":
+                behind = closing(tokens, behind) + 1
+            if behind < len(tokens) and tokens[behind].kind in ("AS", "USING"):
+                yield fold(token.name)
 
 
 def _own(tokens: Sequence[Token], first: int, end: int, depth: int) -> Iterator[int]:

@@ -26,10 +26,13 @@ string_to_table(z_w, z_d) = unnest(string_split(z_w, z_d))
 -- Lists.
 array_positions(z_l, z_v) = list_filter(range(1, len(z_l) + 1), LAMBDA z_i: z_l[z_i] IS NOT DISTINCT FROM z_v)
 array_replace(z_l, z_v, z_n) = list_transform(z_l, LAMBDA z_x: if(z_x IS NOT DISTINCT FROM z_v, z_n, z_x))
-array_fill(z_v, z_d) = list_transform(range(z_d[1]), LAMBDA z_i: z_v)
-trim_array(z_l, z_n) = z_l[:len(z_l) - z_n]
+array_fill(z_v, z_d) = list_transform(range(if(len(z_d) = 1, z_d[1],
+    error('array_fill with several dimensions is not supported')::VARCHAR::INTEGER)), LAMBDA z_i: z_v)
+trim_array(z_l, z_n) = z_l[:if(z_n BETWEEN 0 AND len(z_l), len(z_l) - z_n,
+    error('number of elements to trim must be between 0 and ' || len(z_l))::VARCHAR::INTEGER)]
 -- Numbers.
-div(z_a, z_b) = if(z_b = 0, error('division by zero')::VARCHAR::BIGINT, trunc(z_a / z_b)::BIGINT)
+div(z_a HUGEINT, z_b HUGEINT) = if(z_b = 0, error('division by zero')::VARCHAR::HUGEINT, z_a // z_b)
+div(z_a DOUBLE, z_b DOUBLE) = if(z_b = 0, error('division by zero')::VARCHAR::BIGINT, trunc(z_a / z_b)::BIGINT)
 sind(z_a) = round(sin(radians(z_a)), 15)
 cosd(z_a) = round(cos(radians(z_a)), 15)
 tand(z_a) = round(tan(radians(z_a)), 15)
@@ -42,7 +45,6 @@ width_bucket(z_v, z_l, z_h, z_n) = (CASE WHEN z_l = z_h OR z_n <= 0
 width_bucket(z_v, z_l) = if(z_v IS NULL, NULL, len(list_filter(z_l, LAMBDA z_x: z_x <= z_v)))::INTEGER
 -- Dates and times.
 clock_timestamp() = make_timestamptz(__ducktail_clock(0))
-statement_timestamp() = now()
 make_interval(years := 0, months := 0, weeks := 0, days := 0, hours := 0, mins := 0, secs := 0.0) =
     to_years(years::INTEGER) + to_months(months::INTEGER) + to_days((weeks * 7 + days)::INTEGER)
     + to_hours(hours::BIGINT) + to_minutes(mins::BIGINT) + to_microseconds(round(secs * 1000000)::BIGINT)
@@ -85,8 +87,10 @@ json_array_elements_text(z_j) = unnest(json_extract_string(z_j, '$[*]'))
 jsonb_object_keys(z_j) = unnest(json_keys(z_j))
 json_object_keys(z_j) = unnest(json_keys(z_j))
 -- The operators of json with names that DuckDB's parser reads (operators.py): #> #>> #- ? ?| ?& @> <@ ||.
-path_of(z_p) = list_transform(if(typeof(z_p) = 'VARCHAR', string_split(regexp_replace(z_p::VARCHAR, '^\{|\}$|"', '', 'g'), ','),
-    regexp_extract_all(z_p::VARCHAR, '[^\[\], '']+')), LAMBDA z_x: trim(z_x, ' '))
+path_of(z_p) = if(typeof(z_p) LIKE '%]', json_extract_string(to_json(z_p), '$[*]'),
+    if(regexp_matches(z_p::VARCHAR, '"[^"]*[,\\]'),
+        error('a path with commas or \ in quotes is not supported here: write it as ARRAY[...]')::VARCHAR::VARCHAR[],
+        list_transform(string_split(regexp_replace(z_p::VARCHAR, '^\{|\}$|"', '', 'g'), ','), LAMBDA z_x: trim(z_x, ' '))))
 at_step(z_j, z_x) = CASE json_type(z_j)
     WHEN 'OBJECT' THEN json_extract(z_j, '/' || replace(replace(z_x, '~', '~0'), '/', '~1'))
     WHEN 'ARRAY' THEN CASE WHEN regexp_full_match(z_x, '\d+') THEN json_extract(z_j, '$[' || z_x || ']')
@@ -101,10 +105,12 @@ json_joined(z_a, z_b) = ('{' || array_to_string(list_transform(list_concat(
 "@->"(z_j, z_p) = jsonb_at(z_j, path_of(z_p))
 "@->>"(z_j, z_p) = jsonb_at(z_j, path_of(z_p)) ->> '$'
 "@!"(z_j, z_k) = jsonb_exists(z_j, z_k)
-"@|"(z_j, z_p) = list_bool_or(list_transform(path_of(z_p), LAMBDA z_q: jsonb_exists(z_j, z_q)))
-"@&"(z_j, z_p) = list_bool_and(list_transform(path_of(z_p), LAMBDA z_q: jsonb_exists(z_j, z_q)))
-"@>&"(z_j, z_k) = json_contains(z_j::JSON, z_k::JSON)
-"<@&"(z_j, z_k) = json_contains(z_k::JSON, z_j::JSON)
+"@|"(z_j, z_p) = if(path_of(z_p) = [], z_j IS NOT NULL AND false, list_bool_or(list_transform(path_of(z_p), LAMBDA z_q: jsonb_exists(z_j, z_q))))
+"@&"(z_j, z_p) = if(path_of(z_p) = [], z_j IS NOT NULL OR NULL, list_bool_and(list_transform(path_of(z_p), LAMBDA z_q: jsonb_exists(z_j, z_q))))
+jsonb_contains(z_a, z_b) = __ducktail_json_contains(if(typeof(z_a) LIKE '%]' OR typeof(z_b) LIKE '%]',
+    error('a list and a text in the form of json compared are not supported here: write the list without quotes')::VARCHAR, z_a::JSON::VARCHAR), z_b::JSON::VARCHAR)
+"@>&"(z_j, z_k) = jsonb_contains(z_j, z_k)
+"<@&"(z_j, z_k) = jsonb_contains(z_k, z_j)
 -- Templates (templates.py).
 to_char(z_t TIMESTAMP, z_f VARCHAR) = __ducktail_char_of_time(CASE WHEN isfinite(z_t) THEN epoch_us(z_t) END, 0, '', z_f)
 to_char(z_t TIMESTAMPTZ, z_f VARCHAR) = __ducktail_char_of_time(CASE WHEN isfinite(z_t) THEN epoch_us(z_t::TIMESTAMP) END,
@@ -123,7 +129,8 @@ pg_sleep(z_s) = __ducktail_sleep(coalesce(getvariable('__ducktail_pid')::INTEGER
 encode_bytes(z_b BLOB, z_f VARCHAR) = CASE lower(z_f) WHEN 'hex' THEN lower(hex(z_b::BLOB))
     WHEN 'base64' THEN rtrim(regexp_replace(to_base64(z_b::BLOB), '(.{76})', '\1' || chr(10), 'g'), chr(10))
     ELSE error('unrecognized encoding: "' || z_f || '"')::VARCHAR END
-decode_text(z_w, z_f) = CASE lower(z_f) WHEN 'hex' THEN unhex(z_w)
+decode_text(z_w, z_f) = CASE lower(z_f) WHEN 'hex' THEN if(len(z_w) % 2 = 1,
+        error('invalid hexadecimal data: odd number of digits')::VARCHAR::BLOB, unhex(z_w))
     WHEN 'base64' THEN from_base64(regexp_replace(z_w, '\s', '', 'g'))
     ELSE error('unrecognized encoding: "' || z_f || '"')::VARCHAR::BLOB END
 "@>>"(z_j, z_k) = json_extract(z_j, z_k)
@@ -134,13 +141,18 @@ decode_text(z_w, z_f) = CASE lower(z_f) WHEN 'hex' THEN unhex(z_w)
 json_pointer(z_l) = array_to_string(list_transform(z_l, LAMBDA z_x: '/' || if(regexp_full_match(z_x, '-\d+'),
     error('an index that counts from the end is not supported here')::VARCHAR,
     replace(replace(z_x, '~', '~0'), '/', '~1'))), '')
-jsonb_set(z_j, z_p, z_v) = CASE WHEN z_v IS NOT NULL THEN json_set(z_j::JSON, json_pointer(path_of(z_p)), z_v::JSON) END
-jsonb_set(z_j, z_p, z_v, z_c) = CASE WHEN z_v IS NOT NULL THEN if(z_c,
-    json_set(z_j::JSON, json_pointer(path_of(z_p)), z_v::JSON),
-    json_replace(z_j::JSON, json_pointer(path_of(z_p)), z_v::JSON)) END
+jsonb_put(z_j, z_l, z_a, z_v, z_c) = CASE json_type(z_a)
+    WHEN 'OBJECT' THEN if(z_c, json_set(z_j, json_pointer(z_l), z_v), json_replace(z_j, json_pointer(z_l), z_v))
+    WHEN 'ARRAY' THEN if(TRY_CAST(z_l[-1] AS INTEGER) >= json_array_length(z_a),
+        error('an index behind the end of an array is not supported here')::VARCHAR::JSON,
+        json_replace(z_j, json_pointer(z_l), z_v))
+    ELSE z_j END
+jsonb_set(z_j, z_p, z_v) = CASE WHEN z_v IS NOT NULL AND z_j IS NOT NULL THEN jsonb_put(z_j::JSON, path_of(z_p),
+    if(len(path_of(z_p)) = 1, z_j::JSON, jsonb_at(z_j::JSON, path_of(z_p)[:-2])), z_v::JSON, true) END
+jsonb_set(z_j, z_p, z_v, z_c) = CASE WHEN z_v IS NOT NULL AND z_j IS NOT NULL THEN jsonb_put(z_j::JSON, path_of(z_p),
+    if(len(path_of(z_p)) = 1, z_j::JSON, jsonb_at(z_j::JSON, path_of(z_p)[:-2])), z_v::JSON, z_c) END
 jsonb_strip_nulls(z_j) = json_strip_nulls(z_j::JSON)
 jsonb_pretty(z_j) = json_pretty(z_j::JSON)
-jsonb_contains(z_a, z_b) = json_contains(z_a::JSON, z_b::JSON)
 "@-!"(z_j, z_p) = json_remove(z_j::JSON, json_pointer(path_of(z_p)))
 "@-"(z_j, z_k) = CASE WHEN typeof(z_k) NOT IN ('VARCHAR', 'STRING_LITERAL')
     THEN error('json can have only a text taken from it here: use #-')::VARCHAR::JSON
