@@ -14,16 +14,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...engine.errors import DucktailError
-from ...engine.quoting import fold
+from ...engine.quoting import fold, literal
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token, occurs, tokenize
 
 _HINT = re.compile(
     r"#>|#-|\?\s*[|&]|\?\s*'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
-    r"|\b(?:encode|decode|to_timestamp)\s*\(|jsonb?_(?:array_elements|object_keys)|string_to_table",
+    r"|\b(?:encode|decode|to_timestamp)\s*\(|\bformat\s*\(\s*e?'[^']*%|jsonb?_(?:array_elements|object_keys)|string_to_table",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("#", "?", "_agg", "every", "->", "json", "@", "code", "to_timestamp", "_to_table")
+_HINT_WORDS = ("#", "?", "_agg", "every", "->", "json", "@", "code", "to_timestamp", "_to_table", "format")
 TEXT_MAX = 64 * 1024
 # PostgreSQL's operator, in the characters of a text -> the macro's name.
 _OPERATORS = {"#>>": "@->>", "#>": "@->", "#-": "@-!"}
@@ -136,12 +136,47 @@ def _call(
         depth = tokens[at + 1].depth + 1
         if any(one.kind == "," and one.depth == depth for one in tokens[at + 2 : end]):
             yield Replacement(token.start, token.end, _WITH_FORMAT[name])
-    elif name in _OF_VALUES and at and tokens[at - 1].kind in ("FROM", ",", "JOIN", "LATERAL"):
+    elif name == "format" and tokens[at + 2].kind == STRING and tokens[at - 1].kind != ".":
+        yield from _format(tokens, at, end)
+    elif name in _OF_VALUES and _is_in_from(tokens, at):
         place = end + 2 if end + 1 < len(tokens) and tokens[end + 1].kind == "AS" else end + 1
         alias = tokens[place] if place < len(tokens) and place > end + 1 else None
         after = tokens[place + 1].kind if place + 1 < len(tokens) else ""
         if alias is not None and alias.is_name and after not in ("(", ".") and fold(alias.name) not in values:
             yield Replacement(alias.end, alias.end, f"({alias.text})")
+
+
+def _format(tokens: Sequence[Token], at: int, end: int) -> Iterator[Replacement]:
+    """The replacements of `format('%s of %s', a, b)`, whose template is PostgreSQL's; of `{}` none."""
+    template = tokens[at + 2]
+    if "%" not in template.value or "{" in template.value:
+        return
+    rest = template.value.replace("%%", "").replace("%s", "")
+    commas = [
+        one for one in range(at + 3, end) if tokens[one].kind == "," and tokens[one].depth == template.depth
+    ]
+    if "%" in rest or (commas and commas[0] != at + 3) or (not commas and end != at + 3):
+        told = "format with other words than %s in its template is not supported here: use || or DuckDB's {}"
+        yield Replacement(tokens[at].start, tokens[end].end, f"error({literal(told)})::VARCHAR")
+        return
+    pieces = [piece.replace("%s", "{}") for piece in template.value.split("%%")]
+    yield Replacement(template.start, template.end, literal("%".join(pieces)))
+    for comma, behind in zip(commas, [*commas[1:], end][: len(commas)], strict=True):
+        yield Replacement(tokens[comma].end, tokens[comma].end, " coalesce((")
+        yield Replacement(tokens[behind].start, tokens[behind].start, ")::VARCHAR, '')")
+
+
+def _is_in_from(tokens: Sequence[Token], at: int) -> bool:
+    """True if a call is a source of a query, not an item of its list."""
+    if not at or tokens[at - 1].kind != ",":
+        return at > 0 and tokens[at - 1].kind in ("FROM", "JOIN", "LATERAL")
+    depth = tokens[at].depth
+    for before in range(at - 1, -1, -1):
+        if tokens[before].depth < depth:
+            return False
+        if tokens[before].depth == depth and tokens[before].kind in ("FROM", "SELECT", "BY", "RETURNING"):
+            return tokens[before].kind == "FROM"
+    return False
 
 
 def _is_defined(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> bool:

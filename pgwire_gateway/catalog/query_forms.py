@@ -89,8 +89,8 @@ _kept_respelt = lru_cache(TEXTS_KEPT)(_respelt)
 
 
 def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
-    if tokens and tokens[0].kind == "CREATE":
-        return  # What is stored is DuckDB's.
+    if tokens and tokens[0].kind == "CREATE" and all(token.kind != "TABLE" for token in tokens[:5]):
+        return  # A stored text is DuckDB's.
     yield from _fillings(tokens)
     behind = -1
     for at, token in enumerate(tokens):

@@ -49,12 +49,18 @@ def test_the_answer_is_postgresqls(shared_home: Any, text: str, rows: list[tuple
         "SELECT * FROM read_csv('x')",
         "SELECT extract(year FROM now())",
         "CREATE VIEW v AS SELECT generate_series(1, 3)",
+        "CREATE TABLE x (a INT DEFAULT extract(year FROM now()), CHECK (trim(both FROM lower(b)) > ''))",
         "SELECT 'FROM now()'",
         "SELECT FROM t",
     ],
 )
 def test_duckdbs_forms_stay(text: str) -> None:
     assert respell_forms(text) == text
+
+
+def test_a_table_made_from_a_series_has_its_rows() -> None:
+    made = respell_forms("CREATE TEMP TABLE x AS SELECT generate_series(1, 3), 2 AS b")
+    assert made == "CREATE TEMP TABLE x AS SELECT unnest(generate_series(1, 3)) AS generate_series, 2 AS b"
 
 
 def test_a_column_is_named_after_its_function(shared_home: Any) -> None:

@@ -82,3 +82,26 @@ def test_an_index_on_a_table_with_the_name_of_a_function() -> None:
 def test_bytes_without_digits(both: Any) -> None:
     wire, _ = both
     assert wire.execute(r"SELECT '\x'::bytea, CAST('\x' AS bytea), bytea '\x'").fetchone() == (b"", b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("statement", "sqlstate"),
+    [
+        ("SELECT to_number('1.12345678901', '9.99999999999')", "0A000"),
+        ("SELECT format('%I', 'A b')", "0A000"),
+        ("SELECT ['1'] @> '[1]'", "0A000"),
+        ("SELECT array_fill(7, ARRAY[2, 2])", "0A000"),
+        ("SELECT jsonb_set('[1, 2]', '{5}', '9')", "0A000"),
+        ("SELECT to_date('2024-13-01', 'YYYY-MM-DD')", "22023"),
+        ("SELECT to_number('abc', '999')", "22P02"),
+        ("SELECT decode('abc', 'hex')", "22023"),
+        ("SELECT trim_array(ARRAY[1], 2)", "22023"),
+        ("SELECT statement_timestamp()", "42883"),
+    ],
+)
+def test_another_answer_than_postgresqls_is_an_error(both: Any, statement: str, sqlstate: str) -> None:
+    wire, _ = both
+    with pytest.raises(psycopg.Error) as caught:
+        wire.execute(statement)
+    assert caught.value.sqlstate == sqlstate
+    assert "UDF" not in str(caught.value)

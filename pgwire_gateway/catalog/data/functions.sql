@@ -66,7 +66,9 @@ justify_interval(z_i) = to_months((interval_total(z_i) // 2592000000000)::INTEGE
     + to_days((interval_total(z_i) % 2592000000000 // 86400000000)::INTEGER)
     + to_microseconds(interval_total(z_i) % 86400000000)
 -- JSON.
-to_jsonb(z_v) = to_json(z_v)
+to_jsonb(z_v) = CASE typeof(z_v) WHEN 'TIMESTAMP' THEN to_json(replace(z_v::VARCHAR, ' ', 'T'))
+    WHEN 'TIMESTAMP WITH TIME ZONE' THEN to_json(regexp_replace(replace(z_v::VARCHAR, ' ', 'T'), '([+-]\d\d)$', '\1:00'))
+    ELSE to_json(z_v) END
 jsonb_typeof(z_j) = CASE json_type(z_j) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array'
     WHEN 'VARCHAR' THEN 'string' WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null'
     ELSE if(z_j IS NULL, NULL, 'number') END
