@@ -135,7 +135,7 @@ def test_the_search_path_does_not_show_them(connection: psycopg.Connection[Any])
     assert connection.execute("SELECT btrim(' a '), current_schemas(false)").fetchall() == [
         ("a", ["app", "main"])
     ]
-    assert connection.execute("SHOW search_path").fetchall() == [("app,main",)]
+    assert connection.execute("SHOW search_path").fetchall() == [("app, main",)]
     connection.execute("RESET search_path")
     assert connection.execute("SELECT btrim(' a '), current_schemas(false)").fetchall() == [("a", ["main"])]
 
