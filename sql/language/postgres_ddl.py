@@ -891,6 +891,8 @@ def _alter_table(classified: Classified, edits: _Edits) -> Expansion:
     if at >= len(edits.tokens):
         return _one(classified, edits)
     actions = edits.slices(at, len(edits.tokens))
+    if any(a == b for a, b in actions):
+        return _one(classified, edits)  # DuckDB reports the empty action.
     steps: list[Step] = []
     for a, b in actions:
         steps += _action(replace(edits, pieces=[], serials=[], adds_column=True), a, b, actions)

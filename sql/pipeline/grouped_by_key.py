@@ -60,8 +60,10 @@ def _completed(session: Context, tokens: Sequence[Token], group: int) -> Iterato
     """The insertion for one GROUP BY, if it lacks columns."""
     depth = tokens[group].depth
     select = _select_of(tokens, group, depth)
+    if select is None:
+        return
     end = _first(tokens, group + 2, depth, _ENDS_LIST | _BETWEEN)
-    if select is None or any(tokens[i].kind in _OTHER_LISTS for i in _own(tokens, group + 2, end, depth)):
+    if any(tokens[i].kind in _OTHER_LISTS for i in _own(tokens, group + 2, end, depth)):
         return
     start = next(
         (
@@ -149,9 +151,11 @@ def _first(tokens: Sequence[Token], at: int, depth: int, kinds: frozenset[str]) 
 
 
 def _select_of(tokens: Sequence[Token], group: int, depth: int) -> int | None:
-    """The place of the SELECT to which a GROUP BY belongs."""
+    """The place of the SELECT to which a GROUP BY belongs; None for one behind another, which is an error."""
     for i in range(group - 1, -1, -1):
         if tokens[i].depth < depth or (tokens[i].depth == depth and tokens[i].kind in _BETWEEN):
+            return None
+        if tokens[i].depth == depth and tokens[i].kind == "GROUP" and tokens[i + 1].kind == "BY":
             return None
         if tokens[i].depth == depth and tokens[i].kind == "SELECT":
             return i
