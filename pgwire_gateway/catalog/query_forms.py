@@ -93,7 +93,13 @@ def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
         return  # A stored text is DuckDB's.
     yield from _fillings(tokens)
     behind = -1
+    # The last word of a clause at each depth, within the parentheses that are open.
+    clauses: dict[int, str] = {}
     for at, token in enumerate(tokens):
+        if token.kind == "(":
+            clauses.pop(token.depth + 1, None)
+        elif token.kind in _ENDS_LIST:
+            clauses[token.depth] = token.kind
         if at <= behind:
             continue
         if token.kind in _BEFORE_SOURCE and _is_source(tokens, at):
@@ -101,8 +107,8 @@ def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
             if found is not None:
                 behind, pieces = found
                 yield from pieces
-        elif token.kind == _SERIES and (found_series := _series(tokens, at)):
-            yield from found_series
+        elif token.kind == _SERIES and clauses.get(token.depth) == "SELECT":
+            yield from _series(tokens, at)
 
 
 def _fillings(tokens: Sequence[Token]) -> Iterator[Replacement]:
@@ -184,29 +190,19 @@ def _alias(tokens: Sequence[Token], at: int) -> int | None:
     return None
 
 
-def _series(tokens: Sequence[Token], at: int) -> list[Replacement] | None:
-    """The replacements for generate_series as a column; None elsewhere."""
+def _series(tokens: Sequence[Token], at: int) -> Sequence[Replacement]:
+    """The replacements for generate_series in a select list, if it is a column."""
     first = at - 2 if _kind(tokens, at - 1) == "." and _kind(tokens, at - 2) == "PG_CATALOG" else at
     if _kind(tokens, at + 1) != "(" or _kind(tokens, first - 1) not in ("SELECT", ",", "ALL"):
-        return None
-    depth = tokens[at].depth
-    for before in range(first - 1, -1, -1):
-        if tokens[before].depth < depth:
-            return None
-        if tokens[before].depth == depth and tokens[before].kind in _ENDS_LIST:
-            if tokens[before].kind != "SELECT":
-                return None
-            break
-    else:
-        return None
+        return ()
     last = closing(tokens, at + 1)
     following = _kind(tokens, last + 1)
     if following == "::" and _is_array_type(tokens, last + 2):
-        return None
+        return ()
     ends = following in ("", ",", ")", ";") or following in _ENDS_LIST
     named = following == "AS" or (last + 1 < len(tokens) and tokens[last + 1].is_name)
     if not ends and not named and following not in _OPERATORS:
-        return None
+        return ()
     closed = ") AS generate_series" if ends else ")"
     return [
         Replacement(tokens[first].start, tokens[first].start, "unnest("),

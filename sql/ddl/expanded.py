@@ -21,7 +21,14 @@ from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import ALWAYS, SERIAL, own_sequences
 from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, Object
-from ...engine.errors import InsufficientPrivilege, NotSupported, UndefinedObject, UndefinedTable, WrongState
+from ...engine.errors import (
+    DucktailError,
+    InsufficientPrivilege,
+    NotSupported,
+    UndefinedObject,
+    UndefinedTable,
+    WrongState,
+)
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.waiting import Waiting
 from ..language.postgres_ddl import INDEX_NAME, Expansion, Restart, Serial, Step
@@ -73,7 +80,13 @@ def run_expanded(session: Context, statement: ParsedStatement, parameters: Value
     result = yield from atomically(session, lambda: _whole(session, statement, parameters, first))
     for step in apart:
         after = replace(expansion, steps=(step,))
-        result = yield from atomically(session, partial(_whole, session, statement, parameters, after))
+        try:
+            result = yield from atomically(session, partial(_whole, session, statement, parameters, after))
+        except DucktailError:
+            # The column has been committed without its constraint: none of the statement may stay.
+            taken_back = _Work(session, statement, (), expansion)
+            yield from atomically(session, partial(taken_back.drop_column, step.added))
+            raise
     return result
 
 
@@ -200,6 +213,12 @@ class _Work:
             inner = ParsedStatement(classified, None, (), session.describe, session.is_inline)
         types = self._statement.parameter_types_given if parameters else ()
         return (yield from self._session.execute_within(inner.declared(types), parameters))
+
+    def drop_column(self, column: str | None) -> Waiting[Result]:
+        """Drop a column that a statement before has added."""
+        assert column is not None and self._expansion.table is not None
+        table = ".".join(map(ident, self._expansion.table))
+        return (yield from self._execute(f"ALTER TABLE {table} DROP COLUMN {ident(column)}"))
 
     def step(self, step: Step) -> Waiting[Result]:
         """Run a step with everything that belongs to it."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, own_default
-from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
+from ...engine.errors import InvalidParameterValue, NotSupported, ProgramLimitExceeded, SyntaxError_
 from ...engine.quoting import fold, ident
 from ..text.classified import Classified, Kind, Name, TokenReader
 from ..text.spans import Replacement
@@ -110,6 +110,7 @@ class Step:
         restarts_all: the sequences of this table's columns restart after the statement.
         apart: the constraint that it adds to a new column whose values DuckDB computes row by row: in a table
             with rows, DuckDB can add it only after the COMMIT of the column.
+        added: with `apart`, the new column.
         foreign_key: the position of a foreign key that DuckDB cannot add to a table.
         adds_column: the foreign key belongs to a new column, from which it is removed.
         owner: the table or column in OWNED BY, which DuckDB does not carry out; there is no statement.
@@ -124,6 +125,7 @@ class Step:
     restarts_all: Name | None = None
     owner: Name | None = None
     apart: str | None = None
+    added: str | None = None
     foreign_key: int | None = None
     adds_column: bool = False
 
@@ -223,6 +225,8 @@ class _Edits:
         return TokenReader(self.text, self.tokens).slices(first, end)
 
 
+# Each sequence takes a statement, and several looks at the catalog.
+SERIALS_MAX = 32
 # Verbs of other kinds that `expand` takes.
 EXPANDING = frozenset({"TRUNCATE", SET_CONSTRAINTS})
 
@@ -232,6 +236,7 @@ def expand(classified: Classified) -> Expansion | None:
 
     Raises:
         NotSupported: a clause would change the meaning.
+        ProgramLimitExceeded: it has too many serial columns.
         SyntaxError_, InvalidParameterValue: it is invalid in PostgreSQL too.
     """
     if classified.kind is Kind.DDL:
@@ -244,6 +249,8 @@ def expand(classified: Classified) -> Expansion | None:
     if rule is None:
         return None
     found = rule(classified, _Edits(classified.text, classified.tokens))
+    if any(len(step.serials) > SERIALS_MAX for step in found.steps):
+        raise ProgramLimitExceeded(f"a statement creates at most {SERIALS_MAX} columns with a sequence each")
     return None if found == Expansion((Step(()),), table=found.table) else found
 
 
@@ -1018,7 +1025,8 @@ def _add_column(action: _Action) -> Iterator[Step]:
     }
     for kind in dict.fromkeys(later):
         if kind != "NOT NULL" or "PRIMARY KEY" not in later:
-            yield replace(action.other(texts[kind]), apart=kind if computed else None)
+            apart = kind if computed else None
+            yield replace(action.other(texts[kind]), apart=apart, added=edits.tokens[at].name)
 
 
 def _is_computed(edits: _Edits, at: int, b: int) -> bool:

@@ -26,8 +26,11 @@ string_to_table(z_w, z_d) = unnest(string_split(z_w, z_d))
 -- Lists.
 array_positions(z_l, z_v) = list_filter(range(1, len(z_l) + 1), LAMBDA z_i: z_l[z_i] IS NOT DISTINCT FROM z_v)
 array_replace(z_l, z_v, z_n) = list_transform(z_l, LAMBDA z_x: if(z_x IS NOT DISTINCT FROM z_v, z_n, z_x))
-array_fill(z_v, z_d) = list_transform(range(if(len(z_d) = 1, z_d[1],
-    error('array_fill with several dimensions is not supported')::VARCHAR::INTEGER)), LAMBDA z_i: z_v)
+array_fill(z_v, z_d) = list_transform(range(CASE WHEN len(z_d) <> 1
+        THEN error('array_fill with several dimensions is not supported')::VARCHAR::INTEGER
+    WHEN z_d[1] NOT BETWEEN 0 AND 1000000
+        THEN error('array_fill of fewer than 0 or more than 1000000 elements is not supported')::VARCHAR::INTEGER
+    ELSE z_d[1] END), LAMBDA z_i: z_v)
 trim_array(z_l, z_n) = z_l[:if(z_n BETWEEN 0 AND len(z_l), len(z_l) - z_n,
     error('number of elements to trim must be between 0 and ' || len(z_l))::VARCHAR::INTEGER)]
 -- Numbers.
