@@ -26,7 +26,7 @@ from ..catalog.triggers import read_triggers
 from ..checks import row_sums
 from ..database import Database
 from ..duck.cursors import ask_maybe, rolled_back_on_error
-from ..duck.determinism import built_in_functions
+from ..duck.determinism import built_in_functions, read_macros
 from ..duck.duckdb_errors import translated
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import LockNotAvailable, NotSupported
@@ -148,9 +148,8 @@ def _check_surroundings(
             "one of that name in any schema.",
             hint=DROP_TRIGGER,
         )
-    macros = database.macros.latest(cursor)
-    own = {macro.name for macro in macros if macro.catalog == database.catalog_name}
-    for name in sorted(built_in_functions() & own):
+    # Listed anew: a plain connection of this process may have created one.
+    for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
         raise NotSupported(
             f'a database with a macro under the name of built-in function "{name}" cannot have streams',
             hint="DROP MACRO first.",

@@ -25,7 +25,7 @@ TYPED: list[tuple[str, pa.DataType, object]] = [
     ("65535::USMALLINT", pa.uint16(), 65535),
     ("4294967295::UINTEGER", pa.uint32(), 4294967295),
     ("18446744073709551615::UBIGINT", pa.uint64(), 18446744073709551615),
-    ("1.5::FLOAT", pa.float32(), 1.5),
+    ("1.5::REAL", pa.float32(), 1.5),
     ("1e300::DOUBLE", pa.float64(), 1e300),
     ("12.34::DECIMAL(10, 2)", pa.decimal128(10, 2), Decimal("12.34")),
     ("'a\tb'::VARCHAR", pa.string(), "a\tb"),
