@@ -64,6 +64,8 @@ def respell_operators(text: str) -> str:
 def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
     closing = _closings(tokens)
     values = _values_of(tokens)
+    # In a query of the catalog, format is PostgreSQL's already.
+    catalog = any(token.kind.startswith("PG_") for token in tokens)
     skip = 0
     for at, token in enumerate(tokens):
         if token.start < skip:
@@ -78,7 +80,7 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
             if new:
                 yield Replacement(token.start, skip, new)
         elif following is not None and following.kind == "(" and token.is_word:
-            if not _is_defined(tokens, at, closing):
+            if not _is_defined(tokens, at, closing) and not (catalog and token.kind == "FORMAT"):
                 yield from _call(tokens, at, closing, values)
 
 
