@@ -13,14 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from ...engine.duck.objects import TABLE
 from ...engine.duck.table_shape import key_and_columns
-from ...engine.errors import DucktailError
 from ...engine.quoting import fold, ident
 from ..session_state.context import Context
 from ..text.spans import Replacement
-from ..text.tokens import NUMBER, Token, closing, tokenize
+from ..text.tokens import NUMBER, Token, closing
 
-# Longer texts are left as they are.
-TEXT_MAX = 64 * 1024
 _ENDS_LIST = frozenset({"HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH", "FOR"})
 _ENDS_SELECT = frozenset({"UNION", "EXCEPT", "INTERSECT", "LIMIT", "OFFSET", "FETCH", "FOR", ";"})
 _BETWEEN = frozenset({"UNION", "EXCEPT", "INTERSECT", ";"})
@@ -41,19 +38,16 @@ _AGGREGATES = frozenset(
 Reference = tuple[str, str]  # The table's alias, or "" without one, and the column; both folded.
 
 
-def grouped_columns(session: Context, text: str) -> tuple[Replacement, ...]:
+def may_group(folded: str) -> bool:
+    """True if a folded text may have a GROUP BY."""
+    return "group" in folded and "select" in folded
+
+
+def grouped_columns(session: Context, tokens: Sequence[Token]) -> Iterator[Replacement]:
     """The insertions that complete the GROUP BY lists of a text."""
-    folded = fold(text)
-    if len(text) > TEXT_MAX or "group" not in folded or "select" not in folded:
-        return ()
-    try:
-        tokens = tokenize(text)
-    except DucktailError:
-        return ()  # Classification reports it.
-    places = (
-        at for at in range(len(tokens) - 2) if tokens[at].kind == "GROUP" and tokens[at + 1].kind == "BY"
-    )
-    return tuple(made for at in places for made in _completed(session, tokens, at))
+    for at in range(len(tokens) - 2):
+        if tokens[at].kind == "GROUP" and tokens[at + 1].kind == "BY":
+            yield from _completed(session, tokens, at)
 
 
 def _completed(session: Context, tokens: Sequence[Token], group: int) -> Iterator[Replacement]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
+from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported, SyntaxError_
+from ...engine.quoting import fold
 from ...engine.values import value_types
 from ..cluster import relay
 from ..copy import files
@@ -23,10 +24,15 @@ from ..session_state.context import Context
 from ..session_state.statement import NUMERIC, ParsedStatement, RemoteTarget
 from ..statements import session_calls
 from ..text.classified import Classified, Kind
-from ..text.spans import cut
-from .grouped_by_key import grouped_columns
-from .sequence_names import named_sequences
+from ..text.spans import Replacement, cut
+from ..text.tokens import tokenize
+from .grouped_by_key import grouped_columns, may_group
+from .sequence_names import may_name_sequence, named_sequences
 
+# PostgreSQL's forms that depend on the catalog: a cheap look at the folded text, and the replacements.
+FORMS = ((may_name_sequence, named_sequences), (may_group, grouped_columns))
+# Longer texts are left as they are.
+FORMS_CHARS_MAX = 64 * 1024
 # Types without a DuckDB type of their own.
 NUMERIC_OIDS = {value_types.NUMERIC: NUMERIC, value_types.ARRAY_OF[value_types.NUMERIC]: f"{NUMERIC}[]"}
 
@@ -48,7 +54,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     if session.peer is not None:
         part, text = split(text)
     published: Published | None = None
-    pieces = (*named_sequences(session, text), *grouped_columns(session, text))
+    pieces = _catalog_forms(session, text)
     text = cut(text, pieces) if pieces else text
     try:
         classified, node = _read(session, text)
@@ -89,6 +95,21 @@ def _placed(session: Context, classified: Classified, node: object) -> tuple[Rem
         _placed(session, *_read(session, classified.cursor.inner))
         return None, node
     return relay.placed(session, classified, node)
+
+
+def _catalog_forms(session: Context, text: str) -> tuple[Replacement, ...]:
+    """The replacements of PostgreSQL's forms that depend on the session's catalog."""
+    if len(text) > FORMS_CHARS_MAX:
+        return ()
+    folded = fold(text)
+    forms = [find for may_occur, find in FORMS if may_occur(folded)]
+    if not forms:
+        return ()
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return ()  # Classification reports it.
+    return tuple(piece for find in forms for piece in find(session, tokens))
 
 
 def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStatement:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ...engine.duck.identities import own_sequences
 from ...engine.duck.objects import TABLE
-from ...engine.errors import DucktailError, UndefinedColumn, UndefinedTable
+from ...engine.errors import UndefinedColumn, UndefinedTable
 from ...engine.quoting import fold
 from ..rights.analysis import SEQUENCES
 from ..session_state.context import Context
@@ -19,32 +19,20 @@ from ..text.spans import Replacement
 from ..text.tokens import STRING, Token, tokenize
 
 SERIAL_SEQUENCE = "pg_get_serial_sequence"
-# Longer texts are left as they are.
-TEXT_MAX = 64 * 1024
 
 
-def named_sequences(session: Context, text: str) -> tuple[Replacement, ...]:
+def may_name_sequence(folded: str) -> bool:
+    """True if a folded text may name a sequence in one of these ways."""
+    return SERIAL_SEQUENCE in folded or ("regclass" in folded and any(name in folded for name in SEQUENCES))
+
+
+def named_sequences(session: Context, tokens: Sequence[Token]) -> Iterator[Replacement]:
     """The replacements that make the names of sequences constants.
 
     Raises:
         UndefinedTable: the table of such a column does not exist.
         UndefinedColumn: the column does not exist, or has no sequence of its own.
     """
-    if len(text) > TEXT_MAX or not _may_name(text):
-        return ()
-    try:
-        tokens = tokenize(text)
-    except DucktailError:
-        return ()  # Classification reports it.
-    return tuple(_replacements(session, tokens))
-
-
-def _may_name(text: str) -> bool:
-    folded = fold(text)
-    return SERIAL_SEQUENCE in folded or ("regclass" in folded and any(name in folded for name in SEQUENCES))
-
-
-def _replacements(session: Context, tokens: Sequence[Token]) -> Iterator[Replacement]:
     for at, token in enumerate(tokens[:-3]):
         if not token.is_name or fold(token.name) not in SEQUENCES or tokens[at + 1].kind != "(":
             continue
