@@ -230,6 +230,8 @@ class _Work:
             return Result.command(_tag(self._statement.classified))
         if step.foreign_key is not None and self._omits_foreign_key(step):
             return Result.command(_tag(self._statement.classified))
+        if step.references or step.action is not None:
+            step = self._with_foreign_keys(step)
         marks: dict[str, str] = {}
         if step.serials:
             place = self._place()
@@ -308,8 +310,7 @@ class _Work:
         """True if a step has nothing left without its foreign key, which this session leaves unenforced."""
         assert step.foreign_key is not None
         if self._session.variables[UNENFORCED] == "on":
-            told = "the foreign key is not enforced"
-            self._session.notices.add(told, severity="WARNING", sqlstate="01000")
+            self._warn()
             return not step.adds_column
         if step.adds_column:
             raise NotSupported(
@@ -318,6 +319,29 @@ class _Work:
                 position=step.foreign_key + 1,
             )
         return False
+
+    def _with_foreign_keys(self, step: Step) -> Step:
+        """A step with its foreign keys, or without them in a session that leaves them unenforced.
+
+        Raises:
+            NotSupported: DuckDB cannot carry out the action of one.
+        """
+        if step.references and self._session.variables[UNENFORCED] == "on":
+            self._warn()
+            kept = [p for p in step.pieces if not any(a <= p.start and p.end <= b for a, b in step.references)]
+            return replace(step, pieces=(*kept, *(Replacement(a, b, "") for a, b in step.references)))
+        if step.action is not None:
+            place, words = step.action
+            raise NotSupported(
+                f"{words} of a foreign key is not supported",
+                detail="A foreign key of DuckDB only refuses the change: the rows that refer have to go first.",
+                hint=f"SET {UNENFORCED} = on accepts foreign keys that are not enforced.",
+                position=place + 1,
+            )
+        return step
+
+    def _warn(self) -> None:
+        self._session.notices.add("foreign keys are not enforced", severity="WARNING", sqlstate="01000")
 
     def _constraint(self, name: str) -> str | None:
         """The unique index that DROP CONSTRAINT drops, as SQL; None for a foreign key that was omitted."""

@@ -113,6 +113,8 @@ class Step:
         added: with `apart`, the new column.
         foreign_key: the position of a foreign key that DuckDB cannot add to a table.
         adds_column: the foreign key belongs to a new column, from which it is removed.
+        action: the place and the words of the first ON DELETE or ON UPDATE that DuckDB cannot carry out.
+        references: the spans of CREATE TABLE's foreign keys, which can be left out.
         owner: the table or column in OWNED BY, which DuckDB does not carry out; there is no statement.
     """
 
@@ -128,6 +130,8 @@ class Step:
     added: str | None = None
     foreign_key: int | None = None
     adds_column: bool = False
+    action: tuple[int, str] | None = None
+    references: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,14 @@ class _Edits:
     pieces: list[Replacement] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     serials: list[Serial] = field(default_factory=list)
+    actions: list[tuple[int, str]] = field(default_factory=list)
+    references: list[tuple[int, int]] = field(default_factory=list)
     adds_column: bool = False
+
+    @property
+    def action(self) -> tuple[int, str] | None:
+        """The first action of a foreign key that DuckDB cannot carry out: its place and words."""
+        return self.actions[0] if self.actions else None
 
     def put(self, first: int, end: int, text: str) -> None:
         """Replace the tokens [first, end)."""
@@ -257,7 +268,9 @@ def expand(classified: Classified) -> Expansion | None:
 def _one(classified: Classified, edits: _Edits) -> Expansion:
     """A single statement with the edits."""
     assert classified.ddl is not None
-    step = Step(tuple(edits.pieces), tuple(edits.serials))
+    step = Step(
+        tuple(edits.pieces), tuple(edits.serials), action=edits.action, references=tuple(edits.references)
+    )
     return Expansion((step,), tuple(edits.notices), classified.ddl.table)
 
 
@@ -365,8 +378,7 @@ def _create_table(classified: Classified, edits: _Edits) -> Expansion:
     if listed:
         end = closing(edits.tokens, at)
         if not facts.as_select:
-            for a, b in edits.slices(at + 1, end):
-                _element(edits, a, b)
+            _elements(edits, at + 1, end)
         at = end + 1
     if edits.kind(at) == "OF":
         raise edits.refuse(at, "tables of a type are not supported")
@@ -431,6 +443,20 @@ def _storage(edits: _Edits, at: int, end: int) -> None:
             raise edits.refuse(a, "tables with OIDs are not supported")
         names.append(name)
     edits.tunes(at, end, f"WITH ({', '.join(names)})")
+
+
+def _elements(edits: _Edits, first: int, end: int) -> None:
+    """Read the columns and constraints of CREATE TABLE, and note its foreign keys."""
+    tokens, kept = edits.tokens, False
+    for a, b in edits.slices(first, end):
+        _element(edits, a, b)
+        kind = edits.kind(a + 2) if edits.kind(a) == "CONSTRAINT" else edits.kind(a)
+        if kind != "FOREIGN":
+            kept = True
+        elif kept:  # With the comma in front of it, or behind it where nothing is left in front.
+            edits.references.append((tokens[a - 1].start, tokens[b - 1].end))
+        elif b < end:
+            edits.references.append((tokens[a].start, tokens[b].end))
 
 
 def _element(edits: _Edits, a: int, b: int) -> None:
@@ -518,8 +544,13 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
             at = _generated(edits, at, end, column)
         elif kind == "DEFAULT":
             at = _default(edits, at + 1, end, depth)
-        elif kind == "REFERENCES" and edits.adds_column and column is not None:
-            at = _behind_reference(edits, at, end)
+        elif kind == "REFERENCES" and column is not None:
+            last = _behind_reference(edits, at, end)
+            if not edits.adds_column:
+                first = at - 2 if edits.kind(at - 2) == "CONSTRAINT" else at
+                edits.references.append((edits.tokens[first].start, edits.tokens[last - 1].end))
+                _constraints(edits, at + 1, last)
+            at = last
         else:
             rule = next((rule for words, rule in _CLAUSES if edits.are(at, *words)), None)
             at = at + 1 if rule is None else rule(edits, at, end)
@@ -570,11 +601,8 @@ def _match(edits: _Edits, at: int, end: int) -> int:
 def _restricts(edits: _Edits, at: int, end: int) -> int:
     """ON DELETE and ON UPDATE of a foreign key."""
     if edits.kind(at + 2) in ("CASCADE", "SET"):
-        raise edits.refuse(
-            at,
-            f"ON {edits.kind(at + 1)} {edits.kind(at + 2)} of a foreign key is not supported",
-            "A foreign key of DuckDB only refuses the change: delete or update the rows that refer first.",
-        )
+        words = " ".join(edits.kind(i) for i in range(at, at + (3 if edits.kind(at + 2) == "CASCADE" else 4)))
+        edits.actions.append((edits.tokens[at].start, words))
     return at + 3
 
 
@@ -1078,6 +1106,8 @@ def _behind_reference(edits: _Edits, at: int, b: int) -> int:
             edits.kind(at), 2
         )
         at += width
+        if edits.kind(at) == "(" and edits.kind(at - 2) == "SET":  # SET NULL (columns)
+            at = edits.behind(at)
     return at
 
 
@@ -1088,7 +1118,7 @@ def _add_constraint(action: _Action) -> Step:
     kind = edits.kind(at)
     _constraints(edits, at, b)
     place = edits.tokens[at].start if kind == "FOREIGN" else None
-    return replace(action.itself(), foreign_key=place)
+    return replace(action.itself(), foreign_key=place, action=edits.action)
 
 
 def _drop_constraint(action: _Action) -> Step:
