@@ -223,6 +223,9 @@ class DuplicateObject(DucktailError, sqlstate="42710", dbapi="ProgrammingError")
 class DuplicateTable(DucktailError, sqlstate="42P07", dbapi="ProgrammingError"): ...
 
 
+class DuplicateSchema(DucktailError, sqlstate="42P06", dbapi="ProgrammingError"): ...
+
+
 class DuplicateColumn(DucktailError, sqlstate="42701", dbapi="ProgrammingError"): ...
 
 

@@ -48,7 +48,8 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     ),
     "CatalogException": (
         (r"Column with name .* already exists", e.DuplicateColumn),
-        (r"(Table|View) with name .* already exists", e.DuplicateTable),
+        (r"(Table|View|Sequence|Index) with name .* already exists", e.DuplicateTable),
+        (r"Schema with name .* already exists", e.DuplicateSchema),
         (r"already exists", e.DuplicateObject),
         (r"because schema .* does not exist|Schema with name .* does not exist", e.InvalidSchemaName),
         (r"(Table|View) with name .* does not exist", e.UndefinedTable),

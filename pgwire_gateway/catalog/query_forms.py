@@ -25,9 +25,10 @@ from ...engine.quoting import fold, ident
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import Token, closing, occurs, tokenize
 from . import functions
+from .oids import HOME
 
 _HINT = re.compile(
-    r"\b(?:from|join|lateral)\s+(?:pg_catalog\s*\.\s*)?(?!unnest\s*\([^,]*\)|generate_series\b|range\b|read_)[a-z_]\w*\s*\("
+    r"\b(?:from|join|lateral)\s+(?:pg_catalog\s*\.\s*|__ducktail_pg\.pg\.)?(?!unnest\s*\([^,]*\)|generate_series\b|range\b|read_)[a-z_]\w*\s*\("
     r"|\bselect\s+from\b|\bgenerate_series\b",
     re.IGNORECASE | re.ASCII,
 )
@@ -102,7 +103,8 @@ def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
             clauses[token.depth] = token.kind
         if at <= behind:
             continue
-        if token.kind in _BEFORE_SOURCE and _is_source(tokens, at):
+        listed = token.kind == "," and clauses.get(token.depth) == "FROM"
+        if listed or (token.kind in _BEFORE_SOURCE and _is_source(tokens, at)):
             found = _source(text, tokens, at + 1)
             if found is not None:
                 behind, pieces = found
@@ -142,6 +144,8 @@ def _source(text: str, tokens: Sequence[Token], at: int) -> tuple[int, list[Repl
     start = tokens[at].start if at < len(tokens) else 0
     if _kind(tokens, at) == "PG_CATALOG" and _kind(tokens, at + 1) == ".":
         at += 2
+    elif text.startswith(f"{HOME}.", start):  # A function of the catalog, respelt before.
+        at += 2 * HOME.count(".") + 2
     if at >= len(tokens) or not tokens[at].is_name or _kind(tokens, at + 1) != "(":
         return None
     name, last = fold(tokens[at].name), closing(tokens, at + 1)

@@ -249,7 +249,28 @@ def _table(node: exp.Table) -> exp.Expr:
         return query
     if isinstance(alias, exp.TableAlias) and alias.this and not alias.columns:
         alias.set("columns", [exp.to_identifier(alias.name)])
+    if _counts_vector(node.this):
+        name = exp.to_identifier("generate_subscripts")
+        query = exp.Subquery(this=exp.Select(expressions=[exp.alias_(_subscripts(node.this), name)]))
+        query.set("alias", alias or exp.TableAlias(this=name.copy()))
+        return query
     return node
+
+
+def _counts_vector(node: exp.Expr) -> bool:
+    """True for generate_subscripts of a column whose arrays begin at 0."""
+    if not isinstance(node, exp.Anonymous) or len(node.expressions) != 2:
+        return False
+    if fold(str(node.this)).removeprefix(MARK) != "generate_subscripts":
+        return False
+    column = column_of(node.expressions[0])
+    return column is not None and column.pg_type in _VECTORS
+
+
+def _subscripts(node: exp.Expr) -> exp.Expr:
+    return parse_one("unnest(range(len(z)))::INTEGER", read="duckdb").transform(
+        lambda part: node.expressions[0].copy() if isinstance(part, exp.Column) else part
+    )
 
 
 def _like(node: exp.Expr) -> exp.Expr:
@@ -325,6 +346,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         return _row_function(node, *ROW_FUNCTIONS[name])
     if name in _EXPANDED:
         return parse_one(_EXPANDED[name], read="duckdb")
+    if _counts_vector(node) and not isinstance(node.parent, exp.Table):
+        return _subscripts(node)
     if name == "_pg_expandarray":
         return exp.Anonymous(this="unnest", expressions=[node])
     if fold(str(node.this)) in _RENAMED:
@@ -351,7 +374,7 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expr:
     assert shape, "table_of finds tables of the catalog"
     names = (fold(bare(first).name), fold(bare(second).name))
     if shape.name == "pg_attribute" and names == keys and table_of(second) is table:
-        return wide_column(table, answer)
+        return _of_row(node, wide_column(table, answer))
     if called(node) == "format_type" and isinstance(bare(second), exp.Null) and names[0] == "oid":
         return name_of(first, "regtype") if shape.name == "pg_type" else node
     return node
@@ -365,7 +388,14 @@ def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> 
         return node
     if relation == "pg_index" and rest and bare(rest[0]).sql() != "0":
         return node  # It is pg_get_indexdef of one column of the index.
-    return wide_column(table, answer)
+    return _of_row(node, wide_column(table, answer))
+
+
+def _of_row(node: exp.Anonymous, column: exp.Column) -> exp.Expr:
+    """The column that answers a call; in a grouped query one value of it, as the row's key is in GROUP BY."""
+    query = node.find_ancestor(exp.Select, exp.Group, exp.AggFunc)
+    grouped = isinstance(query, exp.Select) and query.args.get("group") is not None
+    return exp.AnyValue(this=column) if grouped else column
 
 
 def _format(node: exp.Format) -> exp.Expr:

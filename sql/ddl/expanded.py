@@ -328,13 +328,14 @@ class _Work:
         """
         if step.references and self._session.variables[UNENFORCED] == "on":
             self._warn()
-            kept = [p for p in step.pieces if not any(a <= p.start and p.end <= b for a, b in step.references)]
-            return replace(step, pieces=(*kept, *(Replacement(a, b, "") for a, b in step.references)))
+            spans = step.references
+            kept = [piece for piece in step.pieces if not any(a <= piece.start < b for a, b in spans)]
+            return replace(step, pieces=(*kept, *(Replacement(a, b, "") for a, b in spans)))
         if step.action is not None:
             place, words = step.action
             raise NotSupported(
                 f"{words} of a foreign key is not supported",
-                detail="A foreign key of DuckDB only refuses the change: the rows that refer have to go first.",
+                detail="DuckDB's foreign keys only refuse the change: the rows that refer have to go first.",
                 hint=f"SET {UNENFORCED} = on accepts foreign keys that are not enforced.",
                 position=place + 1,
             )

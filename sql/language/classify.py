@@ -76,7 +76,6 @@ _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
 
 _NOT_SUPPORTED = {
     "LOCK": "A captured table has one writer at a time; no lock need be taken.",
-    "DO": "Send the statements one by one.",
     "REINDEX": None,
     "CLUSTER": None,
     "REFRESH": None,
@@ -325,6 +324,10 @@ def _utility(reader: TokenReader) -> Classified:
     return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=first)
 
 
+def _do(reader: TokenReader) -> Classified:
+    return Classified(Kind.DO, reader.text, tuple(reader.tokens), verb="DO")
+
+
 def _use(reader: TokenReader) -> Classified:
     reader.take()
     name = ".".join(reader.qualified())
@@ -476,6 +479,7 @@ _RULES: dict[str, Rule] = {
     "DEALLOCATE": deallocate,
     "COPY": _writing(copy),
     "DECLARE": declare,
+    "DO": _do,
     "FETCH": fetch,
     "MOVE": fetch,
     "CLOSE": close,

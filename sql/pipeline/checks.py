@@ -42,7 +42,7 @@ _SEQUENCE_CALLS = frozenset({"nextval", "setval"})
 
 # Kinds that change nothing which the end of a transaction decides about, or have another statement inside.
 _UNCHANGING = frozenset(
-    {Kind.EMPTY, Kind.TRANSACTION, Kind.PREPARE, Kind.EXECUTE, Kind.DEALLOCATE, Kind.REFUSED}
+    {Kind.EMPTY, Kind.TRANSACTION, Kind.PREPARE, Kind.EXECUTE, Kind.DEALLOCATE, Kind.REFUSED, Kind.DO}
 )
 
 

@@ -35,6 +35,7 @@ from ..session_state.run_text import atomically
 from ..session_state.statement import ParsedStatement, check_described
 from ..statements import (
     cursor_statements,
+    do,
     runners,
     session_calls,
     set_and_show,
@@ -332,6 +333,7 @@ KINDS: dict[Kind, KindRow] = {
     Kind.DDL: _rows(cte_writes.run_definition, scans.run_definition),
     Kind.EXPANDED: KindRow(run_expanded),
     Kind.COPY: _rows(copying.run_copy, scans.run_copy),
+    Kind.DO: KindRow(do.run_do),
     Kind.EXPLAIN: KindRow(prepared.explain, names_files=True),
     Kind.TRANSACTION: KindRow(transactions.run_transaction_statement),
     Kind.SETTING: KindRow(set_and_show.run_setting),

@@ -14,6 +14,7 @@ from ..cluster import relay
 from ..copy import files
 from ..language import statements as st
 from ..language.classify import classify
+from ..language.do_block import read_block
 from ..language.parse import Query, has_scan, parse
 from ..language.postgres_ddl import EXPANDING, expand
 from ..language.statements.publishing import Published, as_insert, published_positions
@@ -153,6 +154,8 @@ def _read(session: Context, text: str, *, expands: bool = True) -> tuple[Classif
         expansion = expand(classified)
         if expansion is not None:
             return replace(classified, kind=Kind.EXPANDED), expansion
+    if classified.kind is Kind.DO:
+        return classified, read_block(classified)
     if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
         parsed = parse(classified.text, session.names.is_table)
         if isinstance(parsed, Query) and parsed.scans and classified.locking:

@@ -44,7 +44,7 @@ _PLACELESS = {
 # Kinds of statements without names of DuckDB's objects, or with another statement inside.
 _WITHOUT = frozenset(
     {Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE, Kind.REFUSED, Kind.FORWARD, Kind.CALL, Kind.CURSOR}
-    | {Kind.EXPANDED, Kind.EXPLAIN, Kind.PREPARE, Kind.EXECUTE, Kind.OURS, Kind.UTILITY}
+    | {Kind.DO, Kind.EXPANDED, Kind.EXPLAIN, Kind.PREPARE, Kind.EXECUTE, Kind.OURS, Kind.UTILITY}
 )
 
 

@@ -313,6 +313,7 @@ _RULES: dict[Kind, Callable[[Context, ParsedStatement, Values, CheckMode], None]
     # The statements within them are checked separately; a refused statement has its own error.
     Kind.EXPLAIN: _nothing,
     Kind.CURSOR: _nothing,
+    Kind.DO: _nothing,
     Kind.EXECUTE: _nothing,
     Kind.REFUSED: _nothing,
     Kind.EXPANDED: _nothing,

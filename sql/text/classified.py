@@ -35,6 +35,7 @@ class Kind(enum.Enum):
     CURSOR = "cursor"
     CALL = "call"
     UTILITY = "utility"
+    DO = "do"
     FORWARD = "forward"
     REFUSED = "refused"
 

@@ -661,6 +661,19 @@ CREATE VIEW pg_stat_user_tables AS
 
 CREATE VIEW pg_stat_all_tables AS TABLE pg_stat_user_tables;
 
+CREATE VIEW pg_statio_user_tables AS
+    SELECT
+        relid,
+        schemaname,
+        relname,
+        NULL::BIGINT AS heap_blks_read,
+        NULL::BIGINT AS heap_blks_hit,
+        NULL::BIGINT AS idx_blks_read,
+        NULL::BIGINT AS idx_blks_hit
+    FROM pg_stat_user_tables;
+
+CREATE VIEW pg_statio_all_tables AS TABLE pg_statio_user_tables;
+
 CREATE VIEW pg_timezone_names AS
     SELECT
         name,
