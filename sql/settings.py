@@ -40,7 +40,7 @@ UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
 
-# ALTER TABLE ... ADD FOREIGN KEY, which DuckDB lacks, is accepted with a WARNING.
+# Foreign keys, of which DuckDB lacks much, are accepted with a WARNING.
 UNENFORCED = "unenforced_foreign_keys"
 
 # The access mode of the open transaction, and that of a new one.
@@ -388,7 +388,7 @@ VARIABLES: dict[str, Variable] = {
         Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
-        Variable(UNENFORCED, "off", _boolean, "ALTER TABLE accepts foreign keys, which are not enforced"),
+        Variable(UNENFORCED, "off", _boolean, "foreign keys are accepted, and not enforced"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
         Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
         Variable("synchronize_seqscans", "on", _boolean, "no effect: no scan follows another one"),

@@ -268,9 +268,9 @@ def _counts_vector(node: exp.Expr) -> bool:
 
 
 def _subscripts(node: exp.Expr) -> exp.Expr:
-    return parse_one("unnest(range(len(z)))::INTEGER", read="duckdb").transform(
-        lambda part: node.expressions[0].copy() if isinstance(part, exp.Column) else part
-    )
+    body: exp.Expr = parse_one("unnest(range(len(z)))::INTEGER", read="duckdb")
+    next(body.find_all(exp.Column)).replace(node.expressions[0].copy())
+    return body
 
 
 def _like(node: exp.Expr) -> exp.Expr:

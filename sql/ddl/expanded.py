@@ -70,11 +70,13 @@ def run_expanded(session: Context, statement: ParsedStatement, parameters: Value
     assert isinstance(expansion, Expansion)
     for notice in expansion.notices:
         session.notices.add(notice)
+    if expansion.unbuilt:
+        _check_table(session, statement.classified, expansion)
     if _is_there(session, statement.classified) or not expansion.steps:
         return Result.command(_tag(statement.classified))
     if len(expansion.steps) == 1 and expansion.steps[0] == Step(expansion.steps[0].pieces):
         work = _Work(session, statement, parameters, expansion)
-        if expansion.index is None and expansion.on_commit is None:
+        if expansion.index is None and expansion.on_commit is None and expansion.cascades is None:
             return (yield from work.run(expansion.steps[0].pieces))
     first, apart = _divided(session, expansion)
     result = yield from atomically(session, lambda: _whole(session, statement, parameters, first))
@@ -132,6 +134,18 @@ def _is_there(session: Context, classified: Classified) -> bool:
     return True
 
 
+def _check_table(session: Context, classified: Classified, expansion: Expansion) -> None:
+    """Check the table of an index that is not built."""
+    assert expansion.table is not None and classified.ddl is not None
+    found = session.names.resolver.find(TABLE, expansion.table)
+    if found is None:
+        name = ".".join(expansion.table)
+        place = classified.ddl.table_place or 0
+        raise UndefinedTable(f"table with name {name} does not exist", position=place + 1)
+    if not (found.temporary or session.access.owns(session.access.item_of(found.key))):
+        raise InsufficientPrivilege(f'must be owner of table "{found.name}"')
+
+
 def _tag(classified: Classified) -> str:
     return "TRUNCATE TABLE" if classified.verb == "TRUNCATE" else classified.verb
 
@@ -141,6 +155,8 @@ def _whole(
 ) -> Waiting[Result]:
     work = _Work(session, statement, parameters, expansion)
     _refuse_streams(session, statement.classified)
+    if expansion.cascades is not None:
+        _refuse_others(session, expansion)
     result = Result.command(_tag(statement.classified))
     if any(piece.text and ALWAYS in piece.text for step in expansion.steps for piece in step.pieces):
         session.database.catalog.has_identities = True
@@ -163,6 +179,20 @@ def _refuse_streams(session: Context, classified: Classified) -> None:
         raise NotSupported(
             f'DROP TABLE of several tables is not supported where one has streams: "{found.shape.name}"',
             hint="DROP TABLE it by itself.",
+        )
+
+
+def _refuse_others(session: Context, expansion: Expansion) -> None:
+    """Refuse TRUNCATE ... CASCADE that would have to empty other tables."""
+    named = {fold(name[-1]) for name in expansion.names}
+    rows = session.names.cursor().execute(_REFERENCES).fetchall()
+    other = next((one for one, refers in rows if refers in named and one not in named), None)
+    if other is not None:
+        assert expansion.cascades is not None
+        raise NotSupported(
+            f'TRUNCATE ... CASCADE is not supported where another table refers to one of them: "{other}"',
+            hint="TRUNCATE that table before, in a transaction of its own.",
+            position=expansion.cascades + 1,
         )
 
 
@@ -321,11 +351,7 @@ class _Work:
         return False
 
     def _with_foreign_keys(self, step: Step) -> Step:
-        """A step with its foreign keys, or without them in a session that leaves them unenforced.
-
-        Raises:
-            NotSupported: DuckDB cannot carry out the action of one.
-        """
+        """A step with its foreign keys, or without them in a session that leaves them unenforced."""
         if step.references and self._session.variables[UNENFORCED] == "on":
             self._warn()
             spans = step.references

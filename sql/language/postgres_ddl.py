@@ -158,6 +158,8 @@ class Expansion:
         on_commit: DROP or DELETE ROWS: the fate of a temporary table at the end of its transaction.
         index: the columns of an index without a name.
         names: the names in a list, each of which has its step.
+        unbuilt: the statement only tunes PostgreSQL's storage: the table is looked up, and nothing else done.
+        cascades: the position of TRUNCATE's CASCADE, which requires that no other table refers to these.
     """
 
     steps: tuple[Step, ...]
@@ -166,6 +168,8 @@ class Expansion:
     on_commit: str | None = None
     index: tuple[str, ...] | None = None
     names: tuple[Name, ...] = ()
+    unbuilt: bool = False
+    cascades: int | None = None
 
 
 @dataclass(slots=True)
@@ -338,24 +342,19 @@ def _truncate(classified: Classified, edits: _Edits) -> Expansion:
     if restarts or edits.are(at, "CONTINUE", "IDENTITY"):
         edits.remove(at, at + 2)
         at += 2
-    if edits.kind(at) == "CASCADE":
-        raise edits.refuse(
-            at,
-            "TRUNCATE ... CASCADE is not supported",
-            "Name the tables that refer to it as well: TRUNCATE a, b.",
-        )
-    if edits.kind(at) == "RESTRICT":
+    cascades = edits.tokens[at].start if edits.kind(at) == "CASCADE" else None
+    if edits.kind(at) in ("CASCADE", "RESTRICT"):
         edits.remove(at, at + 1)
         at += 1
     if at < len(edits.tokens):
         raise TokenReader(edits.text, edits.tokens, at).unexpected()
-    if len(spans) == 1 and not restarts:
+    if len(spans) == 1 and not restarts and cascades is None:
         return Expansion((Step(tuple(edits.pieces)),))
     steps = _each(edits, spans)
     names = tuple(TokenReader(edits.text, edits.tokens, a).qualified() for a, _ in spans)
     if restarts:
         steps = [replace(step, restarts_all=name) for step, name in zip(steps, names, strict=True)]
-    return Expansion(tuple(steps), names=names)
+    return Expansion(tuple(steps), names=names, cascades=cascades)
 
 
 def _set_constraints(classified: Classified, edits: _Edits) -> Expansion:
@@ -833,6 +832,10 @@ def _restart(edits: _Edits, at: int, end: int) -> str | None:
 # CREATE INDEX.
 
 
+# Methods of PostgreSQL's indexes that make queries faster and change none.
+_UNBUILT = frozenset({"GIN", "GIST", "SPGIST", "BRIN"})
+
+
 def _create_index(classified: Classified, edits: _Edits) -> Expansion:
     """CREATE INDEX [CONCURRENTLY] [name] ON [ONLY] t [USING method] (...) [INCLUDE (...)] [WITH (...)] ..."""
     facts = classified.ddl
@@ -850,6 +853,9 @@ def _create_index(classified: Classified, edits: _Edits) -> Expansion:
     at += 2 * len(facts.table) - 1
     if edits.kind(at) == "USING":
         method = edits.kind(at + 1)
+        if method in _UNBUILT and not unique:
+            notice = f"an index of method {fold(method)} is not built: DuckDB has one for equality and ranges"
+            return Expansion((), (notice,), facts.table, unbuilt=True)
         if method not in ("BTREE", "HASH", "ART"):
             raise edits.refuse(
                 at,

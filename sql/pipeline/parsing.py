@@ -28,10 +28,11 @@ from ..text.classified import Classified, Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import tokenize
 from .grouped_by_key import grouped_columns, may_group
+from .json_containment import contained, may_contain
 from .sequence_names import may_name_sequence, named_sequences
 
 # PostgreSQL's forms that depend on the catalog: a cheap look at the folded text, and the replacements.
-FORMS = ((may_name_sequence, named_sequences), (may_group, grouped_columns))
+FORMS = ((may_name_sequence, named_sequences), (may_group, grouped_columns), (may_contain, contained))
 # Longer texts are left as they are.
 FORMS_CHARS_MAX = 64 * 1024
 # Types without a DuckDB type of their own.

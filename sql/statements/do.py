@@ -13,6 +13,7 @@ from functools import partial
 
 from ...engine.duck.objects import SCHEMA, SEQUENCE, TABLE, TYPE
 from ...engine.errors import DucktailError, DuplicateObject, DuplicateSchema, DuplicateTable, NotSupported
+from ...engine.quoting import fold
 from ...engine.waiting import Waiting
 from ..language.do_block import Block, If, Sql, Step
 from ..results.results import Result
@@ -127,4 +128,4 @@ def _refuse_existing(session: Context, classified: Classified) -> None:
     name = facts.names[0]
     place = ("main", name[-1]) if kind == SCHEMA else session.names.made_key(name)
     if session.names.objects().get(kind, *place) is not None:
-        raise _ERRORS.get(kind, DuplicateTable)(f'{facts.object_type.lower()} "{name[-1]}" already exists')
+        raise _ERRORS.get(kind, DuplicateTable)(f'{fold(facts.object_type)} "{name[-1]}" already exists')

@@ -116,6 +116,12 @@ jsonb_contains(z_a, z_b) = __ducktail_json_contains(if(typeof(z_a) LIKE '%]' OR 
     error('a list and a text in the form of json compared are not supported here: write the list without quotes')::VARCHAR, z_a::JSON::VARCHAR), z_b::JSON::VARCHAR)
 "@>&"(z_j, z_k) = jsonb_contains(z_j, z_k)
 "<@&"(z_j, z_k) = jsonb_contains(z_k, z_j)
+plain_path(z_p) = if(regexp_full_match(z_p, '(strict |lax )?\$(\.[A-Za-z_]\w*|\."[^"]*"|\[\d+\])*'), regexp_replace(z_p, '^\w+ ', ''),
+    error('a JSON path of more than members and indexes is not supported here')::VARCHAR)
+jsonb_path_query_first(z_j, z_p) = json_extract(z_j, plain_path(z_p))
+jsonb_path_query_array(z_j, z_p) = if(json_exists(z_j, plain_path(z_p)), json_array(json_extract(z_j, plain_path(z_p))), '[]'::JSON)
+jsonb_path_query(z_j, z_p) = unnest(if(json_exists(z_j, plain_path(z_p)), [json_extract(z_j, plain_path(z_p))], []))
+jsonb_path_exists(z_j, z_p) = json_exists(z_j, plain_path(z_p))
 -- Templates (templates.py).
 to_char(z_t TIMESTAMP, z_f VARCHAR) = __ducktail_char_of_time(CASE WHEN isfinite(z_t) THEN epoch_us(z_t) END, 0, '', z_f)
 to_char(z_t TIMESTAMPTZ, z_f VARCHAR) = __ducktail_char_of_time(CASE WHEN isfinite(z_t) THEN epoch_us(z_t::TIMESTAMP) END,
