@@ -1,9 +1,10 @@
-"""The table, column and constraint of an integrity violation, and its DETAIL in PostgreSQL's form.
+"""The table, column and constraint of an integrity violation; its message and DETAIL in PostgreSQL's words.
 
 DuckDB's message has the columns and values of the key, the expression of a CHECK, or the column that must not
 be NULL, but not the constraint's name. The name is looked up among the constraints of the written table, on
 a cursor of its own, because the failed transaction answers no query. It is left out if the message fits
-several constraints, and if the table was created in the failed transaction. A limited user receives no name
+several constraints, and if the table was created in the failed transaction: the message is DuckDB's then,
+while PostgreSQL's, from which applications read the name, has nothing else. A limited user receives no name
 of a table that is hidden from him. Source: PostgreSQL documentation, "Error and Notice Message Fields".
 """
 
@@ -88,7 +89,9 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
         schema = own[0].schema
     if null is not None:
         # The message qualifies the column by the table.
-        error.violated = Violated(schema, table, column=null[len(table) + 1 :])
+        column = null[len(table) + 1 :]
+        error.violated = Violated(schema, table, column=column)
+        error.message = f'null value in column "{column}" of relation "{table}" violates not-null constraint'
         return
     found = _found(error.message, own, [one for one in constraints if fold(one.referenced) == key[1]])
     if found is None:
@@ -100,7 +103,25 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
         return
     error.violated = Violated(schema, one.table, constraint=one.name)
     if not one.referenced or session.access.sees((fold(one.schema), fold(one.referenced))):
+        error.message = _message(one, key)
         error.detail = error.detail or found.detail
+
+
+def _message(violated: _Constraint, key: Key) -> str:
+    """PostgreSQL's message.
+
+    Args:
+        key: the written table, to which a foreign key may refer.
+    """
+    table, name = violated.table, violated.name
+    if violated.kind == CHECK:
+        return f'new row for relation "{table}" violates check constraint "{name}"'
+    if violated.kind != FOREIGN_KEY:
+        return f'duplicate key value violates unique constraint "{name}"'
+    if fold(violated.table) == key[1]:
+        return f'insert or update on table "{table}" violates foreign key constraint "{name}"'
+    refers = violated.referenced
+    return f'update or delete on table "{refers}" violates foreign key constraint "{name}" on table "{table}"'
 
 
 def _constraints(session: Context, key: Key) -> list[_Constraint]:
@@ -146,12 +167,17 @@ def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constr
         return None
     if (failed := _between(message, _CHECK)) is not None:
         expression = failed.partition(" with expression ")[2]
-        return next((_Found(one) for one in own if one.kind == CHECK and one.text == expression), None)
+        violated = (one for one in own if one.kind == CHECK and one.text == expression)
+        return next((_Found(one, f"The condition is {_condition(one.text)}.") for one in violated), None)
     for ending, constraints in ((_ABSENT, own), (_REFERENCED, referring)):
         if (key := _between(message, _KEY, ending)) is not None:
             foreign = [one for one in constraints if one.kind == FOREIGN_KEY]
             return _by_key(foreign, key, referenced=ending is _REFERENCED)
     return None
+
+
+def _condition(text: str) -> str:
+    return text.removeprefix("CHECK(").removesuffix(")")
 
 
 def _between(message: str, opening: str, ending: str = "") -> str | None:

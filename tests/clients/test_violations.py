@@ -40,13 +40,29 @@ CASES = {
     "INSERT INTO {0}parent (id, b, c) VALUES (9, 'z', 9)":
         ("23502", "{0}parent", "n", None, None),
     "INSERT INTO {0}parent VALUES (9, 9, 'z', -1)":
-        ("23514", "{0}parent", None, "{0}parent_c_check", None),
+        ("23514", "{0}parent", None, "{0}parent_c_check", "The condition is (c > 0)."),
     "INSERT INTO {0}child VALUES (9, 77)":
         ("23503", "{0}child", None, "{0}child_parent_id_fkey",
          'Key (parent)=(77) is not present in table "{0}parent".'),
     "DELETE FROM {0}parent WHERE id = 1":
         ("23503", "{0}child", None, "{0}child_parent_id_fkey",
          'Key (id)=(1) is still referenced from table "{0}child".'),
+}  # fmt: skip
+
+MESSAGES = {
+    "INSERT INTO {0}parent VALUES (1, 9, 'z', 9)":
+        'duplicate key value violates unique constraint "{0}parent_id_pkey"',
+    "INSERT INTO {0}parent VALUES (9, 1, 'z', 1)":
+        'duplicate key value violates unique constraint "{0}pair"',
+    "UPDATE {0}child SET id = NULL":
+        'null value in column "id" of relation "{0}child" violates not-null constraint',
+    "INSERT INTO {0}parent VALUES (9, 9, 'z', -1)":
+        'new row for relation "{0}parent" violates check constraint "{0}parent_c_check"',
+    "INSERT INTO {0}child VALUES (9, 77)":
+        'insert or update on table "{0}child" violates foreign key constraint "{0}child_parent_id_fkey"',
+    "DELETE FROM {0}parent WHERE id = 1":
+        'update or delete on table "{0}parent" violates foreign key constraint "{0}child_parent_id_fkey" '
+        'on table "{0}child"',
 }  # fmt: skip
 
 
@@ -84,6 +100,8 @@ def test_of_a_statement(connection: Connection, prefix: str, statement: str) -> 
     with pytest.raises(psycopg.IntegrityError) as error:
         connection.execute(statement.format(prefix))
     assert told(error.value) == expected
+    if (message := MESSAGES.get(statement)) is not None:
+        assert error.value.diag.message_primary == message.format(prefix)
     with pytest.raises(psycopg.IntegrityError) as error, connection.transaction():
         connection.execute(statement.format(prefix))
     assert told(error.value) == expected
