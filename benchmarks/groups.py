@@ -61,7 +61,7 @@ OUTBOX = """
 def connect(conninfo: str) -> psycopg.Connection[Any]:
     """A connection that leaves JSON as text."""
     connection = psycopg.connect(conninfo, autocommit=True)
-    connection.adapters.register_loader("json", TextLoader)
+    connection.adapters.register_loader("jsonb", TextLoader)
     return connection
 
 

@@ -53,7 +53,7 @@ class Server:
         port = line.partition(",")[0].rpartition(":")[2].strip()
         self.conninfo = f"host=127.0.0.1 port={port} user=bench dbname=ducktail"
         self.connection = psycopg.connect(self.conninfo, autocommit=True)
-        self.connection.adapters.register_loader("json", TextLoader)
+        self.connection.adapters.register_loader("jsonb", TextLoader)
 
     def peak_mib(self) -> float:
         """Most resident memory since the last time it was asked."""

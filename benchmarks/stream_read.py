@@ -75,7 +75,7 @@ def ducktail_server(directory: Path) -> Iterator[str]:
 def connect(conninfo: str) -> psycopg.Connection:
     """A connection that leaves JSON as text, as docs/clients.md says."""
     connection = psycopg.connect(conninfo, autocommit=True)
-    connection.adapters.register_loader("json", TextLoader)
+    connection.adapters.register_loader("jsonb", TextLoader)
     return connection
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ..engine.database import Database
 from ..engine.duck.duckdb_errors import recognized, translated
+from ..engine.duck.objects import Object, Objects
 from ..engine.errors import AdminShutdown, CachedPlanChanged, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DATABASE, DIGEST, EPOCH, NODE, Peer
@@ -123,6 +124,8 @@ class Session(Context):
         self.prepared: dict[str, PreparedStatement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.spell: Speller = AsWritten
+        self.relation_oid: Callable[[Object, Objects, Objects], int] | None = None
+        self.origins: dict[str, object] = {}
         # Set by a gateway: the client's last text; name, text, time of creation and parameters' OIDs of the
         # statements that its protocol has prepared.
         self.last_text: Callable[[], str] = str

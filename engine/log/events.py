@@ -21,7 +21,7 @@ from ..values.copy_rows import COPY_DATA, CopyForm, encode_texts
 from ..values.datarow import DATA_ROW, columns, encode_fields, field_column, fields
 from ..values.datarow import columns as columns_of
 from ..values.datarow import field as field_of
-from ..values.encoding import BINARY, TEXT, Recoder, recoder
+from ..values.encoding import BINARY, TEXT, Prefixed, Recoder, recoder
 from .log import EVENT_COLUMNS, EVENT_TYPES
 
 _REPEATED = frozenset({"INTEGER", "BOOLEAN", "TIMESTAMP WITH TIME ZONE", "VARCHAR"})
@@ -186,10 +186,12 @@ def rows_in_formats(
 
 
 def _turned(column: Sequence[bytes | None] | pa.Array, turn: Recoder | None) -> pa.Array:
-    """A column of fields converted by `turn`; each distinct value is converted once."""
+    """A column of fields converted by `turn`; in a loop each distinct value is converted once."""
     values = column if isinstance(column, pa.Array) else pa.array(column, pa.binary())
     if turn is None:
         return values
+    if isinstance(turn, Prefixed):
+        return turn.column(values)
     coded = values.dictionary_encode()
     turned = [turn(value) for value in coded.dictionary.to_pylist()]
     return pa.array(turned, pa.binary()).take(coded.indices)

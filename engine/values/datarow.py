@@ -239,10 +239,9 @@ def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> li
         cells = form.binary_cells(column) if form.binary_cells is not None and len(column) else None
         if cells is not None:
             return [behind_length(cells, av.valid(column))]
-        if form.same_bytes:
-            return _behind_lengths(
-                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-            )
+        if form.prefix is not None:
+            whole = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            return _behind_lengths(whole, form.prefix)
     return _behind_lengths(pa.array(values_binary(column, type_), pa.binary()))
 
 
@@ -252,12 +251,17 @@ def encode_fields(fields_: Sequence[pa.Array], kind: bytes = DATA_ROW) -> memory
     return _rows(parts, len(fields_), len(fields_[0]), kind).data
 
 
-def _behind_lengths(column: pa.Array) -> list[Cells | pa.Array]:
-    """Values of any length, preceded by their length words."""
+def _behind_lengths(column: pa.Array, prefix: bytes = b"") -> list[Cells | pa.Array]:
+    """Values of any length, preceded by their length words and by the prefix of their binary form."""
     column, valid = column.cast(pa.binary()), av.valid(column)
     if valid is not None:
         column = column.fill_null(b"")
-    return [Cells((length_word(np.diff(bounds(column)), valid),), LENGTH.size), column]
+    sizes = np.diff(bounds(column))
+    if not prefix:
+        return [Cells((length_word(sizes, valid),), LENGTH.size), column]
+    width = len(prefix)
+    cells = (length_word(sizes + width, valid), Cell(f"V{width}", prefix, valid))
+    return [Cells(cells, LENGTH.size + (width if valid is None else np.where(valid, width, 0))), column]
 
 
 def _rows(parts: Sequence[Cells | pa.Array], count: int, length: int, kind: bytes) -> Joined:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -125,6 +126,23 @@ def _arrays_binary(column: pa.Array, element: DuckType) -> list[bytes | None]:
 
 
 Recoder = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixed:
+    """The recoder of a type whose binary form is its text behind a prefix."""
+
+    prefix: bytes
+
+    def __call__(self, value: bytes) -> bytes:
+        """The binary form of one value."""
+        return self.prefix + value
+
+    def column(self, values: pa.Array) -> pa.Array:
+        """The binary forms of a column of bytes, NULL where it is NULL."""
+        return pc.binary_join_element_wise(self.prefix, values, b"")
+
+
 UTC_NAMES = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT"})
 
 
@@ -162,9 +180,11 @@ def _in_zone(text: str, timezone: str) -> str:
 
 def _to_binary(type_: DuckType) -> Recoder | None:
     scalar = value_types.value_type(type_).scalar
-    binary, raw = scalar.binary, scalar.own
+    binary, raw, prefix = scalar.binary, scalar.own, scalar.prefix
     if raw is None:
-        return None if scalar.same_bytes else lambda value: binary(value.decode())
+        if prefix is not None:
+            return Prefixed(prefix) if prefix else None
+        return lambda value: binary(value.decode())
     return lambda value: binary(raw(value.decode()))
 
 

@@ -20,7 +20,7 @@ from .arrays import ARRAY_DIMENSION, ARRAY_HEAD, DIMENSIONS_MAX, LENGTH, read_ar
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
 from .encoding import BINARY, TEXT
 from .numbers import NUMBER_TEXT_MAX, decimal_digits
-from .strings import typed, utf8
+from .strings import JSONB_PREFIX, receive_json, typed, utf8
 from .temporal_input import read_timestamptz
 
 # Most digits of a DECIMAL; for more, DuckDB's client would silently use a DOUBLE.
@@ -105,11 +105,15 @@ def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], objec
 def binary_reader(duckdb_type: str) -> Callable[[bytes], object]:
     """The reader of PostgreSQL's binary form of a type, with the errors of `decode`.
 
+    A JSON column is read in the form of json too, which never begins with jsonb's prefix.
+
     Args:
         duckdb_type: the type of a column.
     """
     target = _target(duckdb_type)
     oid = _described_oid(target)
+    if oid == value_types.JSONB:
+        return lambda raw: receive_json(raw.removeprefix(JSONB_PREFIX))
     return lambda raw: _from_binary(raw, oid, target)
 
 

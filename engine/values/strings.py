@@ -27,8 +27,8 @@ BLOB_HEX_BYTES_MAX = 2**30 - 1
 LENGTH_BYTES = 4
 # Number of type objects cached; the values here use seven.
 CLIENT_TYPES_CACHED = 64
-# jsonb's only version.
-JSONB_VERSION = 1
+# jsonb's only version, the first byte of its binary form.
+JSONB_PREFIX = b"\1"
 HEX_RE = re.compile(r"\\x((?:\s*+[0-9a-fA-F]{2})*+)\s*+", re.ASCII)
 ESCAPED_RE = re.compile(r"\\(?:(\\)|([0-3][0-7]{2}))|([^\\]+)", re.DOTALL)
 UUID_RE = re.compile(r"\{?([0-9a-fA-F]{4}(?:-?[0-9a-fA-F]{4}){7})\}?", re.ASCII)
@@ -98,6 +98,11 @@ def blob_texts(column: pa.Array, zone: str) -> pa.Array | None:
 def string_binary(value: av.Raw) -> bytes:
     """The UTF-8 bytes of a text or json value."""
     return str(value).encode()
+
+
+def jsonb_binary(value: av.Raw) -> bytes:
+    """A json value as jsonb: the version byte and UTF-8 bytes."""
+    return JSONB_PREFIX + str(value).encode()
 
 
 def uuid_binary(value: av.Raw) -> bytes:
@@ -195,7 +200,7 @@ def receive_bits(raw: bytes) -> object:
 
 def receive_jsonb(raw: bytes) -> object:
     """JSON from jsonb's version byte and UTF-8 bytes."""
-    if raw[:1] != bytes([JSONB_VERSION]):
+    if not raw.startswith(JSONB_PREFIX):
         raise ValueError("version")
     return read_json(utf8(raw[1:]))
 

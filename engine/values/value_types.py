@@ -7,7 +7,8 @@ of their text and JSON and the readers of values from Arrow and from DuckDB's Py
 The PostgreSQL type is the one in RowDescription and ParameterDescription, by which clients decode. It holds
 all values of the DuckDB type: UBIGINT is numeric, not int8. Types that PostgreSQL does not have (STRUCT,
 MAP, UNION, VARIANT, lists of these, and lists of lists, which may be ragged) are json, in the form of
-json_images.py. A list of scalars is the PostgreSQL array of its element type.
+json_images.py. JSON itself is jsonb, because its values can be compared and grouped, as jsonb's can and
+json's cannot. A list of scalars is the PostgreSQL array of its element type.
 
 A row has a writer of one value and, where another algorithm is faster, a writer of a column; a test compares
 their bytes. Source: docs/design/values.md; OIDs: PostgreSQL's pg_type.dat.
@@ -59,7 +60,7 @@ class ScalarType:
         binary_cells: the writer of a nonempty column in binary form, with any bytes for NULLs. It returns
             None for a column whose values it cannot write. None where there is no such function.
         own: the reader of a text written by this package, as a raw value; None where the text is the value.
-        same_bytes: the bytes of the value are its binary form.
+        prefix: the bytes before the value's own in the binary form; None where the form has other bytes.
     """
 
     name: str
@@ -72,7 +73,7 @@ class ScalarType:
     binary: Callable[[av.Raw], bytes] = st.refuse_binary
     binary_cells: Callable[[pa.Array], Cells | None] | None = None
     own: Callable[[str], av.Raw] | None = None
-    same_bytes: bool = False
+    prefix: bytes | None = None
 
 
 _SCALARS = (
@@ -81,7 +82,7 @@ _SCALARS = (
         num.packer("!?"), num.fixed_cells(">u1"), "t".__eq__,
     ),
     ScalarType(
-        "bytea", BYTEA, -1, 1001, "BLOB", st.read_bytea, bytes, bytes, own=st.raw_bytes, same_bytes=True,
+        "bytea", BYTEA, -1, 1001, "BLOB", st.read_bytea, bytes, bytes, own=st.raw_bytes, prefix=b"",
     ),
     # One byte, always.
     ScalarType(
@@ -100,10 +101,10 @@ _SCALARS = (
         "int4", INT4, 4, 1007, "INTEGER", num.integer_reader(32, "integer"), num.receiver("!i"),
         num.packer("!i"), num.fixed_cells(">i4"), int,
     ),
-    ScalarType("text", TEXT, -1, 1009, "VARCHAR", str, st.utf8, st.string_binary, same_bytes=True),
+    ScalarType("text", TEXT, -1, 1009, "VARCHAR", str, st.utf8, st.string_binary, prefix=b""),
     ScalarType("oid", OID, 4, 1028, "UINTEGER", num.read_oid, num.receiver("!I"), num.packer("!I")),
     ScalarType(
-        "json", JSON, -1, 199, "JSON", st.read_json, st.receive_json, st.string_binary, same_bytes=True,
+        "json", JSON, -1, 199, "JSON", st.read_json, st.receive_json, st.string_binary, prefix=b"",
     ),
     ScalarType(
         "float4", FLOAT4, 4, 1021, "FLOAT", num.read_float, num.receiver("!f"),
@@ -150,7 +151,10 @@ _SCALARS = (
     ScalarType(
         "uuid", UUID, 16, 2951, "UUID", st.read_uuid, st.receive_uuid, st.uuid_binary, own=uuid.UUID,
     ),
-    ScalarType("jsonb", JSONB, -1, 3807, "JSON", st.read_json, st.receive_jsonb),
+    ScalarType(
+        "jsonb", JSONB, -1, 3807, "JSON", st.read_json, st.receive_jsonb, st.jsonb_binary,
+        prefix=st.JSONB_PREFIX,
+    ),
 )  # fmt: skip
 # The types of the catalog's columns, which no DuckDB type has. Values of int2vector, oidvector and the reg*
 # types are the texts that PostgreSQL shows; the binary form of a name would be an oid, which is not known.
@@ -308,7 +312,7 @@ _DUCKDB = (
     ValueType("GEOMETRY", BYTEA, text=st.blob_text, texts=st.blob_texts, json="{x}::VARCHAR"),
     ValueType("BIT", VARBIT, as_text=True),
     ValueType("UUID", UUID, python=str),
-    ValueType("JSON", JSON, python=as_it_is),
+    ValueType("JSON", JSONB, python=as_it_is),
     ValueType("DATE", DATE, av.raw_ints, dt.date_text, dt.date_texts, dt.date_cells, dt.python_date),
     _TIME,
     replace(_TIME, name="TIME_NS"),

@@ -2,8 +2,18 @@
 
 from .casts import numeric_columns
 from .installation import attach, install
+from .oids import relation_oid
 from .query_rewrite import respelt, rewrite
 from .result_columns import shown_names
 from .unanswered_queries import unanswered
 
-__all__ = ["attach", "install", "numeric_columns", "respelt", "rewrite", "shown_names", "unanswered"]
+__all__ = [
+    "attach",
+    "install",
+    "numeric_columns",
+    "relation_oid",
+    "respelt",
+    "rewrite",
+    "shown_names",
+    "unanswered",
+]

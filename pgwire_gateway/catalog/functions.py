@@ -248,7 +248,7 @@ _TYPE_NAMES = {
     "TINYINT": "smallint", "HUGEINT": "numeric", "UTINYINT": "smallint", "USMALLINT": "integer",
     "UINTEGER": "bigint", "UBIGINT": "numeric", "FLOAT": "real", "DOUBLE": "double precision",
     "VARCHAR": "text", "BLOB": "bytea", "TIME": "time without time zone", '"NULL"': "unknown",
-    "TIMESTAMP": "timestamp without time zone", "BIT": "bit varying",
+    "TIMESTAMP": "timestamp without time zone", "BIT": "bit varying", "JSON": "jsonb", "JSON[]": "jsonb[]",
 }  # fmt: skip
 
 

@@ -15,6 +15,11 @@ colliding name is created that precedes it in that order. Source: docs/design/ca
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from weakref import WeakKeyDictionary
+
+from ...engine.duck.objects import RELATIONS, TABLE, Object, Objects
 from ...engine.values import value_types
 
 # ducktail's own tables are hidden from users; its views in the same schema are not.
@@ -37,6 +42,7 @@ RELATION, INDEX, SEQUENCE, OTHER = range(KINDS)
 # An array type has the oid of its element type, with another kind: both are in pg_type.
 ARRAY = value_types.USER_ARRAY
 assert OTHER == value_types.USER_TYPE
+_PLACES: WeakKeyDictionary[Objects, Counter[int]] = WeakKeyDictionary()
 # The kind of oids that PostgreSQL has assigned.
 FIXED = -1
 
@@ -71,6 +77,36 @@ def kind_of(oid: str) -> int:
 def place_sql(kind: int | str, path: str) -> str:
     """SQL of the oid of a path, before the rule for collisions."""
     return f"({OID_FIRST} + {KINDS} * (md5_number_lower({path}) % {SPAN})::BIGINT + {kind})"
+
+
+def relation_oid(found: Object, objects: Objects, temporary: Objects) -> int:
+    """pg_class.oid of a table or view; 0 for one that is not shown, or if another one has the same number.
+
+    Args:
+        objects: all objects of the database.
+        temporary: the objects of the session.
+    """
+    if found.name.startswith(OUR_PREFIX) or (found.schema == OUR_SCHEMA and found.kind == TABLE):
+        return 0
+    place = _place(found)
+    return place if _places(objects)[place] + _places(temporary)[place] == 1 else 0
+
+
+def _place(found: Object) -> int:
+    """The oid of a relation, before the rule for collisions."""
+    path = ("temp" if found.temporary else "", found.schema, "", found.name)
+    number = int.from_bytes(
+        hashlib.md5("\x1f".join(path).encode(), usedforsecurity=False).digest()[8:], "little"
+    )
+    return OID_FIRST + KINDS * (number % SPAN) + RELATION
+
+
+def _places(objects: Objects) -> Counter[int]:
+    """The number of relations for each oid; counted once for each list of objects."""
+    known = _PLACES.get(objects)
+    if known is None:
+        known = _PLACES[objects] = Counter(_place(one) for one in objects if one.kind in RELATIONS)
+    return known
 
 
 def numbered(source: str, kind: str = str(OTHER), order: str = "path") -> str:

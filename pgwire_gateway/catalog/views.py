@@ -250,13 +250,13 @@ def _head(text: str) -> str:
     """SQL of the part that determines a DuckDB type's PostgreSQL type: one of `type_heads`.
 
     That is the name before any arguments, with `[]` for a list or array; an unknown type is text, and a list
-    of lists or of structs is json, as in engine/values/value_types.py.
+    of lists has the type of a struct, as in engine/values/value_types.py.
     """
     element = rf"regexp_replace({text}, '\[\d*\]$', '')"
     name = f"split_part({element}, '(', 1)"
     known = ", ".join(map(literal, value_types.OIDS))
     return (
-        f"CASE WHEN ends_with({element}, ']') THEN 'JSON' WHEN {name} NOT IN ({known}) THEN 'VARCHAR' "
+        f"CASE WHEN ends_with({element}, ']') THEN 'STRUCT' WHEN {name} NOT IN ({known}) THEN 'VARCHAR' "
         f"ELSE {name} END || if(ends_with({text}, ']') AND NOT ends_with({element}, ']'), '[]', '')"
     )
 

@@ -86,6 +86,7 @@ class Field:
         length: the number of bytes of a value of fixed size; negative for variable size.
         modifier: the type's modifier, -1 for none.
         format: 0 text, 1 binary.
+        table_oid, number: pg_class.oid and pg_attribute.attnum of the column whose values it has; 0 for none.
     """
 
     name: str
@@ -93,6 +94,8 @@ class Field:
     length: int
     modifier: int
     format: int
+    table_oid: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +240,8 @@ def _row_description(message: RowDescription) -> bytes:
     parts = [_INT16.pack(len(message.fields))]
     for field in message.fields:
         parts.append(_text(field.name))
-        # The table and column numbers are 0: these columns are not PostgreSQL's attributes.
-        parts.append(_FIELD.pack(0, 0, field.oid, field.length, field.modifier, field.format))
+        origin = field.table_oid, field.number
+        parts.append(_FIELD.pack(*origin, field.oid, field.length, field.modifier, field.format))
     return _message(b"T", *parts)
 
 

@@ -150,6 +150,7 @@ class Work:
         self._reported = dict(session.parameter_status())
         self._changed: dict[str, str] = {}
         session.spell = _spelling
+        session.relation_oid = catalog.relation_oid
         session.last_text = lambda: observed.last
         session.bound_statements = self._bound_statements
 
@@ -470,4 +471,5 @@ def _description(columns: tuple[ResultColumn, ...], formats: tuple[int, ...]) ->
 
 def _field(column: ResultColumn, format: int) -> Field:
     kind = value_types.pg_type(column.type)
-    return Field(column.name, kind.oid, kind.length, kind.modifier, format)
+    origin = column.table_oid, column.number
+    return Field(column.name, kind.oid, kind.length, kind.modifier, format, *origin)

@@ -16,7 +16,7 @@ Source: docs/design/pgwire_gateway.md, "What is long".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...engine.values.value_types import CATALOG_TYPES
 from ...sql.results.results import ResultColumn
@@ -129,19 +129,19 @@ class StatementText:
     def _columns(self, found: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
         if self.types and len(found) == len(self.types):
             return [
-                ResultColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
+                replace(column, type=CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
                 for column, type_ in zip(found, self.types, strict=True)
             ]
         if len(found) == len(self.numeric):
             found = [
-                ResultColumn(column.name, NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
+                replace(column, type=NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
                 for column, numeric in zip(found, self.numeric, strict=True)
             ]
         names = [column.name for column in found]
         shown = catalog.shown_names(self.text, names)
         if shown is names:
             return found
-        return [ResultColumn(name, column.type) for name, column in zip(shown, found, strict=True)]
+        return [replace(column, name=name) for name, column in zip(shown, found, strict=True)]
 
     def position(self, at: int | None) -> int | None:
         """The position in the client's text (from 1) of position `at` in the rewritten one.

@@ -24,10 +24,12 @@ from ..results.results import ResultColumn
 from ..rights import permission
 from ..session_state.context import Context
 from ..session_state.run_text import bound, bound_with_types
+from ..session_state.state_of import state_of
 from ..session_state.statement import Description, ParsedStatement, find_prepared
 from ..statements import cursor_statements, session_calls, set_and_show, show
 from ..text.classified import Classified, Kind
 from ..text.spans import original_positions, user_position
+from . import column_origins
 from .parsing import prepare
 from .resolve import in_full
 
@@ -56,24 +58,6 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
         lasts = state == state_of(session) and full.classified.kind not in NAMING and not _of_rows(full)
         statement.described_in = state if lasts else None
         return found
-
-
-def state_of(session: Context) -> object:
-    """The state to which a description belongs: catalog, search path, and the meaning of `/`.
-
-    None is a state that will not occur again: it contains the session's own changes of the catalog, which may
-    be rolled back, or it is changing now.
-    """
-    transaction = session.block.transaction
-    if session.block.ddl:
-        return None
-    fixed = transaction is not None and transaction.snapshot_counter is not None
-    generation = transaction.generation if transaction is not None and fixed else None
-    if not fixed:
-        generation = session.database.catalog.changes.stable
-    if generation is None:
-        return None
-    return generation, session.names.path, session.variables.integer_division
 
 
 def _of_rows(statement: ParsedStatement) -> bool:
@@ -161,6 +145,7 @@ def _described_query(session: Context, statement: ParsedStatement) -> Descriptio
             for name, type_ in zip(found.names, found.types, strict=True)
             if name != HIDDEN_LSN
         )
+        columns = column_origins.with_origins(session, statement, columns)
     return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns, casts)
 
 

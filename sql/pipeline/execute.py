@@ -45,7 +45,7 @@ from ..statements import (
 )
 from ..text.classified import Kind
 from ..text.spans import original_positions
-from . import checks, prepared, row_locks
+from . import checks, column_origins, prepared, row_locks
 from .resolve import in_full
 
 # The maximum number of restarts of a query, before it gets its own transaction, or fails.
@@ -138,6 +138,8 @@ def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
         files.check_given(session, statement.classified, parameters)
     if row.reads_views:
         checks.check_views(session, statement)
+    # Before it runs: looking up names would otherwise take the rest of its rows from the cursor.
+    origins = column_origins.origins(session, statement)
     scanning = row.scanning if isinstance(statement.node, Query) else None
     copy = statement.classified.copy
     if scanning is None or (copy is not None and copy.client and not copy.reads):
@@ -148,6 +150,8 @@ def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
         result = yield from scanning(session, statement, parameters)
     if row.described:
         check_described(statement, result)
+    if origins is not None and result.columns is not None:
+        result.columns = column_origins.marked(statement, result.columns, origins)
     return result
 
 

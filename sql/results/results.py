@@ -35,10 +35,18 @@ READY_ROWS_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of a result: its name and its DuckDB type text."""
+    """A column of a result.
+
+    Args:
+        type: its DuckDB type text.
+        table_oid, number: OID of the table and number of the column whose values it has, for a client of the
+            wire; 0 where it is no column of a table.
+    """
 
     name: str
     type: str
+    table_oid: int = 0
+    number: int = 0
 
 
 EVENT_RESULT = tuple(ResultColumn(name, type_) for name, type_ in EVENT_COLUMNS)

@@ -250,19 +250,30 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
         ProgramLimitExceeded: the tree is too large to analyse.
     """
     text = plain_spaces(without_lists(text))
+    tree = tree_of(cursor, text)
+    found = Named()
+    for statement in tree["statements"]:
+        _Walk(found, text).node(statement["node"], frozenset())
+    return found
+
+
+def tree_of(cursor: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
+    """The parser's tree of a query.
+
+    Raises:
+        NotAnalysed: the parser returns no tree.
+        ProgramLimitExceeded: the tree is too large to analyse.
+    """
     (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])
     if found_tree is None:
         raise ProgramLimitExceeded(
             "the statement is too large to be told what it reads",
             hint="COPY takes rows in any number, and a parameter a list of any length.",
         )
-    tree = json.loads(found_tree)
+    tree: dict[str, Any] = json.loads(found_tree)
     if tree["error"]:
         raise NotAnalysed(tree["error_message"], syntax=tree.get("error_type") == "parser")
-    found = Named()
-    for statement in tree["statements"]:
-        _Walk(found, text).node(statement["node"], frozenset())
-    return found
+    return tree
 
 
 class _Walk:
@@ -291,7 +302,7 @@ class _Walk:
         if "function_name" in node:
             self._function(node)
         if node.get("class") == "TYPE":
-            self._found.types.add(_path(node, "type_name"))
+            self._found.types.add(path_of(node, "type_name"))
         for key, child in node.items():
             if key not in done and key != "cte_map":
                 self.node(child, visible)
@@ -315,7 +326,7 @@ class _Walk:
         return frozenset()
 
     def _table(self, node: dict[str, Any], privileges: frozenset[str], visible: frozenset[str]) -> None:
-        path = _path(node, "table_name")
+        path = path_of(node, "table_name")
         if len(path) == 1 and fold(path[0]) in visible:
             return
         self._found.tables.append(Table(path, privileges, self._place(node)))
@@ -328,7 +339,7 @@ class _Walk:
             privileges |= {"select"}
         if conflict and conflict.get("action_type") not in ("NOTHING", "THROW"):
             privileges |= {"select", "update"}
-        self._found.tables.append(Table(_path(node, "table"), frozenset(privileges)))
+        self._found.tables.append(Table(path_of(node, "table"), frozenset(privileges)))
         return frozenset({"table_ref"})
 
     def update(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
@@ -358,7 +369,7 @@ class _Walk:
     def table_function(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
         """Collect a function in FROM."""
         function = node["function"]
-        self._found.table_functions.add(_path(function, "function_name"))
+        self._found.table_functions.add(path_of(function, "function_name"))
         for key, child in function.items():
             if key != "function_name":
                 self.node(child, visible)
@@ -372,7 +383,7 @@ class _Walk:
         return frozenset()
 
     def _function(self, node: dict[str, Any]) -> None:
-        path = _path(node, "function_name")
+        path = path_of(node, "function_name")
         self._found.functions.add(path)
         name = fold(path[-1])
         if name in SEQUENCES:
@@ -387,7 +398,7 @@ class _Walk:
         return len(self._bytes[:offset].decode(errors="ignore"))
 
 
-def _path(node: dict[str, Any], name: str) -> Path:
+def path_of(node: dict[str, Any], name: str) -> Path:
     """The qualified name, outermost part first."""
     parts = (node.get("qualified_name") or {}).get("path")
     if parts:

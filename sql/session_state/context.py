@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.database import Database
+from ...engine.duck.objects import Object, Objects
 from ...engine.placement.peer import Peer
 from ...engine.waiting import Waiting
 from ..language.statements import CreateStream, Statement
@@ -78,6 +79,10 @@ class Context(ABC):
     portals: Portals
     # The rewriting of a text within a statement.
     spell: Speller
+    # The OID of a table or view for clients, from it, the database's objects and the session's temporary
+    # ones; None in process. The origins of the columns of texts (pipeline/column_origins.py).
+    relation_oid: Callable[[Object, Objects, Objects], int] | None
+    origins: dict[str, object]
     # The outcome of the present statement's WAIT; None without one.
     waited: Waited | None
     listening: Listening

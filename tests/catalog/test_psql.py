@@ -87,7 +87,7 @@ def test_views_streams_indexes_and_sequences_are_described(psql: Psql) -> None:
     assert "View definition:\n SELECT id FROM orders" in psql("\\d+ cheap")
     stream = psql("\\d orders_stream")
     assert 'View "main.orders_stream"' in stream
-    assert ["lsn", "bigint", "", "", ""] in rows(stream) and ["key", "json", "", "", ""] in rows(stream)
+    assert ["lsn", "bigint", "", "", ""] in rows(stream) and ["key", "jsonb", "", "", ""] in rows(stream)
     assert 'art, for table "app.lines"' in psql("\\d app.lines_note")
     assert rows(psql("\\d numbers"))[0][:2] == ["bigint", "1"]
     assert 'View "ducktail.streams"' in psql("\\d ducktail.streams")

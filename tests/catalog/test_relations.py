@@ -201,7 +201,7 @@ def test_information_schema_has_postgresql_s_words(ask: Ask) -> None:
         ("email", "text", "text", None, None, "YES", None),
         ("created", "timestamp with time zone", "timestamptz", None, None, "YES", "now()"),
         ("balance", "numeric", "numeric", 12, 2, "YES", "0"),
-        ("meta", "json", "json", None, None, "YES", None),
+        ("meta", "jsonb", "jsonb", None, None, "YES", None),
         ("tags", "ARRAY", "_text", None, None, "YES", None),
     ]
     assert ask(

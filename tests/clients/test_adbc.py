@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,10 +54,12 @@ def test_a_query_with_parameters(connection: Any) -> None:
 
 def test_arrow_out(connection: Any) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT id, name, created, tags, photo, active FROM app.customers ORDER BY id")
+        cursor.execute("SELECT id, name, created, tags, photo, active, meta FROM app.customers ORDER BY id")
         found = cursor.fetch_arrow_table()
         columns = (ANN[0], ANN[1], ANN[3], ANN[6], ANN[8], ANN[9])
-        assert [tuple(row.values()) for row in found.to_pylist()] == [columns, (2, "Bob", *[None] * 4)]
+        *rows, metas = zip(*(row.values() for row in found.to_pylist()), strict=True)
+        assert list(zip(*rows, strict=True)) == [columns, (2, "Bob", *[None] * 4)]
+        assert (json.loads(metas[0]), metas[1]) == (ANN[5], None)
         cursor.execute("SELECT id, d, placed FROM app.orders")
         assert sum(cursor.fetch_arrow_table()["d"].to_pylist()) == sum(range(ORDERS + 1)) / 8
 

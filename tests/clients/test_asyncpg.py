@@ -150,7 +150,10 @@ def test_a_pool_resets_its_connections(url: str) -> None:
 
 def test_codecs_are_set_by_type(run: Run) -> None:
     async def work(connection: asyncpg.Connection) -> Any:
-        await connection.set_type_codec("json", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        for name in ("json", "jsonb"):
+            await connection.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        both = "SELECT $1::json, $1::jsonb, [$1::json], {'b': 2}"
+        assert tuple(await connection.fetchrow(both, ANN[5])) == (ANN[5], ANN[5], [ANN[5]], {"b": 2})
         kinds = "SELECT oid, typname, typnamespace::regnamespace FROM pg_type WHERE typname = 'status'"
         row = await connection.fetchrow(kinds)
         return await connection.fetchval("SELECT meta FROM app.customers WHERE id = 1"), tuple(row)[1:]

@@ -28,7 +28,7 @@ SEEN = {
     "b1d8e8d1-6d0b-4e7c-9f57-3a0c1b1c2d3e 3 true paid 2026-01-06 10:11:12.500 "
     "1 mon 2 days 03:00:00 0.625 5 1.25",
     "columns": "id:int8:-5 name:text:12 email:text:12 created:timestamptz:93 balance:numeric:2 "
-    "meta:json:1111 tags:_text:2003 uid:uuid:1111 photo:bytea:-2 active:bool:-7 ?int8 12,2",
+    "meta:jsonb:1111 tags:_text:2003 uid:uuid:1111 photo:bytea:-2 active:bool:-7 ?int8 12,2",
     "parameters": "6 Ann ☃'s \\ 2026-01-02 03:04:05.678901+00 12345.67 {\"a\": [1, null]} "
     'x y z "q" '
     "b1d8e8d1-6d0b-4e7c-9f57-3a0c1b1c2d3e 00FF5C true",
@@ -57,9 +57,9 @@ SEEN = {
     "st 12 text 2147483647 0 YES null; amount 2 numeric 10 2 YES with tax; placed 91 date 13 0 YES null; "
     "t 92 time 15 6 YES null; iv 1111 interval 49 6 YES null; d 8 float8 17 17 YES null; "
     "s 5 int2 5 0 YES null; r 7 float4 8 8 YES null",
-    "stream columns": "lsn int8; partition int4; op text; table_name text; key json; before json; "
-    "after json; commit_time timestamptz; txid int8; tx_seq int4; tx_last bool; schema_version int4; "
-    "headers json",
+    "stream columns": "lsn int8; partition int4; op text; table_name text; key jsonb; before jsonb; "
+    "after jsonb; commit_time timestamptz; txid int8; tx_seq int4; tx_last bool; schema_version int4; "
+    "headers jsonb",
     "primary keys": "orders id 1",
     "imported keys": "customers id orders customer_id",
     "exported keys": "customers id orders customer_id",

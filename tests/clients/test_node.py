@@ -46,7 +46,7 @@ def test_node_postgres(seen: dict[str, Any]) -> None:
     assert seen == {
         "simple": ANN,
         "prepared": ANN,
-        "types": [20, 25, 25, 1184, 1700, 114, 1009, 2950, 17, 16],
+        "types": [20, 25, 25, 1184, 1700, 3802, 1009, 2950, 17, 16],
         "inserted": ["INSERT", 1, INSERTED[:1]],
         "several": [[{"n": "1"}], [{"y": "x"}]],
         "parameters": [{**PARAMETERS, "b": "00ff"}],

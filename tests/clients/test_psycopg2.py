@@ -120,5 +120,5 @@ def test_a_stream_and_its_notices(connection: Connection, group: str) -> None:
     connection.commit()
     second = ask(connection, read)
     assert [key for _, key in first + second] == [{"id": number} for number in (1, 2, 3, 4)]
-    psycopg2.extras.register_default_json(connection, loads=lambda text: text)
+    psycopg2.extras.register_default_jsonb(connection, loads=lambda text: text)
     assert json.loads(ask(connection, read)[0][1]) == {"id": 3}

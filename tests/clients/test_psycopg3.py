@@ -43,14 +43,14 @@ def test_columns_are_described(look: Connection) -> None:
         "text",
         "timestamptz",
         "numeric(12,2)",
-        "json",
+        "jsonb",
         "text[]",
         "uuid",
         "bytea",
         "bool",
     ]
     assert [column.type_display for column in described] == shown
-    assert [column.type_code for column in described] == [20, 25, 25, 1184, 1700, 114, 1009, 2950, 17, 16]
+    assert [column.type_code for column in described] == [20, 25, 25, 1184, 1700, 3802, 1009, 2950, 17, 16]
 
 
 def test_parameters_of_all_types(look: Connection, table: str) -> None:
@@ -61,6 +61,30 @@ def test_parameters_of_all_types(look: Connection, table: str) -> None:
     row[0], row[5] = 2, Jsonb(ANN[5])
     look.execute(f"INSERT INTO {table} VALUES ({marks.replace('%s', '%b')})", row)
     assert look.execute(f"SELECT * FROM {table} ORDER BY id").fetchall() == [ANN, (2, *ANN[1:])]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_json_is_jsonb(look: Connection, table: str, binary: bool) -> None:
+    look.execute(f"CREATE OR REPLACE TABLE {table} (i INTEGER, j JSON, js JSONB[])")
+    mark = "%b" if binary else "%t"
+    for at, kind in enumerate((Json, Jsonb)):
+        row = [at, kind({"a": at}), [kind([1]), kind(None)]]
+        look.execute(f"INSERT INTO {table} VALUES (%s, {mark}, {mark})", row)
+        with look.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(["int4", kind.__name__.lower(), f"{kind.__name__.lower()}[]"])
+            copy.write_row(row)
+        equal = f"SELECT count(*) FROM {table} WHERE j = {mark}"
+        assert look.execute(equal, [Jsonb({"a": at})]).fetchone() == (2,)
+    cursor = look.execute(f"SELECT j, js, {{'s': j}} FROM {table} ORDER BY i", binary=binary)
+    assert [column.type_code for column in cursor.description or []] == [3802, 3807, 114]
+    assert cursor.fetchall() == [
+        ({"a": at}, [[1], None], {"s": {"a": at}}) for at in (0, 1) for _ in range(2)
+    ]
+    with look.cursor() as cursor, cursor.copy(f"COPY {table} TO STDOUT (FORMAT BINARY)") as copy:
+        copy.set_types(["int4", "jsonb", "jsonb[]"])
+        assert list(copy.rows()) == [(at, {"a": at}, [[1], None]) for at in (0, 0, 1, 1)]
+    named = "SELECT pg_typeof(j)::text, format_type(3802, -1) FROM " + table
+    assert look.execute(named).fetchone() == ("jsonb", "jsonb")
 
 
 def test_types_are_found_by_name(look: Connection) -> None:

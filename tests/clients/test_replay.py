@@ -70,7 +70,7 @@ OTHER_TYPES: dict[tuple[int, int], str] = {
     (25, USERS): "an enum's values are sent as text",
     (1009, USERS): "so are an array's of them",
     (114, USERS): "a row as one value is json",
-    (114, 3802): "DuckDB has one JSON type",
+    (3802, 114): "DuckDB's one JSON type is jsonb",
     (25, 1043): "DuckDB has one type of texts",
 }
 

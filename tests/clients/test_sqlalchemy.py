@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from amounts import chosen
 from shop import ANN, BOB, FIFTH, FIFTH_QUERY, ORDERS
 from sqlalchemy import orm
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import create_async_engine
 
 Work = Callable[[sa.Connection], Any]
@@ -93,7 +94,7 @@ def test_the_inspector(on: On) -> None:
     customers, stream = on(work)
     assert [(found["name"], str(found["type"]), found["nullable"]) for found in customers] == [
         ("id", "BIGINT", False), ("name", "TEXT", False), ("email", "TEXT", True),
-        ("created", "TIMESTAMP", True), ("balance", "NUMERIC(12, 2)", True), ("meta", "JSON", True),
+        ("created", "TIMESTAMP", True), ("balance", "NUMERIC(12, 2)", True), ("meta", "JSONB", True),
         ("tags", "ARRAY", True), ("uid", "UUID", True), ("photo", "BYTEA", True), ("active", "BOOLEAN", True),
     ]  # fmt: skip
     assert customers[3]["type"].timezone and customers[9]["default"] == "true"
@@ -149,6 +150,7 @@ class User(Base):
     balance: orm.Mapped[Decimal] = orm.mapped_column(sa.Numeric(12, 2), default=Decimal("1.50"))
     tags: orm.Mapped[list[str]] = orm.mapped_column(sa.ARRAY(sa.String), default=list)
     extra: orm.Mapped[dict[str, Any]] = orm.mapped_column(sa.JSON, default=dict)
+    more: orm.Mapped[dict[str, Any]] = orm.mapped_column(JSONB, default=dict)
     items: orm.Mapped[list[Item]] = orm.relationship(back_populates="user")
 
 
@@ -165,17 +167,21 @@ def test_the_orm(on: On, look: psycopg.Connection[Any]) -> None:
         connection.execute(sa.schema.CreateSchema("models"))
         Base.metadata.create_all(connection)
         with orm.Session(connection) as session:
-            user = User(name="Ann", tags=["a", "b"], extra={"k": 1}, items=[Item(id=7), Item(id=8)])
+            user = User(name="Ann", tags=["a", "b"], extra={"k": 1}, more={"n": [2]})
+            user.items = [Item(id=7), Item(id=8)]
             session.add_all([user, User(name="Bob")])
             session.flush()
             session.expire_all()
             found = session.execute(sa.select(User).join(Item).where(Item.id == 8)).scalar_one()
+            n = User.more["n"][0]
+            assert session.execute(sa.select(n, n.astext).where(User.more.has_key("n"))).one() == (2, "2")
             assert found is user and found.made.tzinfo is not None
             seen = (
                 found.name,
                 found.balance,
                 found.tags,
                 found.extra,
+                found.more,
                 sorted(item.id for item in found.items),
             )
             found.name = "Anna"
@@ -184,7 +190,8 @@ def test_the_orm(on: On, look: psycopg.Connection[Any]) -> None:
         return seen, names
 
     try:
-        assert on(work) == (("Ann", Decimal("1.50"), ["a", "b"], {"k": 1}, [7, 8]), ["Anna", "Bob"])
+        ann = ("Ann", Decimal("1.50"), ["a", "b"], {"k": 1}, {"n": [2]}, [7, 8])
+        assert on(work) == (ann, ["Anna", "Bob"])
         found = look.execute("SELECT name, balance FROM models.users ORDER BY id").fetchall()
         assert found == [("Anna", Decimal("1.50")), ("Bob", Decimal("1.50"))]
     finally:

@@ -64,7 +64,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("VARCHAR", "text", "a\"b\\c é😀\n"),
     ("VARCHAR", "text", ""),
     ("ENUM('x', 'y')", "text", "y"),
-    ("JSON", "json", '{"a":  1.50}'),
+    ("JSON", "jsonb", '{"a": 1.50}'),
     ("UUID", "uuid", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"),
     ("BLOB", "bytea", "\\xDE\\xAD\\x00|\\xdead00"),
     ("BIT", "varbit", "1011001"),

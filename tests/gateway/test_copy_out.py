@@ -165,7 +165,7 @@ def test_a_stream_scan_goes_out_in_every_format(feed: Connection) -> None:
     doubled = rows[0][2].replace('"', '""')
     assert data[1].decode() == f'{rows[0][0]},{rows[0][1]},"{doubled}",{rows[0][3]}\n'
     with feed.cursor() as cursor, cursor.copy(f"COPY ({shown}) TO STDOUT (FORMAT binary)") as copy:  # type: ignore[arg-type]
-        copy.set_types(["int8", "text", "json", "timestamptz"])
+        copy.set_types(["int8", "text", "jsonb", "timestamptz"])
         found = list(copy.rows())
     assert [(str(lsn), op, after["id"]) for lsn, op, after, _ in found] == [
         (row[0], "insert", number) for number, row in enumerate(rows, 1)

@@ -53,7 +53,7 @@ def main() -> None:
     """Follow the stream until stopped."""
     with psycopg.connect(sys.argv[1], autocommit=True) as source, duckdb.connect(sys.argv[2]) as target:
         # The images stay text: DuckDB reads them, and decoding them here would take most of the time.
-        source.adapters.register_loader("json", TextLoader)
+        source.adapters.register_loader("jsonb", TextLoader)
         target.execute(TABLE.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
         while True:
             if step(source, target) == 0:
