@@ -54,10 +54,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import duckdb
 
-from .duck.cursors import in_one_transaction
+from .duck.cursors import in_one_transaction, run_known
 from .errors import DataCorrupted
 from .quoting import ident, literal
 
@@ -457,6 +458,13 @@ def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
     )
 
 
+@cache
+def _views_sql() -> str:
+    """The statements that create all live views and the macro over `PARTITION_FUNCTION`."""
+    views = [live_view_sql(name, columns) for name, columns in LIVE_VIEWS.items()]
+    return ";".join([*views, partition_of_sql()])
+
+
 def partition_of_sql() -> str:
     """The macro over `PARTITION_FUNCTION`, with a form for each number of values."""
     forms = (f"(stream, {', '.join(keys)}) AS {body}" for keys, body in _partition_of_forms())
@@ -521,11 +529,9 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
         DataCorrupted: the database was written by a newer ducktail.
     """
     with in_one_transaction(cursor):
-        cursor.execute(TABLES)
+        run_known(cursor, TABLES)
         _migrate(cursor)
-        for name, columns in LIVE_VIEWS.items():
-            cursor.execute(live_view_sql(name, columns))
-        cursor.execute(partition_of_sql())
+        run_known(cursor, _views_sql())
 
 
 def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:

@@ -82,7 +82,8 @@ def create_stream(
     marked: list[tuple[str, ...]] = []
     try:
         fresh: list[tuple[str, ...]] | None = None
-        while fresh is None or fresh:
+        # A schema may get tables until they are marked. The shapes are read again under the writer lock.
+        while fresh is None or (fresh and spec.of_schema is not None):
             shapes = _shapes(database, cursor, spec)
             _check_new(database, cursor, spec, shapes)
             # In a fixed order, because other sessions may be marking some of them.

@@ -75,6 +75,22 @@ def with_memory(work: Callable[[], T]) -> T:
     return work()
 
 
+def run_known(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Run statements without parameters whose text is constant: a process that opens many databases parses
+    them once.
+
+    Raises:
+        duckdb.Error: a statement fails.
+    """
+    if sql not in _parsed:
+        _parsed[sql] = cursor.extract_statements(sql)
+    for statement in _parsed[sql]:
+        cursor.execute(statement)
+
+
+_parsed: dict[str, list[duckdb.Statement]] = {}
+
+
 @contextmanager
 def in_one_transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """A context that commits its work, and rolls it back if the work or the COMMIT raises."""

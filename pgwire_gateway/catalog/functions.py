@@ -252,8 +252,21 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
-def macros(database: str, shown_database: str, version: str, started_us: int) -> dict[str, str]:
-    """The macros that views may use: head -> body, each after those that it uses.
+def macros() -> dict[str, str]:
+    """The macros that views may use: head -> body, each after those of `database_macros` and after those that
+    it uses.
+    """
+    return {
+        **_session_macros(),
+        **_name_macros(),
+        **_type_macros(),
+        **_text_macros(),
+        **dict(_constant_macros()),
+    }
+
+
+def database_macros(database: str, shown_database: str, version: str, started_us: int) -> dict[str, str]:
+    """The macros of one database: head -> body.
 
     Args:
         database: DuckDB's name of the database.
@@ -263,11 +276,11 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
     """
     return {
         "duck_database()": literal(database),
-        **_session_macros(shown_database, version, started_us),
-        **_name_macros(),
-        **_type_macros(),
-        **_text_macros(),
-        **dict(_constant_macros()),
+        "version()": literal(version),
+        "current_database()": literal(shown_database),
+        "current_catalog()": literal(shown_database),
+        "pg_postmaster_start_time()": f"make_timestamptz({started_us})",
+        "pg_conf_load_time()": f"make_timestamptz({started_us})",
         "pg_database_size(z_d)": f"""(SELECT (z_s.total_blocks * z_s.block_size)::BIGINT
             FROM system.main.pragma_database_size() AS z_s WHERE z_s.database_name = {literal(database)})""",
     }
@@ -286,16 +299,13 @@ def _constant_macros() -> list[tuple[str, str]]:
     ]
 
 
-def _session_macros(database: str, version: str, started_us: int) -> dict[str, str]:
+def _session_macros() -> dict[str, str]:
     user = f"coalesce(getvariable('{USER_VARIABLE}')::VARCHAR, {literal(OWNER)})"
     pid = f"coalesce(getvariable('{PID_VARIABLE}')::INTEGER, 0)"
     own = f"list_filter(current_schemas(false), LAMBDA z_s: NOT starts_with(z_s, '{OUR_PREFIX}'))"
     path = f"if(len({own}) = 0, [current_schema()], {own})"
     setting = f"{SETTING_FUNCTION}({pid}, {{}})"
     return {
-        "version()": literal(version),
-        "current_database()": literal(database),
-        "current_catalog()": literal(database),
         "session_user()": user,
         "current_user()": user,
         "current_role()": user,
@@ -310,8 +320,6 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "WHEN z_r IS NOT NULL THEN error(z_r)::VARCHAR::BOOLEAN END)[1]",
         "search_path_names()": path,
         "current_schemas(z_i)": f"if(z_i, list_concat(['pg_catalog'], {path}), {path})",
-        "pg_postmaster_start_time()": f"make_timestamptz({started_us})",
-        "pg_conf_load_time()": f"make_timestamptz({started_us})",
         "fixed_setting(z_n)": f"(SELECT any_value(z_s.boot_val) FROM {HOME}.fixed_settings AS z_s "
         "WHERE z_s.name = lower(z_n))",
         "cursors()": f"from_json({CURSORS_FUNCTION}({pid}), {literal(json.dumps([CURSOR_COLUMNS]))})",
@@ -497,7 +505,7 @@ ROWS = frozenset({"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray"
 
 def names() -> frozenset[str]:
     """The names of the functions that clients may call; macros for views only are excluded."""
-    heads = {**macros("", "", "", 0), **lookups()}
+    heads = {**database_macros("", "", "", 0), **macros(), **lookups()}
     return frozenset(head.partition("(")[0] for head in heads) - _FOR_VIEWS | ROWS
 
 

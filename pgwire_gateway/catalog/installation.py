@@ -19,6 +19,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from weakref import WeakValueDictionary
 
 import duckdb
@@ -26,7 +27,7 @@ from duckdb.func import FunctionNullHandling
 
 from ...engine.clock import SystemClock
 from ...engine.database import Database
-from ...engine.duck.cursors import in_one_transaction
+from ...engine.duck.cursors import in_one_transaction, run_known
 from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
 from ...engine.settings import numbers
@@ -330,16 +331,20 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Database) -> None:
     cursor.execute(f"ATTACH ':memory:' AS {CATALOG}")
     cursor.execute(f"CREATE SCHEMA {HOME}")
     version = f"PostgreSQL {SERVER_VERSION} (ducktail {VERSION}, DuckDB {duckdb.__version__})"
-    macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
+    own = functions.database_macros(database.catalog_name, database.name, version, SystemClock().now_us())
     with in_one_transaction(cursor):
         constant_relations.make(cursor)
-        for statement in (
-            *_macro_statements(macros),
-            *visibility_macros(),
-            *postgres_functions.statements(),
-        ):
+        for statement in _macro_statements(own):
             cursor.execute(statement)
+        run_known(cursor, _statements())
     rewrite(WARMING)
+
+
+@cache
+def _statements() -> str:
+    """The statements that are the same for each database."""
+    macros = _macro_statements(functions.macros())
+    return ";".join([*macros, *visibility_macros(), *postgres_functions.statements()])
 
 
 def _macro_statements(macros: dict[str, str]) -> Iterator[str]:

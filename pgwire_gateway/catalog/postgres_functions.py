@@ -36,9 +36,15 @@ from .templates import (
 # The schema of the macros; nothing else is in it.
 FUNCTIONS_SCHEMA = f"{OUR_PREFIX}_functions"
 PLACE = f"{CATALOG}.{FUNCTIONS_SCHEMA}"
-# Numbers of arguments of the functions that take any number of them.
-PAIRS_MAX = 50
+# Numbers of arguments of the functions that take any number of them: forms up to so many elements, pairs or
+# steps, and one for more, whose parameters have defaults. A form for each number would be most of a server's
+# start.
+FORMS = 16
+PATH_FORMS = 4
+JSON_ARGUMENTS_MAX = 100
 ARGUMENTS_MAX = 32
+# The default of an argument that is not given.
+NONE = f"{OUR_PREFIX}_none"
 
 _CONTINUED = re.compile(r"\n +")
 
@@ -68,24 +74,37 @@ def _qualified(own: re.Pattern[str], form: str) -> str:
 
 
 def _of_any_number() -> Iterator[tuple[str, str]]:
-    for count in range(0, 2 * PAIRS_MAX + 1, 2):
-        names = ", ".join(f"z_{at}" for at in range(count))
-        pairs = ", ".join(f"z_{at}::VARCHAR, z_{at + 1}" for at in range(0, count, 2))
-        for name in ("json_build_object", "jsonb_build_object"):
-            yield f"{name}({names})", f"json_object({pairs})"
-    for count in range(2 * PAIRS_MAX + 1):
-        names = ", ".join(f"z_{at}" for at in range(count))
-        for name in ("json_build_array", "jsonb_build_array"):
-            yield f"{name}({names})", f"json_array({names})"
-    for count in range(1, ARGUMENTS_MAX + 1):
-        parts = [f"z_{at}" for at in range(count)]
-        for name, test in (("num_nulls", "IS NULL"), ("num_nonnulls", "IS NOT NULL")):
-            yield f"{name}({', '.join(parts)})", " + ".join(f"({one} {test})::INTEGER" for one in parts)
-    for count in range(1, ARGUMENTS_MAX):
-        parts = [f"z_{at}" for at in range(count)]
-        path = f"[{', '.join(f'{one}::VARCHAR' for one in parts)}]"
-        yield f"jsonb_extract_path(z_j, {', '.join(parts)})", f"jsonb_at(z_j, {path})"
-        yield f"jsonb_extract_path_text(z_j, {', '.join(parts)})", f"jsonb_at(z_j, {path}) ->> '$'"
+    for kind in ("json", "jsonb"):
+        for name, made, step in (("array", _array, 1), ("object", _object, 2)):
+            head = f"{kind}_build_{name}"
+            for count in range(0, step * FORMS + 1, step):
+                yield f"{head}({_arguments(count)})", made(count)
+            parameters = _arguments(JSON_ARGUMENTS_MAX, step * (FORMS + 1))
+            yield f"{head}({parameters})", f"given_{name}({made(JSON_ARGUMENTS_MAX)})"
+    for name, test, default in (("num_nulls", "IS NULL", "0"), ("num_nonnulls", "IS NOT NULL", "NULL")):
+        counted = " + ".join(f"(z_{at} {test})::INTEGER" for at in range(ARGUMENTS_MAX))
+        yield f"{name}({_arguments(ARGUMENTS_MAX, 1, default)})", counted
+    for count in (*range(1, PATH_FORMS + 1), ARGUMENTS_MAX - 1):
+        path = f"[{', '.join(f'z_{at}::VARCHAR' for at in range(count))}]"
+        if count > PATH_FORMS:
+            path = f"list_filter({path}, LAMBDA z_x: z_x IS DISTINCT FROM '{NONE}')"
+        parameters = f"z_j, {_arguments(count, PATH_FORMS + 1)}"
+        yield f"jsonb_extract_path({parameters})", f"jsonb_at(z_j, {path})"
+        yield f"jsonb_extract_path_text({parameters})", f"jsonb_at(z_j, {path}) ->> '$'"
+
+
+def _arguments(count: int, given: int = JSON_ARGUMENTS_MAX, default: str = f"'{NONE}'") -> str:
+    """So many parameters; those after the first `given` have a default."""
+    return ", ".join(f"z_{at}" + (f" := {default}" if at >= given else "") for at in range(count))
+
+
+def _array(count: int) -> str:
+    return f"json_array({_arguments(count)})"
+
+
+def _object(count: int) -> str:
+    pairs = (f"z_{at}::VARCHAR, z_{at + 1}" for at in range(0, count, 2))
+    return f"json_object({', '.join(pairs)})"
 
 
 @cache

@@ -93,6 +93,31 @@ def test_the_table_has_postgresqls_answers(tmp_path: Path) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 18, 31, 32, 33, 49, 50])
+def test_any_number_of_arguments(connection: psycopg.Connection[Any], count: int) -> None:
+    """Up to PostgreSQL's 100; the last ones may be NULL."""
+    numbers, null = [str(number) for number in range(count)], count % 2 == 0
+    values: list[Any] = [*range(1, count), None] if null and count else list(range(1, count + 1))
+    texts = ["NULL" if value is None else str(value) for value in values]
+    pairs = ", ".join(f"'{number}', {text}" for number, text in zip(numbers, texts, strict=True))
+    for kind in ("json", "jsonb"):
+        made = f"{kind}_build_array({', '.join(texts)}), {kind}_build_object({pairs})"
+        assert connection.execute(f"SELECT {made}").fetchall() == [
+            (values, dict(zip(numbers, values, strict=True)))
+        ]
+    if count > 1:
+        with pytest.raises(psycopg.Error, match=r"even number|does not exist|does not support"):
+            connection.execute(f"SELECT json_build_object({pairs}, 'odd')")
+    if 0 < count <= 32:
+        counted = f"num_nulls({', '.join(texts)}), num_nonnulls({', '.join(texts)})"
+        assert connection.execute(f"SELECT {counted}").fetchall() == [(int(null), count - null)]
+    if 0 < count < 32:
+        path = ", ".join(["'a'"] * count)
+        nested = '{"a":' * count + '"b"' + "}" * count
+        found = f"jsonb_extract_path('{nested}', {path}), jsonb_extract_path_text('{nested}', {path})"
+        assert connection.execute(f"SELECT {found}").fetchall() == [("b", "b")]
+
+
 def test_a_captured_write_may_call_them(connection: psycopg.Connection[Any]) -> None:
     connection.execute("CREATE TABLE shown (id INTEGER PRIMARY KEY, moment TIMESTAMP, shown VARCHAR)")
     connection.execute("CREATE STREAM shown_stream ON shown")

@@ -91,6 +91,11 @@ jsonb_array_elements_text(z_j) = unnest(json_extract_string(z_j, '$[*]'))
 json_array_elements_text(z_j) = unnest(json_extract_string(z_j, '$[*]'))
 jsonb_object_keys(z_j) = unnest(json_keys(z_j))
 json_object_keys(z_j) = unnest(json_keys(z_j))
+-- An array or an object without the arguments that were not given (postgres_functions.py).
+given_array(z_j) = regexp_replace(z_j::VARCHAR, '(,"__ducktail_none")+\]$', ']')::JSON
+given_pairs(z_j) = regexp_replace(z_j::VARCHAR, '(,"__ducktail_none":"__ducktail_none")+\}$', '}')
+given_object(z_j) = if(ends_with(given_pairs(z_j), ':"__ducktail_none"}'),
+    error('argument list must have even number of elements')::VARCHAR, given_pairs(z_j))::JSON
 -- The operators of json with names that DuckDB's parser reads (operators.py): #> #>> #- ? ?| ?& @> <@ ||.
 path_of(z_p) = if(typeof(z_p) LIKE '%]', json_extract_string(to_json(z_p), '$[*]'),
     if(regexp_matches(z_p::VARCHAR, '"[^"]*[,\\]'),
