@@ -480,11 +480,12 @@ def _shown_array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     """`ARRAY[1,2]::text`, which is `{1,2}` to PostgreSQL and `[1, 2]` to DuckDB."""
     depth = tokens[at].depth
     last = next((place for place in range(at + 2, len(tokens)) if tokens[place].depth <= depth), at)
-    following = [token.kind for token in tokens[last + 1 : last + 4]]
+    following = [token.kind for token in tokens[last + 1 : last + 3]]
     nested = any(token.kind == "[" for token in tokens[at + 2 : last])
     if following[1:2] not in (["TEXT"], ["VARCHAR"]) or not _precedes_type(tokens, last + 1):
         return
-    if not nested and following[2:] != ["["]:
+    first, end = _brackets(tokens, last + 2)
+    if not nested and first == end:
         yield Replacement(tokens[at].start, tokens[at].start, _SHOWN_BEFORE)
         yield Replacement(tokens[last].end, tokens[last].end, _SHOWN_BEHIND)
 

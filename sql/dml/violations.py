@@ -17,7 +17,7 @@ import duckdb
 
 from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, IntegrityViolation, Violated
-from ...engine.quoting import fold, folded_sql
+from ...engine.quoting import fold, folded_sql, ident
 from ..session_state.context import Context
 from ..session_state.names import Key
 
@@ -88,8 +88,8 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
     if not temporary and own:
         schema = own[0].schema
     if null is not None:
-        # The message qualifies the column by the table.
-        column = null[len(table) + 1 :]
+        # The message qualifies the column by the table, each in quotes if it needs some.
+        column = _plain(null.removeprefix(f"{ident(table)}.").removeprefix(f"{table}."))
         error.violated = Violated(schema, table, column=column)
         error.message = f'null value in column "{column}" of relation "{table}" violates not-null constraint'
         return

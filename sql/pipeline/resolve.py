@@ -26,7 +26,7 @@ from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, DdlFacts, Kind, Name
 from ..text.spans import Replacement, cut
 from ..text.tokens import STRING, Token
-from . import array_literals
+from . import placed_literals
 from .parsing import again
 
 _KINDS = {
@@ -95,7 +95,7 @@ def _may_be_in_full(session: Context, statement: ParsedStatement) -> bool:
         return False
     if session.access.limited or _may_mean_several(session, classified):
         return True
-    return bool(array_literals.array_literals(session, statement))
+    return bool(placed_literals.placed_literals(session, statement))
 
 
 def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Replacement, ...]:
@@ -116,7 +116,7 @@ def _pieces_in_full(session: Context, statement: ParsedStatement) -> tuple[Repla
     # A view's text is kept: qualified, it means the same to each reader.
     if limited or classified.verb == "CREATE VIEW":
         _read(session, naming, statement)
-    return (*naming.pieces, *array_literals.listed(session, statement))
+    return (*naming.pieces, *placed_literals.read_by_place(session, statement))
 
 
 def _may_mean_several(session: Context, classified: Classified) -> bool:

@@ -259,3 +259,33 @@ def test_what_is_not_there_says_so(ask: Ask, text: str, message: str) -> None:
     with pytest.raises(Exception, match=r"does not exist|unrecognized") as caught:
         ask(text)
     assert message.replace('"', '\\"') in str(caught.value) or message in str(caught.value)
+
+
+def test_functions_of_the_catalog_stand_in_from(home: Any) -> None:
+    assert home.ask("SELECT * FROM current_database()") == home.ask("SELECT current_database()")
+    [(version, schema)] = home.ask("SELECT v, s FROM version() v, current_schema() AS s")
+    assert (version.split()[0], schema) == ("PostgreSQL", "main")
+
+
+def test_columns_of_indexes_as_object_mappers_ask_for_them(home: Any) -> None:
+    home.cursor.execute("CREATE TABLE indexed (a INT, b INT); CREATE UNIQUE INDEX pair ON indexed (b, a)")
+    # A vector of PostgreSQL begins at 0, and the function counts columns from 1.
+    assert home.ask(
+        "SELECT idx.indisunique, ARRAY(SELECT pg_get_indexdef(idx.indexrelid, k + 1, true) "
+        "FROM generate_subscripts(idx.indkey, 1) AS k ORDER BY k) FROM pg_index idx "
+        "WHERE indrelid = 'indexed'::regclass"
+    ) == [(True, ["b", "a"])]
+    assert home.ask(
+        "SELECT i.relname, array_agg(a.attname ORDER BY a.attname), pg_get_indexdef(ix.indexrelid) "
+        "FROM pg_class t, pg_class i, pg_index ix, pg_attribute a WHERE t.oid = ix.indrelid "
+        "AND i.oid = ix.indexrelid AND a.attrelid = t.oid AND t.relname = 'indexed' "
+        "GROUP BY i.relname, ix.indexrelid"
+    ) == [("pair", ["a", "b"], "CREATE UNIQUE INDEX pair ON main.indexed USING art (b, a)")]
+
+
+def test_statistics_of_tables_join_their_comments(home: Any) -> None:
+    home.cursor.execute("CREATE TABLE told (a INT); COMMENT ON COLUMN told.a IS 'first'")
+    assert home.ask(
+        "SELECT st.relname, d.objsubid, d.description FROM pg_catalog.pg_statio_all_tables st "
+        "JOIN pg_description d ON d.objoid = st.relid WHERE st.relname = 'told'"
+    ) == [("told", 1, "first")]

@@ -59,6 +59,13 @@ CASES: list[tuple[str, list[Any], list[str], list[list[Any]]]] = [
     ("DELETE FROM results WHERE id = ANY($1) RETURNING n", [[3]], ["n"], [[1]]),
     ("SELECT $1::text[] AS a", [["\u2003", "\u00a0x\u00a0", "a b"]], ["a"],
      [[["\u2003", "\u00a0x\u00a0", "a b"]]]),
+    ("SELECT timestamptz '2026-01-02 03:04:05 +01:00' = '2026-01-02 02:04:05 +00:00' AS a, "
+     "'2026-01-02 03:04:05.5 +0130'::timestamptz < now() AS b, '2026-01-02 03:04:05 +01:00' AS c", [],
+     ["a", "b", "c"], [[True, True, "2026-01-02 03:04:05 +01:00"]]),
+    ("SELECT count(*) AS n FROM (SELECT '{\"a\": 1, \"b\": [2]}'::jsonb AS doc) AS d WHERE doc @> $1",
+     ['{"b": [2]}'], ["n"], [[1]]),
+    ("SELECT ARRAY['x']::varchar(255)[] AS a, ARRAY['y']::text[1] AS b", [], ["a", "b"],
+     [[["x"], ["y"]]]),
     ("SELECT ARRAY[1, 2]::text AS a, CAST(ARRAY['a b', NULL, 'q\"'] AS text) AS b", [], ["a", "b"],
      [["{1,2}", '{"a b",NULL,"q\\""}']]),
     ("SELECT '{\"x y\",\"b\"}'::text[] AS a", [], ["a"], [[["x y", "b"]]]),

@@ -663,14 +663,10 @@ CREATE VIEW pg_stat_all_tables AS TABLE pg_stat_user_tables;
 
 CREATE VIEW pg_statio_user_tables AS
     SELECT
-        relid,
-        schemaname,
-        relname,
-        NULL::BIGINT AS heap_blks_read,
-        NULL::BIGINT AS heap_blks_hit,
-        NULL::BIGINT AS idx_blks_read,
-        NULL::BIGINT AS idx_blks_hit
-    FROM pg_stat_user_tables;
+        oid AS relid,
+        $home.schema_shown(schema_name, temporary) AS schemaname,
+        name AS relname
+    FROM $home.duck_relations WHERE kind = 'r';
 
 CREATE VIEW pg_statio_all_tables AS TABLE pg_statio_user_tables;
 

@@ -1,0 +1,123 @@
+"""Literals that PostgreSQL reads by the type of their place, and DuckDB does not.
+
+| literal | its place needs | DuckDB reads |
+|---|---|---|
+| `'{"a b",NULL}'` | a list | `['a b', NULL]` |
+| `'2026-01-02 03:04:05 +01:00'` | TIMESTAMPTZ | the same without the blank before the offset |
+
+The binder is asked for the type of the place with a parameter there, so that `{a}` in a column of texts
+remains a text. An array with a cast needs none of it: the gateway has rewritten it. Source: PostgreSQL
+documentation, "Array Value Input", "Date/Time Input".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import duckdb
+
+from ...engine.duck.binding import bind
+from ...engine.errors import DucktailError
+from ...engine.quoting import list_literal, literal
+from ...engine.values.arrays import read_array
+from ..session_state.context import Context
+from ..session_state.operand_types import operand_types
+from ..session_state.run_text import binding_cursor
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Kind
+from ..text.spans import Replacement, cut
+from ..text.tokens import PARAMETER, STRING, Token
+
+# A longer text is left to DuckDB, which refuses such a literal.
+TEXT_MAX = 1024 * 1024
+_MOMENT = re.compile(r"'(\d{4,6}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?) ([+-]\d\d(?::?\d\d)?)'")
+# A statement that DuckDB would run to bind it, before its rights are checked.
+PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
+# The key under which a statement keeps these literals.
+KEPT = "placed literals"
+# The type of a literal's place -> what is written there; None to leave the literal.
+Reader = Callable[[str], str | None]
+# The token, its reader, and what is written in any case: the literal is cast.
+Literal = tuple[Token, Reader, str | None]
+Literals = tuple[Literal, ...]
+
+
+def placed_literals(session: Context, statement: ParsedStatement) -> Literals:
+    """The literals of a statement whose meaning may depend on their place."""
+    found = statement.plans.get(KEPT)
+    if found is None:
+        found = statement.plans[KEPT] = tuple(_literals(session, statement))
+    return found  # type: ignore[return-value]
+
+
+def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]:
+    classified = statement.classified
+    if not session.wire or statement.node is not None or classified.kind not in (Kind.READ, Kind.DML):
+        return
+    text = classified.text
+    if len(text) > TEXT_MAX or not ("'{" in text or _MOMENT.search(text)):
+        return
+    if not PIVOTS.isdisjoint(token.kind for token in classified.tokens):
+        return
+    for at, token in enumerate(classified.tokens):
+        if token.kind != STRING:
+            continue
+        if token.text.startswith("'{"):
+            try:
+                yield token, partial(_list, read_array(token.value, literal)), None
+            except DucktailError:
+                continue  # A JSON object, for example.
+        elif (moment := _MOMENT.fullmatch(token.text)) is not None:
+            written = moment[1] + moment[2]
+            typed = _is_moment(classified.tokens, at)
+            yield token, partial(_moment, written), literal(written) if typed else None
+
+
+def _is_moment(tokens: Sequence[Token], at: int) -> bool:
+    """True if a literal is a TIMESTAMPTZ by its own words."""
+    kinds = [token.kind for token in tokens[max(at - 4, 0) : at + 3]]
+    before, after = kinds[: min(at, 4)], kinds[min(at, 4) + 1 :]
+    named = before[-1:] == ["TIMESTAMPTZ"] or before == ["TIMESTAMP", "WITH", "TIME", "ZONE"]
+    return named or after == ["::", "TIMESTAMPTZ"]
+
+
+def _list(items: list[object], type_: str) -> str | None:
+    return f"({list_literal(items)}::{type_})" if type_.endswith("[]") else None
+
+
+def _moment(text: str, type_: str) -> str | None:
+    return literal(text) if type_ == "TIMESTAMP WITH TIME ZONE" else None
+
+
+def read_by_place(session: Context, statement: ParsedStatement) -> Iterator[Replacement]:
+    """The replacements of the literals that their place needs in DuckDB's form."""
+    found = placed_literals(session, statement)
+    if not found:
+        return
+    text, tokens = statement.classified.text, statement.classified.tokens
+    used = [int(token.text[1:]) for token in tokens if token.kind == PARAMETER and token.text[1:].isdigit()]
+    first = max(used, default=0) + 1
+    certain = [Replacement(one.start, one.end, written) for one, _, written in found if written is not None]
+    yield from certain
+    asking = [(token, read) for token, read, written in found if written is None]
+    if not asking:
+        return
+    names = [str(number) for number in range(first, first + len(asking))]
+    places = (
+        Replacement(token.start, token.end, f"${name}")
+        for name, (token, _) in zip(names, asking, strict=True)
+    )
+    asked = cut(text, [*certain, *places])
+    try:
+        bound = bind(binding_cursor(session, text), asked)
+        types = {name: type_ for name, type_ in bound.parameters.items() if name not in bound.untyped}
+        if bound.untyped:
+            types |= operand_types(partial(bind, binding_cursor(session, text)), asked, {})
+    except duckdb.Error:
+        return  # The error is reported for the text as it is.
+    for name, (token, read) in zip(names, asking, strict=True):
+        written = read(types.get(name, ""))
+        if written is not None:
+            yield Replacement(token.start, token.end, written)
