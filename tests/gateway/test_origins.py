@@ -132,6 +132,23 @@ def test_what_has_no_origin(here: Connection, simple: bool) -> None:
     assert {text: columns for text, columns in found.items() if any(columns)} == {}
 
 
+def test_texts_that_differ_in_literals_only(here: Connection) -> None:
+    names = names_of(here)
+    for text, expected in (
+        ("SELECT 'a', id FROM t WHERE a IN (1, 2)", [None, "t.id"]),
+        ("SELECT 'b', id FROM t WHERE a IN (3, 4, 5)", [None, "t.id"]),
+        ("SELECT '\"', id AS \"it's\", a FROM t", [None, "t.id", "t.a"]),
+        ("SELECT '\"', a AS \"it's\", id FROM t", [None, "t.a", "t.id"]),
+        ("SELECT /* ' */ id, a FROM t -- '", ["t.id", "t.a"]),
+        ("SELECT /* ' */ a, id FROM t -- '", ["t.a", "t.id"]),
+        ("SELECT E'\\'', id, E'\\'' FROM t", [None, "t.id", None]),
+        ("SELECT E'\\'', a, E'\\'' FROM t", [None, "t.a", None]),
+        ("SELECT (1), (2), a FROM t", [None, None, "t.a"]),
+        ("TABLE u", ["u.id", "u.z"]),
+    ):
+        assert origins(here, names, text, simple=True) == expected, text
+
+
 def test_origins_follow_the_catalog(here: Connection, server: ServerProcess) -> None:
     def looked() -> list[list[str | None]]:
         names = names_of(here)
