@@ -228,7 +228,8 @@ class _Reader:
         """
         inner = dict(ctes)
         for entry in (node.get("cte_map") or {}).get("map", ()):
-            inner[fold(entry["key"])] = self.query(entry["value"]["query_node"], inner)
+            value = entry["value"]
+            inner[fold(entry["key"])] = _renamed(self.query(value["query_node"], inner), value["aliases"])
         match node["type"]:
             case "SELECT_NODE":
                 return self._items(node["select_list"], self._scope(node["from_table"], inner))
@@ -245,7 +246,7 @@ class _Reader:
         kind, alias = node["type"], fold(node.get("alias") or "")
         if kind == "EMPTY":
             return _Scope([], [])
-        if kind == "JOIN":
+        if kind == "JOIN" and not alias:
             return self._join(node, ctes)
         relation = _Relation((alias,), None)
         if kind == "SUBQUERY":
@@ -257,7 +258,8 @@ class _Reader:
                 relation = _Relation((alias or name,), ctes[name])
             else:
                 relation = self._table(path, alias)
-        return _alone(_renamed(relation, node.get("column_name_alias") or ()))
+        columns = _renamed(relation.columns, node.get("column_name_alias") or ())
+        return _alone(_Relation(relation.name, columns))
 
     def _table(self, path: Path, alias: str) -> _Relation:
         found = self._resolver.find(TABLE, path)
@@ -313,12 +315,19 @@ def _alone(relation: _Relation) -> _Scope:
     return _Scope([relation], relation.columns)
 
 
-def _renamed(relation: _Relation, names: Sequence[str]) -> _Relation:
-    """The relation with the names of its column aliases, which may be fewer than its columns."""
-    if relation.columns is None or not names:
-        return relation
-    columns = [_Column(fold(name), one.origin) for name, one in zip(names, relation.columns, strict=False)]
-    return _Relation(relation.name, [*columns, *relation.columns[len(columns) :]])
+def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
+    """The columns of a relation with the names of its column aliases, which may be fewer than the columns."""
+    columns = _distinct(columns)
+    if columns is None or not names:
+        return columns
+    first = [_Column(fold(name), one.origin) for name, one in zip(names, columns, strict=False)]
+    return _distinct([*first, *columns[len(first) :]])
+
+
+def _distinct(columns: Columns) -> Columns:
+    """The columns of a relation, without their names if these are not distinct: DuckDB gives them others."""
+    names = [column.name for column in columns or () if column.name not in (NO_COLUMN, ANY)]
+    return columns if len(set(names)) == len(names) else [_Column(ANY) for _ in columns or ()]
 
 
 def _origin(parts: Path, scope: _Scope) -> Origin | None:
