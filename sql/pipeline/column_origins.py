@@ -38,8 +38,14 @@ KEPT_MAX = 256
 TEXT_CHARS_MAX = 8 * 1024
 # The keys under which a statement keeps its origins, and its result's columns with them.
 _FOUND, _MARKED = "origins", "columns with origins"
+# The mark of a statement whose columns never have one.
+NEVER = "never"
 # Texts with these keep their literals, because a quote in them may not be that of a string.
 _SPECIAL = re.compile(r"\\|\$(?!\d)|--|/\*")
+# Words without which a text names no table.
+_NAMING = re.compile(r"\b(?:from|table|returning)\b", re.IGNORECASE)
+# The beginning of a list of literals or parameters, in a text without its literals.
+_LISTS = re.compile(r"\(\$?\?(?:\s*,\s*\$?\?)+")
 # A quoted name, which is kept, or a literal.
 _LITERALS = re.compile(r"""("[^"]*")|'[^']*'|\b\d+(?:\.\d+)?\b""")
 # What a `*` may have beside the relation's name.
@@ -112,19 +118,16 @@ def origins(session: Context, statement: ParsedStatement) -> tuple[tuple[str, in
 
     None if no column has an origin, or if their number is not known.
     """
-    classified = statement.classified
-    if session.relation_oid is None or classified.kind not in (Kind.READ, Kind.DML):
+    kept = statement.plans.get(_FOUND)
+    if kept is NEVER or session.relation_oid is None or statement.away is not None:
         return None
-    returning = classified.dml is None or classified.dml.has_returning
-    if not returning or classified.verb == "MERGE" or isinstance(statement.node, Query):
-        return None
-    if statement.away is not None or len(statement.text) > TEXT_CHARS_MAX:
+    if kept is None and not _may_have(statement):
+        statement.plans[_FOUND] = NEVER
         return None
     state = _state(session)
-    kept = statement.plans.get(_FOUND)
     if isinstance(kept, _Kept) and kept.state == state and state is not None:
         return kept.columns
-    shape = statement.text if _SPECIAL.search(statement.text) else _LITERALS.sub(r"\1?", statement.text)
+    shape = _shape(statement.text)
     kept = session.origins.get(shape)
     if not isinstance(kept, _Kept) or kept.state != state or state is None:
         kept = _Kept(state, _found(session, statement))
@@ -134,6 +137,24 @@ def origins(session: Context, statement: ParsedStatement) -> tuple[tuple[str, in
         session.origins[shape] = kept
     statement.plans[_FOUND] = kept
     return kept.columns
+
+
+def _may_have(statement: ParsedStatement) -> bool:
+    """True if columns of a statement may have origins, in whatever state of the catalog."""
+    classified = statement.classified
+    if classified.kind not in (Kind.READ, Kind.DML) or isinstance(statement.node, Query):
+        return False
+    if classified.verb == "MERGE" or (classified.dml is not None and not classified.dml.has_returning):
+        return False
+    return len(statement.text) <= TEXT_CHARS_MAX and bool(_NAMING.search(statement.text))
+
+
+def _shape(text: str) -> str:
+    """A text without its literals, and with one in place of a list of them."""
+    if _SPECIAL.search(text):
+        return text
+    shape = _LITERALS.sub(r"\1?", text)
+    return _LISTS.sub("(?*", shape) if "(?" in shape or "($?" in shape else shape
 
 
 def marked(
@@ -207,7 +228,8 @@ class _Reader:
         """
         inner = dict(ctes)
         for entry in (node.get("cte_map") or {}).get("map", ()):
-            inner[fold(entry["key"])] = self.query(entry["value"]["query_node"], inner)
+            value = entry["value"]
+            inner[fold(entry["key"])] = _renamed(self.query(value["query_node"], inner), value["aliases"])
         match node["type"]:
             case "SELECT_NODE":
                 return self._items(node["select_list"], self._scope(node["from_table"], inner))
@@ -224,7 +246,7 @@ class _Reader:
         kind, alias = node["type"], fold(node.get("alias") or "")
         if kind == "EMPTY":
             return _Scope([], [])
-        if kind == "JOIN":
+        if kind == "JOIN" and not alias:
             return self._join(node, ctes)
         relation = _Relation((alias,), None)
         if kind == "SUBQUERY":
@@ -236,7 +258,8 @@ class _Reader:
                 relation = _Relation((alias or name,), ctes[name])
             else:
                 relation = self._table(path, alias)
-        return _alone(_renamed(relation, node.get("column_name_alias") or ()))
+        columns = _renamed(relation.columns, node.get("column_name_alias") or ())
+        return _alone(_Relation(relation.name, columns))
 
     def _table(self, path: Path, alias: str) -> _Relation:
         found = self._resolver.find(TABLE, path)
@@ -292,12 +315,19 @@ def _alone(relation: _Relation) -> _Scope:
     return _Scope([relation], relation.columns)
 
 
-def _renamed(relation: _Relation, names: Sequence[str]) -> _Relation:
-    """The relation with the names of its column aliases, which may be fewer than its columns."""
-    if relation.columns is None or not names:
-        return relation
-    columns = [_Column(fold(name), one.origin) for name, one in zip(names, relation.columns, strict=False)]
-    return _Relation(relation.name, [*columns, *relation.columns[len(columns) :]])
+def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
+    """The columns of a relation with the names of its column aliases, which may be fewer than the columns."""
+    columns = _distinct(columns)
+    if columns is None or not names:
+        return columns
+    first = [_Column(fold(name), one.origin) for name, one in zip(names, columns, strict=False)]
+    return _distinct([*first, *columns[len(first) :]])
+
+
+def _distinct(columns: Columns) -> Columns:
+    """The columns of a relation, without their names if these are not distinct: DuckDB gives them others."""
+    names = [column.name for column in columns or () if column.name not in (NO_COLUMN, ANY)]
+    return columns if len(set(names)) == len(names) else [_Column(ANY) for _ in columns or ()]
 
 
 def _origin(parts: Path, scope: _Scope) -> Origin | None:

@@ -34,9 +34,11 @@ STATEMENTS = (
     "SELECT * FROM t JOIN u USING (id)",
     "SELECT id, z FROM t LEFT JOIN u USING (id)",
     "SELECT t.*, u.* FROM t, u",
+    "SELECT j.id FROM (t JOIN u USING (id)) AS j",
     "SELECT id, n, max FROM (SELECT id, a AS n, max(a) OVER () AS max FROM t) AS d",
     "SELECT * FROM (SELECT id FROM t LIMIT 1) AS d (other)",
     "WITH c AS (SELECT a, id FROM t), d AS (SELECT id, a + 1 AS x FROM c) SELECT * FROM d",
+    "WITH c (a, id) AS (SELECT id, a FROM t) SELECT a, id AS x FROM c",
     "WITH t AS (SELECT z AS id FROM u) SELECT id FROM t",
     "SELECT id FROM t UNION SELECT 1",
     "SELECT a, count(*) FROM t GROUP BY a",
@@ -109,6 +111,8 @@ WITHOUT = (
     "SELECT * RENAME (a AS id2) FROM t",
     "SELECT s.a FROM (SELECT unnest({'a': 1}), id FROM t) AS s",
     "SELECT s.a FROM (SELECT t.a, u.id AS a FROM t, u) AS s",
+    "SELECT s.id_1 FROM (SELECT id, a AS id, id AS id_1 FROM t) AS s",
+    "SELECT * FROM (SELECT id, a AS id FROM t) AS s (x, x)",
     "SELECT a FROM t NATURAL FULL JOIN (SELECT 1 AS a)",
     "SELECT rowid FROM t",
     "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r WHERE a < 3) SELECT a FROM r",
@@ -130,6 +134,23 @@ def test_what_has_no_origin(here: Connection, simple: bool) -> None:
     finally:
         here.execute("DROP STREAM t_stream")
     assert {text: columns for text, columns in found.items() if any(columns)} == {}
+
+
+def test_texts_that_differ_in_literals_only(here: Connection) -> None:
+    names = names_of(here)
+    for text, expected in (
+        ("SELECT 'a', id FROM t WHERE a IN (1, 2)", [None, "t.id"]),
+        ("SELECT 'b', id FROM t WHERE a IN (3, 4, 5)", [None, "t.id"]),
+        ("SELECT '\"', id AS \"it's\", a FROM t", [None, "t.id", "t.a"]),
+        ("SELECT '\"', a AS \"it's\", id FROM t", [None, "t.a", "t.id"]),
+        ("SELECT /* ' */ id, a FROM t -- '", ["t.id", "t.a"]),
+        ("SELECT /* ' */ a, id FROM t -- '", ["t.a", "t.id"]),
+        ("SELECT E'\\'', id, E'\\'' FROM t", [None, "t.id", None]),
+        ("SELECT E'\\'', a, E'\\'' FROM t", [None, "t.a", None]),
+        ("SELECT (1), (2), a FROM t", [None, None, "t.a"]),
+        ("TABLE u", ["u.id", "u.z"]),
+    ):
+        assert origins(here, names, text, simple=True) == expected, text
 
 
 def test_origins_follow_the_catalog(here: Connection, server: ServerProcess) -> None:
