@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ...engine.duck import check_names
 from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, IntegrityViolation, Violated
 from ...engine.quoting import fold, folded_sql
@@ -119,7 +120,16 @@ def _constraints(session: Context, key: Key) -> list[_Constraint]:
         try:
             for sql in (_CONSTRAINTS, _INDEXES):
                 found += [
-                    _Constraint(kind, name, schema_, table, tuple(columns), text, referenced, tuple(others))
+                    _Constraint(
+                        kind,
+                        (check_names.split(text[len("CHECK(") : -1]) or (name,))[0],
+                        schema_,
+                        table,
+                        tuple(columns),
+                        text,
+                        referenced,
+                        tuple(others),
+                    )
                     for kind, name, schema_, table, columns, text, referenced, others in cursor.execute(
                         sql, parameters
                     ).fetchall()
@@ -147,6 +157,8 @@ def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constr
     if (failed := _between(message, _CHECK)) is not None:
         expression = failed.partition(" with expression ")[2]
         return next((_Found(one) for one in own if one.kind == CHECK and one.text == expression), None)
+    if (name := _between(message, check_names.VIOLATES, '"')) is not None:
+        return next((_Found(one) for one in own if one.kind == CHECK and one.name == name), None)
     for ending, constraints in ((_ABSENT, own), (_REFERENCED, referring)):
         if (key := _between(message, _KEY, ending)) is not None:
             foreign = [one for one in constraints if one.kind == FOREIGN_KEY]
