@@ -118,7 +118,7 @@ def _columns(wanted: Container[str]) -> str:
         "comment": "c.comment", "column_default": _default_shown(), "identity": _identity(),
         "own_sequence": "own.sequence", "own_shown": _sequence_shown(), "own_oid": _sequence_oid(),
         "is_nullable": "c.is_nullable", "data_type": "c.data_type", "is_generated": "c.is_generated",
-        "generation_expression": "c.generation_expression", "type_modifier": _modifier("c.data_type"),
+        "generation_expression": _generation_shown(), "type_modifier": _modifier("c.data_type"),
         **{name: f"t.{name}" for name in TYPE_ATTRIBUTES},
     }  # fmt: skip
     picked = {name: sql for name, sql in offered.items() if name in wanted or name in ("relation", "number")}
@@ -135,6 +135,14 @@ def _columns(wanted: Container[str]) -> str:
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
             {types} ORDER BY relation, number"""
+
+
+def _generation_shown() -> str:
+    """The expression of a generated column without the cast to its type that DuckDB adds."""
+    text = "c.generation_expression"
+    cast = "' AS ' || c.data_type || ')'"
+    inner = f"{text}[6:len({text}) - len({cast})]"
+    return f"if(starts_with({text}, 'CAST(') AND ends_with({text}, {cast}), {inner}, {text})"
 
 
 def _own_sequence() -> str:
