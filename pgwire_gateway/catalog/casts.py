@@ -63,6 +63,7 @@ _KNOWN: dict[str, dict[str, int]] = {
 }
 # The column that shows the name of a row, by relation and key.
 _NAMES = {("pg_class", "oid"): "regclass", ("pg_type", "oid"): "regtype", ("pg_proc", "oid"): "regproc"}
+_CLASS_COLUMNS = frozenset({"classoid", "classid", "refclassid"})
 _TEXT_FUNCTIONS = frozenset(
     {"quote_ident", "quote_literal", "format", "current_setting", "pg_get_serial_sequence"}
 )
@@ -134,11 +135,26 @@ def _reg(node: exp.Cast, family: str) -> exp.Expr:
     value = node.this
     shown = _is_shown(node)
     text = string(value)
+    if family == "regclass" and isinstance(bare(value), exp.Column) and bare(value).name == "__sequence":
+        # The sequence of a column (pg_get_serial_sequence), whose oid is in the same row.
+        value = exp.column("__sequence_oid", bare(value).args["table"].copy(), quoted=True)
     if text is None and not _is_text(value):
         return name_of(value, family) if shown else value
     oid = _known(text, family) if text is not None else None
-    found: exp.Expr = exp.Literal.number(oid) if oid is not None else call(f"{family}_in", value)
+    reader = "catalog_in" if _is_class(node) else f"{family}_in"
+    found: exp.Expr = exp.Literal.number(oid) if oid is not None else call(reader, value)
     return call(f"{family}_out", found) if shown else found
+
+
+def _is_class(node: exp.Cast) -> bool:
+    """True if a value is compared with a column that has oids of the catalog's own relations."""
+    around: exp.Expr = node
+    while isinstance(around.parent, (exp.Paren, exp.Cast)):
+        around = around.parent
+    if not isinstance(around.parent, exp.EQ):
+        return False
+    other = around.parent.expression if around.parent.this is around else around.parent.this
+    return column_of(other) is not None and fold(bare(other).name) in _CLASS_COLUMNS
 
 
 def name_of(value: exp.Expr, family: str) -> exp.Expr:

@@ -380,6 +380,9 @@ def _type_macros() -> dict[str, str]:
             WHEN z_o IN ({numeric}, {numerics}) THEN
                 'numeric(' || ((z_m - 4) >> 16) || ',' || ((z_m - 4) & 65535) || ')' || z_s[8:]
             WHEN z_o IN ({varchar}, {bpchar}) THEN z_s || '(' || (z_m - 4) || ')' ELSE z_s END""",
+        "catalog_in(z_w)": f"""coalesce((SELECT any_value(z_f.oid) FROM {HOME}.fixed_relations AS z_f
+            WHERE z_f.relname = {HOME}.name_parts(z_w)[-1]), TRY_CAST(z_w AS BIGINT),
+            error('relation "' || z_w || '" does not exist'))""",
         "pg_typeof(z_v)": f"coalesce(MAP {{{', '.join(f'{literal(k)}: {v}' for k, v in type_names.items())}}}"
         "[typeof(z_v)], if(starts_with(typeof(z_v), 'DECIMAL'), 'numeric', lower(typeof(z_v))))",
     }
@@ -511,6 +514,7 @@ def names() -> frozenset[str]:
 
 _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
+     "catalog_in",
      "view_text", "quoted_list", "quoted_items",
      "unquoted", "folded", "sequence_type", "name_parts", "cursors", "channels", "server_settings",
      "prepared", "activity",

@@ -116,11 +116,12 @@ def numbered(source: str, kind: str = str(OTHER), order: str = "path") -> str:
         kind: SQL of the kind of each row.
         order: decides which of two paths with the same number keeps it.
     """
-    rank = f"(row_number() OVER (PARTITION BY place ORDER BY {order}))"
-    return (
-        f"SELECT *, CASE {rank} WHEN 1 THEN place ELSE {place_sql(kind, path_sql('path', rank))} END AS oid "
+    ranked = (
+        f"SELECT *, row_number() OVER (PARTITION BY place ORDER BY {order}) AS rank "
         f"FROM (SELECT *, {place_sql(kind, 'path')} AS place FROM ({source}))"
     )
+    other = place_sql(kind, path_sql("path", "rank"))
+    return f"SELECT *, if(rank = 1, place, {other}) AS oid FROM ({ranked})"
 
 
 def namespace_sql(temporary: str) -> str:

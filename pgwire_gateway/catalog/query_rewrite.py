@@ -335,6 +335,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
     arguments = node.expressions
     if name in _PAIRS and len(arguments) == 2:
         return _pair(node, *_PAIRS[name])
+    if name == "pg_get_serial_sequence" and len(arguments) == 2:
+        return _serial_sequence(node)
     if name == "format_type" and isinstance(arguments[1], exp.Null):
         return node
     if name == "obj_description" and len(arguments) == 2 and (catalog := string(arguments[1])):
@@ -378,6 +380,20 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expr:
     if called(node) == "format_type" and isinstance(bare(second), exp.Null) and names[0] == "oid":
         return name_of(first, "regtype") if shape.name == "pg_type" else node
     return node
+
+
+def _serial_sequence(node: exp.Anonymous) -> exp.Expr:
+    """The sequence of a row of pg_attribute, which names its table as `attrelid::regclass::text`."""
+    relation, column = map(bare, node.expressions)
+    while isinstance(relation, exp.Cast) or called(relation) == "regclass_out":
+        relation = bare(relation.this if isinstance(relation, exp.Cast) else relation.expressions[0])
+    table = table_of(relation)
+    shape = shape_of(table) if table is not None else None
+    if table is None or shape is None or shape.name != "pg_attribute" or table_of(column) is not table:
+        return node
+    if (fold(relation.name), fold(column.name)) != ("attrelid", "attname"):
+        return node
+    return wide_column(table, "__sequence")
 
 
 def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> exp.Expr:

@@ -173,11 +173,13 @@ def mark_wanted(tree: exp.Expr) -> None:
         where = select.args.get("where")
         for condition in _conjuncts(where.this) if where is not None else []:
             _note(condition, tables)
+            _note_described(condition, tables, tables)
         for join in select.args.get("joins") or []:
             # The condition of an outer join restricts only the side that may be missing.
             own = [table for table in tables if table is join.this]
             for condition in _conjuncts(join.args["on"]) if join.args.get("on") else []:
                 _note(condition, own if join.side in ("", "LEFT") else [])
+                _note_described(condition, own if join.side in ("", "LEFT") else [], tables)
 
 
 def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
@@ -208,6 +210,35 @@ def _note(condition: exp.Expr, tables: list[exp.Table]) -> None:
             noted = table.meta.setdefault(WANTED, {})
             noted[name] = [value.name for value in literals if value.name in noted.get(name, [value.name])]
             return
+
+
+# Columns with oids of relations, beside pg_class.oid.
+_RELATION_COLUMNS = frozenset({"attrelid", "conrelid", "indrelid", "indexrelid", "seqrelid", "adrelid"})
+
+
+def _note_described(condition: exp.Expr, tables: list[exp.Table], all_tables: list[exp.Table]) -> None:
+    """Note `pg_description.objoid = c.oid`: the descriptions are those of the other table's relation."""
+    if not isinstance(condition, exp.EQ):
+        return
+    sides = [bare(condition.this), bare(condition.expression)]
+    for column, other in (sides, sides[::-1]):
+        if not isinstance(column, exp.Column) or fold(column.name) != "objoid":
+            continue
+        table, referred = _own_table(column, tables), _own_table(other, all_tables)
+        shape = shape_of(referred) if referred is not None else None
+        if table is None or shape is None or not isinstance(other, exp.Column):
+            continue
+        name = "pg_class" if fold(other.name) in _RELATION_COLUMNS else shape.name
+        if fold(other.name) in _RELATION_COLUMNS | {"oid"} and name in PG_SHAPES:
+            noted = table.meta.setdefault(WANTED, {})
+            oid = str(PG_SHAPES[name].oid)
+            noted["classoid"] = [value for value in noted.get("classoid", [oid]) if value == oid]
+
+
+def _own_table(column: exp.Expr, tables: list[exp.Table]) -> exp.Table | None:
+    """The one of these tables that a column belongs to."""
+    found = table_of(column)
+    return found if any(found is table for table in tables) else None
 
 
 def mark_empty(tree: exp.Expr) -> None:

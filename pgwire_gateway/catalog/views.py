@@ -15,10 +15,11 @@ list of tables seven times. So a query has each relation once, with only the col
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from ...engine.duck import check_names
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, stored_opening
 from ...engine.quoting import literal
 from ...engine.values import value_types
@@ -39,6 +40,7 @@ from .oids import (
     namespace_sql,
     numbered,
     path_sql,
+    place_sql,
 )
 from .system_catalogs import PG_CATALOG, Shape, SystemColumn, read_text
 
@@ -53,36 +55,28 @@ SPACE = f"if({TEMPORARY}, 'temp', '')"
 KIND = f"CASE kind WHEN 'i' THEN {INDEX} WHEN 'S' THEN {SEQUENCE} ELSE {RELATION} END"
 
 
-def base_views() -> dict[str, str]:
-    """The base views by name, each after those that it uses."""
+def base_views(wanted: Container[str]) -> dict[str, str]:
+    """The base views by name, each after those that it uses.
+
+    Args:
+        wanted: the names of columns that are needed; DuckDB would bind the others too.
+    """
     here = f"database_name IN ({SERVED}, 'temp')"
     shown = (
         f"{here} AND schema_name <> {literal(OUR_SCHEMA)} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
     )
-    relations = [_tables(shown), _views(here)]
-    keys = [_indexes(shown), _unique_constraints(shown)]
+    relations = [_tables(shown, wanted), _views(here, wanted)]
+    keys = [_indexes(shown, wanted), _unique_constraints(shown, wanted)]
+    sequences = _sequences(shown, wanted)
     return {
         "duck_schemas": f"""
             SELECT schema_name, comment, {namespace_sql("false")} AS oid
             FROM {HOME}.schemas()
             WHERE database_name = {SERVED} AND parent_schema IS NULL
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
-        "duck_objects": numbered(
-            _objects([*relations, *keys, _sequences(shown)]), KIND, "path, place_in_list"
-        ),
+        "duck_objects": numbered(_objects([*relations, *keys, sequences]), KIND, "path, place_in_list"),
         "duck_relations": numbered(_objects(relations), str(RELATION)),
-        "duck_columns": f"""
-            SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary,
-                   c.column_index::SMALLINT AS number, c.column_name, c.comment,
-                   {_default_shown()} AS column_default, {_identity()} AS identity,
-                   own.sequence AS own_sequence, {_sequence_shown()} AS own_shown,
-                   c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
-                   t.* EXCLUDE (head), {_modifier("c.data_type")} AS type_modifier
-            FROM (SELECT *, {HEAD} AS type_head, {_own_sequence()} AS own FROM {HOME}.columns()) AS c
-            JOIN {HOME}.duck_relations AS r
-              ON r.table_oid = c.table_oid AND r.database_name = c.database_name
-            JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
-            ORDER BY relation, number""",
+        "duck_columns": _columns(wanted),
         "duck_column_lists": f"""
             SELECT database_name, table_oid, list(column_name ORDER BY column_index) AS names
             FROM {HOME}.columns() WHERE NOT internal GROUP BY database_name, table_oid""",
@@ -95,7 +89,7 @@ def base_views() -> dict[str, str]:
         "duck_checks": numbered(_checks(shown), order="path, constraint_index"),
         "duck_sequences": f"""
             SELECT o.*, s.start_value, s.min_value, s.max_value, s.increment_by, s.cycle, s.last_value
-            FROM (SELECT * FROM ({numbered(_objects([_sequences(shown)]), str(SEQUENCE))})) AS o
+            FROM (SELECT * FROM ({numbered(_objects([sequences]), str(SEQUENCE))})) AS o
             JOIN {HOME}.sequences() AS s
               ON s.sequence_oid = o.table_oid AND s.database_name = o.database_name""",
         "duck_own_sequences": f"""
@@ -114,6 +108,41 @@ def base_views() -> dict[str, str]:
             WHERE {HOME}.session_user() <> {literal(OWNER)}""",
         "duck_macros": numbered(_macros(), order="path, parameters"),
     }
+
+
+def _columns(wanted: Container[str]) -> str:
+    """The columns of tables and views, with the attributes of their types."""
+    offered = {
+        "relation": "r.oid", "number": "c.column_index::SMALLINT", "column_name": "c.column_name",
+        "kind": "r.kind", "schema_name": "r.schema_name", "table_name": "r.name", "temporary": "r.temporary",
+        "comment": "c.comment", "column_default": _default_shown(), "identity": _identity(),
+        "own_sequence": "own.sequence", "own_shown": _sequence_shown(), "own_oid": _sequence_oid(),
+        "is_nullable": "c.is_nullable", "data_type": "c.data_type", "is_generated": "c.is_generated",
+        "generation_expression": _generation_shown(), "type_modifier": _modifier("c.data_type"),
+        **{name: f"t.{name}" for name in TYPE_ATTRIBUTES},
+    }  # fmt: skip
+    picked = {name: sql for name, sql in offered.items() if name in wanted or name in ("relation", "number")}
+    derived, types = "", ""
+    if any("own." in sql for sql in picked.values()):
+        derived += f", {_own_sequence()} AS own"
+    if not picked.keys().isdisjoint(TYPE_ATTRIBUTES):
+        derived += f", {HEAD} AS type_head"
+        types = f"JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head"
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in picked.items())
+    return f"""
+            SELECT {columns}
+            FROM (SELECT *{derived} FROM {HOME}.columns()) AS c
+            JOIN {HOME}.duck_relations AS r
+              ON r.table_oid = c.table_oid AND r.database_name = c.database_name
+            {types} ORDER BY relation, number"""
+
+
+def _generation_shown() -> str:
+    """The expression of a generated column without the cast to its type that DuckDB adds."""
+    text = "c.generation_expression"
+    cast = "' AS ' || c.data_type || ')'"
+    inner = f"{text}[6:len({text}) - len({cast})]"
+    return f"if(starts_with({text}, 'CAST(') AND ends_with({text}, {cast}), {inner}, {text})"
 
 
 def _own_sequence() -> str:
@@ -136,6 +165,12 @@ def _sequence_shown() -> str:
     return f"if(coalesce(own.kind, '') <> '', {schema} || '.' || {HOME}.quote_ident({_SEQUENCE}), NULL)"
 
 
+def _sequence_oid() -> str:
+    """The sequence's oid, but for the rule for collisions."""
+    path = path_sql("if(r.temporary, 'temp', '')", "r.schema_name", "''", _SEQUENCE)
+    return f"if(coalesce(own.kind, '') <> '', {place_sql(SEQUENCE, path)}, NULL)"
+
+
 def _identity() -> str:
     """pg_attribute.attidentity."""
     return f"CASE own.kind WHEN {literal(ALWAYS)} THEN 'a' WHEN {literal(BY_DEFAULT)} THEN 'd' ELSE '' END"
@@ -149,6 +184,12 @@ def _default_shown() -> str:
         f"CASE coalesce(own.kind, '') WHEN '' THEN c.column_default WHEN {literal(SERIAL)} THEN {shown} END"
     )
 
+
+# The attributes of a column that are its type's (constant_relations.py).
+TYPE_ATTRIBUTES = (
+    "type_oid", "typname", "shown", "typlen", "typbyval", "typalign", "typstorage", "typcollation",
+    "typcategory",
+)  # fmt: skip
 
 # The columns of a branch of `_objects`, with their values for branches without them.
 _OBJECT = {
@@ -167,50 +208,59 @@ def _objects(branches: Sequence[str]) -> str:
         FROM ({" UNION ALL ".join(branches)})"""
 
 
-def _object_branch(source: str, **values: str) -> str:
-    columns = ", ".join(f"{sql} AS {name}" for name, sql in {**_OBJECT, **values}.items())
+# Those of them that only a few relations need.
+_PRUNED = frozenset(
+    {"comment", "row_count", "column_count", "has_index", "checks", "definition", "is_unique", "is_primary",
+     "columns", "keys"}
+)  # fmt: skip
+
+
+def _object_branch(source: str, wanted: Container[str], **values: str) -> str:
+    offered = {**_OBJECT, **values}.items()
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in offered if name not in _PRUNED or name in wanted)
     return f"SELECT {columns} FROM {source}"
 
 
-def _tables(shown: str) -> str:
+def _tables(shown: str, wanted: Container[str]) -> str:
     return _object_branch(
-        f"{HOME}.tables() WHERE {shown.format('table_name')}",
+        f"{HOME}.tables() WHERE {shown.format('table_name')}", wanted,
         kind="'r'", name="table_name", row_count="estimated_size", column_count="column_count",
         has_index="has_primary_key OR index_count > 0", checks="check_constraint_count",
     )  # fmt: skip
 
 
-def _views(here: str) -> str:
+def _views(here: str, wanted: Container[str]) -> str:
     return _object_branch(
         f"{HOME}.views() WHERE {here} AND NOT internal AND NOT starts_with(view_name, {literal(OUR_PREFIX)})",
-        kind="'v'", name="view_name", table_oid="view_oid", column_count="column_count", definition="sql",
+        wanted, kind="'v'", name="view_name", table_oid="view_oid", column_count="column_count",
+        definition="sql",
     )  # fmt: skip
 
 
-def _indexes(shown: str) -> str:
+def _indexes(shown: str, wanted: Container[str]) -> str:
     """Created indexes; `keys` are texts of columns (as SQL quotes them) or of expressions."""
     return _object_branch(
-        f"{HOME}.indexes() WHERE {shown.format('table_name')}",
+        f"{HOME}.indexes() WHERE {shown.format('table_name')}", wanted,
         kind="'i'", table_name="table_name", name="index_name", is_unique="is_unique",
         keys="expressions::VARCHAR[]",
     )  # fmt: skip
 
 
-def _unique_constraints(shown: str) -> str:
+def _unique_constraints(shown: str, wanted: Container[str]) -> str:
     """The indexes behind PRIMARY KEY and UNIQUE; `keys` are names of columns."""
     return _object_branch(
         f"{HOME}.constraints() WHERE {shown.format('table_name')} "
         "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
-        kind="'i'", table_name="table_name", name="constraint_name", comment="NULL::VARCHAR",
+        wanted, kind="'i'", table_name="table_name", name="constraint_name", comment="NULL::VARCHAR",
         is_unique="true", is_primary="constraint_type = 'PRIMARY KEY'", place_in_list="constraint_index",
         columns="list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1)",
         keys="constraint_column_names",
     )  # fmt: skip
 
 
-def _sequences(shown: str) -> str:
+def _sequences(shown: str, wanted: Container[str]) -> str:
     return _object_branch(
-        f"{HOME}.sequences() WHERE {shown.format('sequence_name')}",
+        f"{HOME}.sequences() WHERE {shown.format('sequence_name')}", wanted,
         kind="'S'", name="sequence_name", table_oid="sequence_oid", row_count="1", column_count="3",
     )  # fmt: skip
 
@@ -218,14 +268,16 @@ def _sequences(shown: str) -> str:
 def _checks(shown: str) -> str:
     """CHECK and FOREIGN KEY constraints."""
     path = path_sql(SPACE, "schema_name", "table_name", "constraint_name")
+    name = check_names.name_sql("coalesce(expression, '')", "constraint_name")
     return f"""
-        SELECT database_name, schema_name, table_name, table_oid, constraint_name, constraint_index,
-               constraint_type, expression, constraint_column_names AS names, referenced_table,
+        SELECT *, {path} AS path, {namespace_sql(TEMPORARY)} AS namespace
+        FROM (SELECT database_name, schema_name, table_name, table_oid, {name} AS constraint_name,
+               constraint_index, constraint_type, {check_names.condition_sql("expression")} AS expression,
+               constraint_column_names AS names, referenced_table,
                referenced_column_names AS referenced_names,
-               list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns, {path} AS path,
-               {namespace_sql(TEMPORARY)} AS namespace
-        FROM {HOME}.constraints()
-        WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
+               list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns
+            FROM {HOME}.constraints()
+            WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY'))"""
 
 
 def _types() -> str:
@@ -385,7 +437,7 @@ def _view_branch(lines: Sequence[str]) -> Branch:
 SYSTEM_VIEWS = read_views(read_text("pg_catalog.sql"))
 INFORMATION_VIEWS = read_views(read_text("information_schema.sql"))
 
-_BASE = re.compile(rf"{re.escape(HOME)}\.(duck_(?:{'|'.join(name[5:] for name in base_views())}))\b(?!\()")
+_BASE = re.compile(rf"{re.escape(HOME)}\.(duck_(?:{'|'.join(name[5:] for name in base_views(()))}))\b(?!\()")
 
 
 def branches_of(shape: Shape) -> Sequence[Branch]:
@@ -446,10 +498,19 @@ def _picked(branch: Branch, names: Sequence[str], types: dict[str, SystemColumn]
     return ", ".join(f'{values.get(name) or types[name].empty} AS "{name}"' for name in names)
 
 
-@lru_cache(1)
-def _bases() -> dict[str, tuple[str, tuple[str, ...]]]:
+# The words of all base views, of which a query needs those that it names.
+_WORD = re.compile(r"\w+")
+_OFFERED = frozenset(_OBJECT) | frozenset(
+    {"relation", "number", "column_name", "kind", "schema_name", "table_name", "temporary", "comment",
+     "column_default", "identity", "own_sequence", "own_shown", "own_oid", "is_nullable", "data_type",
+     "is_generated", "generation_expression", "type_modifier", *TYPE_ATTRIBUTES}
+)  # fmt: skip
+
+
+@lru_cache(256)
+def _bases(wanted: frozenset[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """The base views as CTEs: SQL, and the names of the views that each uses."""
-    return {name: _with_ctes(sql) for name, sql in base_views().items()}
+    return {name: _with_ctes(sql) for name, sql in base_views(wanted).items()}
 
 
 def _with_ctes(sql: str) -> tuple[str, tuple[str, ...]]:
@@ -486,23 +547,40 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
     Args:
         wanted: the columns of each relation that the query uses.
     """
-    bases: dict[str, None] = {}
     relations: list[str] = []
+    used: list[str] = []
     for use, names in wanted.items():
         if not use.branches:
             sql = empty_sql(use.shape, names)
         else:
             branches = branches_of(use.shape)
             picked = [branches[at] for at in use.branches]
-            sql, used = _with_ctes(relation_sql(use.shape, picked, names))
-            _collect(used, bases)
+            sql, found = _with_ctes(relation_sql(use.shape, picked, names))
+            used += found
         relations.append(f"{use.cte} AS ({sql})")
-    return [f"{cte_name(name)} AS MATERIALIZED ({_bases()[name][0]})" for name in bases] + relations
+    if not used:
+        return relations
+    words = frozenset(word for sql in relations for word in _WORD.findall(sql)) & _OFFERED
+    if "duck_own_sequences" in used:
+        words |= _OF_OWN_SEQUENCES
+    bases = _bases(words)
+    counts: dict[str, int] = {}
+    _collect(used, bases, counts)
+    return [
+        f"{cte_name(name)} AS {'MATERIALIZED ' if count > 1 else ''}({bases[name][0]})"
+        for name, count in counts.items()
+    ] + relations
 
 
-def _collect(names: Iterable[str], into: dict[str, None]) -> None:
-    """The base views that these use, each after the views that it uses itself."""
+# The columns of other base views that duck_own_sequences reads.
+_OF_OWN_SEQUENCES = frozenset({"own_sequence", "relation", "number", "identity", "temporary"})
+
+
+def _collect(
+    names: Iterable[str], bases: Mapping[str, tuple[str, tuple[str, ...]]], counts: dict[str, int]
+) -> None:
+    """Count the uses of these base views, each after the views that it uses itself."""
     for name in names:
-        if name not in into:
-            _collect(_bases()[name][1], into)
-            into[name] = None
+        if name not in counts:
+            _collect(bases[name][1], bases, counts)
+        counts[name] = counts.get(name, 0) + 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ...engine.duck import check_names
 from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, IntegrityViolation, Violated
 from ...engine.quoting import fold, folded_sql, ident
@@ -140,7 +141,16 @@ def _constraints(session: Context, key: Key) -> list[_Constraint]:
         try:
             for sql in (_CONSTRAINTS, _INDEXES):
                 found += [
-                    _Constraint(kind, name, schema_, table, tuple(columns), text, referenced, tuple(others))
+                    _Constraint(
+                        kind,
+                        (check_names.split(text[len("CHECK(") : -1]) or (name,))[0],
+                        schema_,
+                        table,
+                        tuple(columns),
+                        text,
+                        referenced,
+                        tuple(others),
+                    )
                     for kind, name, schema_, table, columns, text, referenced, others in cursor.execute(
                         sql, parameters
                     ).fetchall()
@@ -167,8 +177,11 @@ def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constr
         return None
     if (failed := _between(message, _CHECK)) is not None:
         expression = failed.partition(" with expression ")[2]
-        violated = (one for one in own if one.kind == CHECK and one.text == expression)
-        return next((_Found(one, f"The condition is {_condition(one.text)}.") for one in violated), None)
+        return next(
+            map(_unsatisfied, (one for one in own if one.kind == CHECK and one.text == expression)), None
+        )
+    if (name := _between(message, check_names.VIOLATES, '"')) is not None:
+        return next(map(_unsatisfied, (one for one in own if one.kind == CHECK and one.name == name)), None)
     for ending, constraints in ((_ABSENT, own), (_REFERENCED, referring)):
         if (key := _between(message, _KEY, ending)) is not None:
             foreign = [one for one in constraints if one.kind == FOREIGN_KEY]
@@ -176,8 +189,10 @@ def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constr
     return None
 
 
-def _condition(text: str) -> str:
-    return text.removeprefix("CHECK(").removesuffix(")")
+def _unsatisfied(check: _Constraint) -> _Found:
+    expression = check.text.removeprefix("CHECK(").removesuffix(")")
+    named = check_names.split(expression)
+    return _Found(check, f"The condition is {expression if named is None else named[1]}.")
 
 
 def _between(message: str, opening: str, ending: str = "") -> str | None:

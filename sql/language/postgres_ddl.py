@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...engine.duck import check_names
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, own_default
 from ...engine.errors import InvalidParameterValue, NotSupported, ProgramLimitExceeded, SyntaxError_
 from ...engine.quoting import fold, ident
@@ -655,7 +656,18 @@ def _excludes(edits: _Edits, at: int, end: int) -> int:
     raise edits.refuse(at, "EXCLUDE is not supported")
 
 
+def _named(edits: _Edits, at: int, end: int) -> int:
+    """CONSTRAINT name CHECK (...): the name becomes a part of the expression."""
+    if edits.are(at + 2, "CHECK", "(") and edits.tokens[at + 1].is_name:
+        last = closing(edits.tokens, at + 3)
+        edits.insert(at + 3, check_names.opening(edits.tokens[at + 1].name))
+        edits.insert(last - 1, check_names.CLOSING)
+        return last + 1
+    return at + 2
+
+
 _CLAUSES: tuple[tuple[tuple[str, ...], Callable[[_Edits, int, int], int]], ...] = (
+    (("CONSTRAINT",), _named),
     (("NOT", "DEFERRABLE"), _not_deferrable),
     (("DEFERRABLE",), _deferrable),
     (("INITIALLY",), _initially),
@@ -1122,7 +1134,7 @@ def _add_constraint(action: _Action) -> Step:
     edits, a, b = action.edits, action.a, action.b
     at = a + 3 if edits.kind(a + 1) == "CONSTRAINT" else a + 1
     kind = edits.kind(at)
-    _constraints(edits, at, b)
+    _constraints(edits, a + 1, b)
     place = edits.tokens[at].start if kind == "FOREIGN" else None
     return replace(action.itself(), foreign_key=place, action=edits.action)
 

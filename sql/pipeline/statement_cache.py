@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ...engine.duck.cursors import ask_maybe
+from ...engine.duck.objects import TABLE
 from ...engine.errors import UndefinedObject, WrongState
+from ...engine.quoting import fold, folded_sql
 from ...engine.waiting import Wait, Waiting
 from ..cluster import relay, routing
 from ..dml import topic_writes
@@ -179,7 +182,7 @@ class ParsedStatements:
                 plain = yield from self.parse(statement.text)
             else:
                 plain = statement.declared(widest(statement.parameter_types))
-            text = text_of_many(plain)
+            text = None if self._refers_to_itself(plain) else text_of_many(plain)
             types = plain.parameter_types if text is not None else ()
             many = None
             if text is not None:
@@ -188,6 +191,23 @@ class ParsedStatements:
             statement.plans[MANY] = many
         kept = statement.plans[MANY]
         return kept if isinstance(kept, Many) else None
+
+    def _refers_to_itself(self, statement: ParsedStatement) -> bool:
+        """True if it writes a table with a foreign key to itself.
+
+        DuckDB finds the key of a row that the same statement inserts in none of its other rows.
+        """
+        facts = statement.classified.dml
+        table = facts and self._session.names.find(TABLE, facts.target)
+        if not table or "FOREIGN KEY" not in table.definition:
+            return False
+        sql = (
+            "SELECT 1 FROM system.main.duckdb_constraints() WHERE database_name = $1 AND schema_name = $2 "
+            "AND table_name = $3 AND constraint_type = 'FOREIGN KEY' "
+            f"AND {folded_sql('referenced_table')} = $4 LIMIT 1"
+        )
+        given = [table.catalog, table.schema, table.name, fold(table.name)]
+        return ask_maybe(self._session.names.cursor(), sql, given) is not None
 
     def forget(self) -> None:
         """Forget texts that may contain a name whose meaning has changed."""

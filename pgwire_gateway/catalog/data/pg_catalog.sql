@@ -87,6 +87,7 @@ CREATE VIEW pg_attribute AS
         true AS attislocal,
         comment AS __description,
         own_shown AS __sequence,
+        own_oid AS __sequence_oid,
         $home.shown_type(shown, type_oid, type_modifier) AS __type
     FROM $home.duck_columns
     UNION ALL
@@ -108,6 +109,7 @@ CREATE VIEW pg_attribute AS
         true AS attislocal,
         NULL AS __description,
         NULL AS __sequence,
+        NULL AS __sequence_oid,
         coalesce(shown, '-') AS __type
     FROM (SELECT k.oid AS relation, unnest(k.keys) AS key, generate_subscripts(k.keys, 1) AS number,
         k.place_in_list IS NULL AS quoted, k.table_oid, k.database_name FROM $home.duck_keys AS k) AS i
@@ -136,6 +138,7 @@ CREATE VIEW pg_attribute AS
         true AS attislocal,
         NULL AS __description,
         NULL AS __sequence,
+        NULL AS __sequence_oid,
         shown AS __type
     FROM $home.fixed_columns;
 
