@@ -23,7 +23,7 @@ _NO_MEMORY = r"[Oo]ut of [Mm]emory|[Ff]ailed to (allocate|offload|pin)|[Cc]ould 
 # Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
 RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "ParserException": ((r"", e.SyntaxError_),),
-    "SyntaxException": ((r"", e.SyntaxError_),),
+    "SyntaxException": ((r"^Like pattern must not end", e.DataError), (r"", e.SyntaxError_)),
     "BinderException": (
         (r"[Aa]mbiguous reference", e.AmbiguousColumn),
         (r"Duplicate (alias|column)", e.DuplicateColumn),

@@ -154,6 +154,7 @@ class Expansion:
         on_commit: DROP or DELETE ROWS: the fate of a temporary table at the end of its transaction.
         index: the columns of an index without a name.
         names: the names in a list, each of which has its step.
+        cascades: TRUNCATE ... CASCADE, for which no other table may refer to these.
     """
 
     steps: tuple[Step, ...]
@@ -162,6 +163,7 @@ class Expansion:
     on_commit: str | None = None
     index: tuple[str, ...] | None = None
     names: tuple[Name, ...] = ()
+    cascades: bool = False
 
 
 @dataclass(slots=True)
@@ -325,24 +327,19 @@ def _truncate(classified: Classified, edits: _Edits) -> Expansion:
     if restarts or edits.are(at, "CONTINUE", "IDENTITY"):
         edits.remove(at, at + 2)
         at += 2
-    if edits.kind(at) == "CASCADE":
-        raise edits.refuse(
-            at,
-            "TRUNCATE ... CASCADE is not supported",
-            "Name the tables that refer to it as well: TRUNCATE a, b.",
-        )
-    if edits.kind(at) == "RESTRICT":
+    cascades = edits.kind(at) == "CASCADE"
+    if cascades or edits.kind(at) == "RESTRICT":
         edits.remove(at, at + 1)
         at += 1
     if at < len(edits.tokens):
         raise TokenReader(edits.text, edits.tokens, at).unexpected()
-    if len(spans) == 1 and not restarts:
+    if len(spans) == 1 and not restarts and not cascades:
         return Expansion((Step(tuple(edits.pieces)),))
     steps = _each(edits, spans)
     names = tuple(TokenReader(edits.text, edits.tokens, a).qualified() for a, _ in spans)
     if restarts:
         steps = [replace(step, restarts_all=name) for step, name in zip(steps, names, strict=True)]
-    return Expansion(tuple(steps), names=names)
+    return Expansion(tuple(steps), names=names, cascades=cascades)
 
 
 def _set_constraints(classified: Classified, edits: _Edits) -> Expansion:

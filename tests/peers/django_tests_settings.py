@@ -13,8 +13,9 @@ from django.test.runner import DiscoverRunner
 DUCKTAIL = os.environ["PEERS_SERVER"] == "ducktail"
 OPTIONS = ["-c statement_timeout=60s", "-c lock_timeout=20s"]
 if DUCKTAIL:
-    # Django adds each foreign key by ALTER TABLE, which is refused otherwise.
-    OPTIONS.append("-c unenforced_foreign_keys=on")
+    # As in docs/clients.md: Django adds each foreign key by ALTER TABLE, which is refused otherwise, and its
+    # tests expect PostgreSQL's order of NULLs and its division of integers.
+    OPTIONS += ["-c unenforced_foreign_keys=on", "-c default_null_order=postgres", "-c integer_division=on"]
 
 DATABASES = {
     "default": {
