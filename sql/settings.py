@@ -446,8 +446,8 @@ VARIABLES: dict[str, Variable] = {
         Variable(
             "default_null_order",
             "nulls_last",
-            _only("nulls_last", "nulls_first"),
-            "position of NULLs in ORDER BY",
+            _only("nulls_last", "nulls_first", "postgres"),
+            "position of NULLs in ORDER BY; postgres: last, and first with DESC",
             duckdb="default_null_order",
         ),
     )

@@ -24,7 +24,7 @@ _NO_MEMORY = r"[Oo]ut of [Mm]emory|[Ff]ailed to (allocate|offload|pin)|[Cc]ould 
 # Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
 RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "ParserException": ((r"", e.SyntaxError_),),
-    "SyntaxException": ((r"", e.SyntaxError_),),
+    "SyntaxException": ((r"^Like pattern must not end", e.DataError), (r"", e.SyntaxError_)),
     "BinderException": (
         (r"[Aa]mbiguous reference", e.AmbiguousColumn),
         (r"Duplicate (alias|column)", e.DuplicateColumn),
@@ -126,7 +126,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "ConnectionException": ((r"", e.IoError),),
     "HTTPException": ((r"", e.InsufficientPrivilege),),
     "ResourceInUseException": ((r"", e.ObjectInUse),),
-    "Error": ((r"install the required extension", e.InsufficientPrivilege),),
+    "Error": ((r"install the required extension", e.NotSupported),),
     "InternalException": ((r"", e.InternalError),),
     # Kinds of errors without a Python exception of their own: they are raised as `Error`, or through Arrow.
     "DivideByZero": ((r"", e.DivisionByZero),),
@@ -140,7 +140,10 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "InvalidConfiguration": ((r"", e.InvalidParameterValue),),
     "Network": ((r"", e.InsufficientPrivilege),),
     "MissingExtension": ((r"", e.InsufficientPrivilege),),
-    "ExtensionAutoloading": ((r"", e.InsufficientPrivilege),),
+    "ExtensionAutoloading": (
+        (r"install the required extension", e.NotSupported),
+        (r"", e.InsufficientPrivilege),
+    ),
 }
 # DuckDB's names of kinds with other names in Python.
 _ALIASES = {
@@ -152,6 +155,8 @@ _ALIASES = {
 # The message of int() for a text of more than 4,300 digits.
 _PYTHONS_DIGITS = "Exceeds the limit ("
 _PREFIX = re.compile(r"([A-Za-z ]{1,40}) Error: ")
+# DuckDB would install an extension, which it cannot here.
+_EXTENSION = re.compile(r"install the required extension '(\w+)")
 DETAIL_CHARS_MAX = 2000
 # A longer message is reduced to its beginning and end.
 MESSAGE_CHARS_MAX = 8000
@@ -206,6 +211,9 @@ def _of_duckdb(error: BaseException, text: str | None) -> e.DucktailError:
     )
     if found is e.InsufficientPrivilege and "file system operations" in message:
         hint = hint or FILES_HINT
+    if extension := _EXTENSION.search(message):
+        message = f'a type or function of DuckDB\'s extension "{extension[1]}" is not supported'
+        hint = "The server loads no extensions."
     place = None
     if text is not None and position is not None:
         place = len(text.encode()[:position].decode(errors="ignore")) + 1

@@ -29,6 +29,7 @@ from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
+from . import like_escape
 from .float_type import in_cast, wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
@@ -245,10 +246,11 @@ def _tableoid(node: exp.Column) -> exp.Expr:
 
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
-    r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\[",
+    r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
+    rf"|{like_escape.HINT}",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array")
+_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like")
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -271,7 +273,7 @@ _SHOWN_BEHIND = " ".join(_SHOWN_BEHIND.split("\n"))
 
 
 def respell_literals(text: str) -> str:
-    r"""The text with bytea and array literals in DuckDB's form, JSON for jsonb, and without ONLY.
+    r"""The text with literals, types and patterns in DuckDB's form, and without ONLY.
 
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
@@ -280,9 +282,10 @@ def respell_literals(text: str) -> str:
         return text
     try:
         tokens = tokenize(text)
+        pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *wide_floats(tokens)]
+        return cut(text, [*pieces, *like_escape.like_escapes(tokens)])
     except DucktailError:
         return text  # The session reports the error in it.
-    return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens), *wide_floats(tokens)])
 
 
 def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:

@@ -273,6 +273,31 @@ def _subscripts(node: exp.Expr) -> exp.Expr:
     return body
 
 
+def _lists(node: exp.Unnest) -> exp.Expr:
+    """`unnest(a, b) [WITH ORDINALITY]` of several lists, side by side."""
+    lists = node.expressions
+    if len(lists) < 2:
+        return node
+    alias = node.args.get("alias")
+    names = [column.name for column in alias.columns] if alias else []
+    items = [exp.Anonymous(this="unnest", expressions=[one]) for one in lists]
+    if ordinality := node.args.get("offset"):
+        lengths = [exp.Anonymous(this="len", expressions=[one.copy()]) for one in lists]
+        most = exp.Add(
+            this=exp.Anonymous(this="greatest", expressions=lengths), expression=exp.Literal.number(1)
+        )
+        numbers = exp.Anonymous(this="range", expressions=[exp.Literal.number(1), most])
+        items.append(exp.Anonymous(this="unnest", expressions=[numbers]))
+        named = isinstance(ordinality, exp.Identifier)
+        names += [ordinality.name] if named and len(names) == len(lists) else []
+    names += (["unnest"] * len(lists) + ["ordinality"])[len(names) : len(items)]
+    columns = [exp.alias_(item, name, quoted=True) for item, name in zip(items, names, strict=True)]
+    return exp.Subquery(
+        this=exp.Select(expressions=columns),
+        alias=exp.TableAlias(this=alias.this) if alias and alias.this else None,
+    )
+
+
 def _like(node: exp.Expr) -> exp.Expr:
     """LIKE, whose escape is a backslash in PostgreSQL and nothing in DuckDB."""
     if isinstance(node.parent, exp.Escape):
@@ -449,6 +474,7 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.Cast: respell_cast,
     exp.Column: respell_column,
     exp.Table: _table,
+    exp.Unnest: _lists,
     exp.Like: _like,
     exp.ILike: _like,
     exp.EQ: _equal,

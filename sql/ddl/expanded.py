@@ -45,7 +45,8 @@ from ..text.tokens import tokenize
 Values = tuple[object, ...]
 
 _REFERENCES = (
-    f"SELECT {folded_sql('table_name')}, {folded_sql('referenced_table')} "
+    f"SELECT {folded_sql('table_name')}, {folded_sql('referenced_table')}, "
+    f"{folded_sql('schema_name')} "
     "FROM system.main.duckdb_constraints() "
     "WHERE database_name = current_database() AND constraint_type = 'FOREIGN KEY'"
 )
@@ -155,11 +156,11 @@ def _whole(
 ) -> Waiting[Result]:
     work = _Work(session, statement, parameters, expansion)
     _refuse_streams(session, statement.classified)
-    if expansion.cascades is not None:
-        _refuse_others(session, expansion)
     result = Result.command(_tag(statement.classified))
     if any(piece.text and ALWAYS in piece.text for step in expansion.steps for piece in step.pieces):
         session.database.catalog.has_identities = True
+    if expansion.cascades is not None:
+        work.refuse_dependents()
     for step in _in_order(session, expansion):
         done = yield from work.step(step)
         result = done if len(expansion.steps) == 1 else result
@@ -182,34 +183,25 @@ def _refuse_streams(session: Context, classified: Classified) -> None:
         )
 
 
-def _refuse_others(session: Context, expansion: Expansion) -> None:
-    """Refuse TRUNCATE ... CASCADE that would have to empty other tables."""
-    named = {fold(name[-1]) for name in expansion.names}
-    rows = session.names.cursor().execute(_REFERENCES).fetchall()
-    other = next((one for one, refers in rows if refers in named and one not in named), None)
-    if other is not None:
-        assert expansion.cascades is not None
-        raise NotSupported(
-            f'TRUNCATE ... CASCADE is not supported where another table refers to one of them: "{other}"',
-            hint="TRUNCATE that table before, in a transaction of its own.",
-            position=expansion.cascades + 1,
-        )
-
-
 def _in_order(session: Context, expansion: Expansion) -> Sequence[Step]:
     """The steps; of a list of tables, those that refer to others come before them."""
     if len(expansion.names) < 2:
         return expansion.steps
-    rows = session.names.cursor().execute(_REFERENCES).fetchall()
+    rows = _references(session)
     left = dict(zip((fold(name[-1]) for name in expansion.names), expansion.steps, strict=False))
     if len(left) < len(expansion.steps):
         return expansion.steps  # Tables of one name in several schemas, or one table twice.
-    refers = [(one, other) for one, other in rows if one != other]
+    refers = [(one, other) for one, other, _ in rows if one != other]
     ordered: list[Step] = []
     while left:
         free = (name for name in left if not any(other == name and one in left for one, other in refers))
         ordered.append(left.pop(next(free, next(iter(left)))))
     return ordered
+
+
+def _references(session: Context) -> list[tuple[str, str, str]]:
+    """The foreign keys: the table that refers, the one that is referred to, and their schema."""
+    return session.names.cursor().execute(_REFERENCES).fetchall()
 
 
 class _Work:
@@ -290,6 +282,22 @@ class _Work:
         if step.restarts_all is not None:
             yield from self._restart_all(step.restarts_all)
         return result
+
+    def refuse_dependents(self) -> None:
+        """Refuse TRUNCATE ... CASCADE where other tables refer to the named ones.
+
+        DuckDB empties a table only after the transaction that has emptied those that refer to it. A foreign key
+        of DuckDB refers to a table of its own schema.
+        """
+        found = [self._session.names.resolver.find(TABLE, name) for name in self._expansion.names]
+        named = {(fold(one.schema), fold(one.name)) for one in found if one is not None}
+        for one, other, schema in _references(self._session):
+            if (schema, other) in named and (schema, one) not in named:
+                raise NotSupported(
+                    "TRUNCATE ... CASCADE is not supported where other tables refer to the table",
+                    hint="TRUNCATE the tables that refer to it first, in a transaction of their own.",
+                    position=(self._expansion.cascades or 0) + 1,
+                )
 
     def _found(self) -> Object | None:
         """The table that an ALTER TABLE changes; None if it is missing and may be."""

@@ -564,7 +564,13 @@ def _default(edits: _Edits, first: int, end: int, depth: int) -> int:
             edits.put(at, at + 1, "JSON")
         if edits.are(at, "::", "REGCLASS") and edits.kind(at - 1) == STRING:
             edits.remove(at, at + 2)  # nextval('s'::regclass)
+        if edits.are(at, "STATEMENT_TIMESTAMP", "(", ")"):
+            edits.put(at, at + 1, "now")
+            edits.note(_TRANSACTION_TIME)
     return last
+
+
+_TRANSACTION_TIME = "statement_timestamp() in a DEFAULT is now(), the time of the transaction"
 
 
 def _default_end(edits: _Edits, at: int, end: int, depth: int) -> int:

@@ -122,6 +122,16 @@ def _psycopg2(server: Server, results: Path) -> Iterator[Command]:
     yield _pytest(server, results, where, "tests", PSYCOPG2_TESTDB=server.database)
 
 
+def _django(server: Server, results: Path) -> Iterator[Command]:
+    """Django's tests, a process for each line of applications, so that a failure cannot spread too far."""
+    words = ["runtests.py", "--settings=django_tests_settings", "--keepdb", "--parallel=1", "--noinput"]
+    named = server.environment(PYTHONPATH=str(HERE), PEERS_RESULTS=str(results))
+    for line in (HERE / "django_apps.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            called = [str(packages.PYTHON), *words, *line.split()]
+            yield Command(called, packages.source("django") / "tests", named)
+
+
 def _script(
     name: str, environment: str = "venv", *words: Path
 ) -> Callable[[Server, Path], Iterator[Command]]:
@@ -147,6 +157,14 @@ SUITES = {
     suite.name: suite
     for suite in [
         Suite("django", "Django 5.2: migrate, admin, ORM calls", 100, _script("django_calls.py")),
+        Suite(
+            "django_tests",
+            "Django 5.2: its tests of the database",
+            85,
+            _django,
+            source=True,
+            limit_s=600,
+        ),
         Suite(
             "programs", "pg_dump, psql and pgbench", 90, _script("postgres_programs.py"), programs=("psql",)
         ),

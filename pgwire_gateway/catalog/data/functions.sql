@@ -48,6 +48,7 @@ width_bucket(z_v, z_l, z_h, z_n) = (CASE WHEN z_l = z_h OR z_n <= 0
 width_bucket(z_v, z_l) = if(z_v IS NULL, NULL, len(list_filter(z_l, LAMBDA z_x: z_x <= z_v)))::INTEGER
 -- Dates and times.
 clock_timestamp() = make_timestamptz(__ducktail_clock(0))
+statement_timestamp() = (SELECT make_timestamptz(__ducktail_clock(0)))
 make_interval(years := 0, months := 0, weeks := 0, days := 0, hours := 0, mins := 0, secs := 0.0) =
     to_years(years::INTEGER) + to_months(months::INTEGER) + to_days((weeks * 7 + days)::INTEGER)
     + to_hours(hours::BIGINT) + to_minutes(mins::BIGINT) + to_microseconds(round(secs * 1000000)::BIGINT)

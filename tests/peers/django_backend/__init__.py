@@ -1,0 +1,1 @@
+"""The backend of Django that docs/clients.md shows."""
