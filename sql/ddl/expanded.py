@@ -286,8 +286,8 @@ class _Work:
     def refuse_dependents(self) -> None:
         """Refuse TRUNCATE ... CASCADE where other tables refer to the named ones.
 
-        DuckDB empties a table only after the transaction that has emptied those that refer to it. A foreign key
-        of DuckDB refers to a table of its own schema.
+        DuckDB empties a table only after the transaction that has emptied those that refer to it. A foreign
+        key of DuckDB refers to a table of its own schema.
         """
         found = [self._session.names.resolver.find(TABLE, name) for name in self._expansion.names]
         named = {(fold(one.schema), fold(one.name)) for one in found if one is not None}
