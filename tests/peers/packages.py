@@ -16,7 +16,6 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "peers"
 PYTHON = BUILD / "venv" / "bin" / "python"
 SOURCES = BUILD / "sources"
-NODE = BUILD / "node"
 
 
 def install(suite: Suite) -> str | None:
@@ -32,7 +31,7 @@ def install(suite: Suite) -> str | None:
         if suite.requirements:
             _once(suite.name, HERE / suite.requirements, _own_environment(suite))
         if suite.node:
-            _once("node", HERE / "node" / "package.json", _node)
+            _once(f"npm-{suite.node}", HERE / suite.node / "package.json", _npm(suite.node))
     except subprocess.CalledProcessError as error:
         told = (error.stderr or b"").decode(errors="replace").strip().splitlines()
         return f"{' '.join(map(str, error.cmd[:6]))} failed: {told[-1] if told else error.returncode}"
@@ -44,6 +43,11 @@ def source(name: str) -> Path:
     return next(
         path for path in SOURCES.iterdir() if path.is_dir() and path.name.lower().startswith(f"{name}-")
     )
+
+
+def modules(folder: str) -> Path:
+    """The npm packages of a folder with a package.json."""
+    return BUILD / "npm" / folder / "node_modules"
 
 
 def tests_only(name: str) -> Path:
@@ -98,9 +102,13 @@ def _sources() -> None:
             packed.extractall(SOURCES, filter="data")
 
 
-def _node() -> None:
-    shutil.rmtree(NODE, ignore_errors=True)
-    NODE.mkdir()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / "node" / name, NODE / name)
-    _call("npm", "ci", "--prefix", NODE, "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+def _npm(folder: str):  # type: ignore[no-untyped-def]
+    def install() -> None:
+        target = modules(folder).parent
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / folder / name, target / name)
+        _call("npm", "ci", "--prefix", target, "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+
+    return install

@@ -68,7 +68,7 @@ class Suite:
         commands: the processes to run, given the server and the file for the outcomes.
         source: its tests are in a source package (sources.txt).
         requirements: the file of an environment of its own, named as the suite.
-        node: it wants build/peers/node.
+        node: the folder with the package.json of its npm packages.
         limit_s: for each command, after which what it has written counts.
     """
 
@@ -79,7 +79,7 @@ class Suite:
     prepare: Callable[[Server], None] = _nothing
     source: bool = False
     requirements: str = ""
-    node: bool = False
+    node: str = ""
     programs: tuple[str, ...] = ()
     limit_s: int = 3600
 
@@ -145,13 +145,19 @@ def _script(
     return commands
 
 
+def _mappers(server: Server, results: Path) -> Iterator[Command]:
+    python = packages.BUILD / "mappers" / "bin" / "python"
+    words = [python, HERE / "mapper_steps.py", results, packages.modules("mappers"), server.kind]
+    yield Command([str(word) for word in words], HERE, server.environment())
+
+
 def _jdbc(server: Server, results: Path) -> Iterator[Command]:
     words = ["java", "-cp", str(JDBC), str(HERE / "java" / "Introspection.java"), str(results)]
     yield Command(words, HERE, server.environment())
 
 
 JDBC = Path("/usr/share/java/postgresql.jar")
-NODE_POSTGRES = packages.NODE / "node_modules" / "pg"
+NODE_POSTGRES = packages.modules("node") / "pg"
 
 SUITES = {
     suite.name: suite
@@ -181,7 +187,16 @@ SUITES = {
             "node-postgres 4.5: integration files",
             90,
             _script("node_files.py", "venv", NODE_POSTGRES),
-            node=True,
+            node="node",
+            programs=("node", "npm"),
+        ),
+        Suite(
+            "mappers",
+            "Object mappers: Alembic, Drizzle, Knex ...",
+            90,
+            _mappers,
+            requirements="requirements-mappers.txt",
+            node="mappers",
             programs=("node", "npm"),
         ),
         Suite("jdbc", "pgjdbc: Metabase's introspection", 100, _jdbc, programs=("java", str(JDBC))),
