@@ -199,7 +199,7 @@ def _found(session: Context, statement: ParsedStatement) -> tuple[tuple[str, int
         if statement.classified.kind is Kind.DML:
             node = node["cte_map"]["map"][0]["value"]["query_node"]
         columns = reader.query(node, {})
-    except (NotAnalysed, DucktailError, duckdb.Error, ValueError, KeyError):
+    except (NotAnalysed, DucktailError, duckdb.Error, ValueError, LookupError, RecursionError):
         return None
     if columns is None or not any(column.origin for column in columns):
         return None
@@ -366,14 +366,16 @@ def _has_any(columns: Sequence[_Column]) -> bool:
 
 def _expands(node: Any) -> bool:
     """True if an expression may be several columns: COLUMNS(...) or an unnested struct in it."""
-    if isinstance(node, list):
-        return any(map(_expands, node))
-    if not isinstance(node, dict):
-        return False
-    # The star of count(*) is no COLUMNS(*).
-    if (node.get("class") == "STAR" and node.get("columns")) or node.get("function_name") in (
-        "unnest",
-        "unlist",
-    ):
-        return True
-    return any(map(_expands, node.values()))
+    rest = [node]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, list):
+            rest += one
+        elif isinstance(one, dict):
+            # The star of count(*) is no COLUMNS(*).
+            if one.get("class") == "STAR" and one.get("columns"):
+                return True
+            if one.get("function_name") in ("unnest", "unlist"):
+                return True
+            rest += one.values()
+    return False
