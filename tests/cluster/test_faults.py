@@ -42,7 +42,7 @@ from cluster_judge import (
 from cluster_processes import ClusterProcesses
 from cluster_proxies import Proxies
 
-SECONDS = amount("DUCKTAIL_CLUSTER_SECONDS", 10.0, 120.0)
+SECONDS = amount("DUCKTAIL_CLUSTER_SECONDS", 7.0, 120.0)
 SEED = seed_of("DUCKTAIL_CLUSTER_SEED")
 SPREAD = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3", n2 = "4-7", n3 = "8-1023" }\n'
 TOPIC_PARTITIONS, TABLE_PARTITIONS = 12, 4

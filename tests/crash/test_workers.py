@@ -28,7 +28,7 @@ from preloaded import Forked
 from server_process import ServerProcess
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "docs" / "examples" / "workers"
-SECONDS = amount("DUCKTAIL_WORKERS_SECONDS", 6.0, 60.0)
+SECONDS = amount("DUCKTAIL_WORKERS_SECONDS", 4.0, 60.0)
 SEED = seed_of("DUCKTAIL_WORKERS_SEED")
 WORKERS = 8
 PARTITIONS = 12

@@ -28,7 +28,7 @@ from server_process import ServerProcess
 from wire_judge import Bounds, judge, judge_entry, pieces_of, requests_in
 from wire_messages import Written
 
-SECONDS = amount("DUCKTAIL_WIRE_SECONDS", 4.0, 120.0)
+SECONDS = amount("DUCKTAIL_WIRE_SECONDS", 3.0, 120.0)
 SEED = seed_of("DUCKTAIL_WIRE_SEED")
 ATTACKERS = 2
 LIMITS = {

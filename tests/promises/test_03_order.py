@@ -14,7 +14,7 @@ from local_client import Client, fold, raises
 from ducktail.engine.errors import DucktailError
 
 # The issue's own length; CI runs a share of it (`make test` sets nothing).
-STRESS_SECONDS = amount("DUCKTAIL_STRESS_SECONDS", 5.0, 60.0)
+STRESS_SECONDS = amount("DUCKTAIL_STRESS_SECONDS", 3.0, 60.0)
 WRITERS = 4
 
 

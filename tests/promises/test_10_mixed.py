@@ -20,7 +20,7 @@ from local_client import Client
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 
-SECONDS = amount("DUCKTAIL_MEMBERS_SECONDS", 4.0, 60.0)
+SECONDS = amount("DUCKTAIL_MEMBERS_SECONDS", 3.0, 60.0)
 GROUPS = (("s", "g"), ("r", "g"), ("s", "h"))
 # Another was there first; nothing was read; the query's own fault; another connection of it has gone on.
 EXPECTED = {"40001", "55000", "22000", "22023"}

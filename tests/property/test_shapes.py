@@ -38,7 +38,7 @@ from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.language.classify import classify
 from ducktail.sql.session_state.run_text import UNTOLD, with_nulls
 
-SECONDS = amount("DUCKTAIL_FUZZ_SECONDS", 6.0, 300.0)
+SECONDS = amount("DUCKTAIL_FUZZ_SECONDS", 4.0, 300.0)
 SEED = seed_of("DUCKTAIL_FUZZ_SEED")
 STATEMENTS_PER_ROUND = 10
 # Types of parameters.

@@ -36,7 +36,7 @@ import ducktail
 from ducktail.engine.quoting import ident, literal
 from ducktail.engine.values.duckdb_types import read_type
 
-SECONDS = amount("DUCKTAIL_FUZZ_SECONDS", 5.0, 300.0)
+SECONDS = amount("DUCKTAIL_FUZZ_SECONDS", 3.0, 300.0)
 SEED = seed_of("DUCKTAIL_FUZZ_SEED")
 STEPS = 16
 # Refused, by documentation: what cannot be captured, and ALTER TABLE of what something depends on.

@@ -35,7 +35,7 @@ from ducktail.pgwire_gateway.codec import Limits
 from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need
 from ducktail.sql.session import Session
 
-SECONDS = amount("DUCKTAIL_WIRE_SECONDS", 4.0, 120.0)
+SECONDS = amount("DUCKTAIL_WIRE_SECONDS", 3.0, 120.0)
 SEED = seed_of("DUCKTAIL_WIRE_SEED")
 # However slow the machine is.
 CONVERSATIONS_MIN = 50

@@ -16,7 +16,7 @@ import pytest
 from amounts import SOAK, amount, seed_of
 from canaries import Play, Singing, shrunk
 
-STATEMENTS = amount("DUCKTAIL_CANARY_STATEMENTS", 250, 2000)
+STATEMENTS = amount("DUCKTAIL_CANARY_STATEMENTS", 150, 2000)
 SEEDS = os.environ.get("DUCKTAIL_CANARY_SEEDS", "100" if SOAK else "")
 ONLY = os.environ.get("DUCKTAIL_CANARY_ONLY", "")
 SHRINK = "DUCKTAIL_CANARY_SHRINK" in os.environ

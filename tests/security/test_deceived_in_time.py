@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 CANARY = "canary-t1me"
 LOCK_NOT_AVAILABLE = "55P03"
 # How long a race goes on at most, and how many statements it has.
-RACE_S = amount("DUCKTAIL_RACE_SECONDS", 0.4, 10.0)
+RACE_S = amount("DUCKTAIL_RACE_SECONDS", 0.25, 10.0)
 STATEMENTS_MAX = amount("DUCKTAIL_RACE_STATEMENTS", 2_000, 20_000)
 # Python changes threads so often in one: each statement meets the other session at many places.
 SWITCH_S = 1e-4
