@@ -39,7 +39,7 @@ from ..language.scan import render_scan
 from ..peers.owners import Owners, ReadEstimate
 from ..peers.peer_frames import PassedBatch
 from ..peers.requests import Part
-from ..results.results import EventBatch, ResultBatch
+from ..results.results import EventBatch, LogBatch, ResultBatch
 from ..session_state.context import Context
 from .shares import ask_there, listed
 
@@ -106,9 +106,9 @@ class GatheredScan:
         rows = gathered.rows.slice(at, end - at).to_pylist()
         return Hot(gathered.lsns[at:end].tolist(), gathered.partitions[at:end].tolist(), rows, self.exhausted)
 
-    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """All events as Arrow batches, with their numbers in a last column."""
-        count = len(self._gathered) if limit is None else min(limit, len(self._gathered))
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All events as Arrow batches, in all columns, with their numbers in a last column."""
+        count = len(self._gathered)
         for start in range(0, count, BATCH_ROWS):
             part = self._gathered.rows.slice(start, min(BATCH_ROWS, count - start))
             numbers = pa.array(range(start + 1, start + 1 + len(part)), pa.int64())
@@ -158,6 +158,8 @@ class OwnerEvents:
         Raises:
             OutOfMemory: they are too many for one read.
         """
+        if isinstance(batch, LogBatch):
+            batch = batch.ready()
         if isinstance(batch, EventBatch):
             self.put(batch.rows, batch.lsns, batch.partitions)
             return
