@@ -135,12 +135,11 @@ class LogWindow:
         kept = np.flatnonzero((self.lsns > bounds[self.partitions]) & (self.lsns <= through_lsn))
         high = min(self.high, through_lsn)
         first, count = (int(kept[0]), len(kept)) if len(kept) else (0, 0)
+        lsns, partitions = self.lsns[kept], self.partitions[kept]
         if not count or int(kept[-1]) - first + 1 == count:
-            part, pages = slice(first, first + count), self.pages
-            first += self.first
+            pages, first = self.pages, self.first + first
         else:
-            part, pages, first = kept, Pages(self.pages.rows.take(pa.array(kept + self.first))), 0
-        lsns, partitions = self.lsns[part], self.partitions[part]
+            pages, first = Pages(self.pages.rows.take(pa.array(kept + self.first))), 0
         return LogWindow(self.source, self.starts, high, pages, first, lsns, partitions, self.target)
 
     def stop(self, start: int, limit: int) -> int:

@@ -99,10 +99,11 @@ class GatheredScan:
         """True if all events have been returned, and no owner has more."""
         return self._at >= len(self._gathered) and self._gathered.whole
 
-    def read(self, limit: int) -> Hot:
-        """The next events, at most `limit`."""
+    def read(self, limit: int, ready: int | None = None) -> Hot:
+        """The next events, at most `limit`, or `ready` if it is less: all are ready."""
         gathered, at = self._gathered, self._at
-        self._at = end = min(at + min(limit, READ_ROWS), len(gathered))
+        size = min(limit if ready is None else ready, READ_ROWS)
+        self._at = end = min(at + size, len(gathered))
         rows = gathered.rows.slice(at, end - at).to_pylist()
         return Hot(gathered.lsns[at:end].tolist(), gathered.partitions[at:end].tolist(), rows, self.exhausted)
 

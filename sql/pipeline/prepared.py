@@ -8,7 +8,7 @@ Source: docs/sql.md.
 from __future__ import annotations
 
 import datetime
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import duckdb
 
@@ -232,6 +232,7 @@ def explain(session: Context, statement: ParsedStatement, parameters: tuple[obje
         )
     if session.block.begun:
         session.block.touched()
+    scans: AbstractContextManager[Explained]
     if isinstance(inner.node, Query):
         scans = explained(session, inner, inner.node, parameters, runs=facts.analyze)
     else:
