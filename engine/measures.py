@@ -1,19 +1,29 @@
 """Measures of an open database, for metrics: read without its locks and without DuckDB.
 
 A monitor must not wait for the monitored database: each number is one attribute, or a copy that the
-interpreter makes atomically, so the numbers are of about the same instant. A lag that only the log knows is
-reported as its upper bound.
+interpreter makes atomically, so the numbers are of about the same instant. Only the lag of a group behind the
+buffers needs the log: a thread of its own counts it, for which a scrape waits a little (`LogPositions`), and
+otherwise reports the upper bound.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+import duckdb
+
 from .buffers.buffer import PartitionBuffer, StreamBuffer
+from .catalog.streams import Stream
 from .database import Database
+from .errors import DucktailError
+from .system_views.group_rows import position_of
 from .transactions.commit_times import SECOND_US
+
+# The longest that a scrape waits for positions which only the log knows.
+COUNTING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +76,61 @@ class Measures:
     cluster: Counter[tuple[str, str, str]]
 
 
-def measure(database: Database) -> Measures:
+# Group and partition -> committed LSN, the compactions of the stream by then, and the position there.
+_Known = tuple[int, int, int]
+_Place = tuple[int, int]
+
+
+class LogPositions:
+    """The positions of groups' committed LSNs that only the log knows, as `ducktail.offsets` counts them.
+
+    The position of an LSN changes by compaction only, so each is counted once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[_Place, _Known] = {}
+        self._counter = ThreadPoolExecutor(1, thread_name_prefix="ducktail-lag")
+        self._counting: Future[None] | None = None
+
+    def learn(self, database: Database) -> None:
+        """Count the positions that are not known; after a second they are counted for the next scrape."""
+        if self._counting is None or self._counting.done():
+            unknown = [
+                (stream, buffer, (group_id, number), lsn)
+                for stream, buffer, group_id, number, lsn in _committed(database)
+                if buffer.partitions[number].position_after(lsn) is None
+                and self.find(buffer, (group_id, number), lsn) is None
+            ]
+            if not unknown:
+                return
+            self._counting = self._counter.submit(self._count, database, unknown)
+        wait([self._counting], COUNTING_S)
+
+    def find(self, buffer: StreamBuffer, place: _Place, lsn: int) -> int | None:
+        """The position of a group's committed LSN; None if it has not been counted."""
+        at_lsn, renumbered, position = self._known.get(place, (-1, 0, 0))
+        return position if (at_lsn, renumbered) == (lsn, buffer.renumbered) else None
+
+    def _count(self, database: Database, unknown: list[tuple[Stream, StreamBuffer, _Place, int]]) -> None:
+        for stream, buffer, place, lsn in unknown:
+            renumbered = buffer.renumbered
+            try:
+                position = position_of(database, stream, place[1], buffer, lsn)
+            except (duckdb.Error, DucktailError):
+                continue  # It was dropped, or DuckDB has fallen: the upper bound is reported.
+            self._known[place] = (lsn, renumbered, position)
+
+
+def measure(database: Database, positions: LogPositions) -> Measures:
     """All measures at this moment."""
+    positions.learn(database)
     streams = tuple(_streams(database))
     lock = database.transactions.writer_lock
     return Measures(
         standing=database.fallen is None,
         sessions=Counter(entry.state for entry in database.sessions.glimpse()),
         streams=streams,
-        groups=tuple(_groups(database)),
+        groups=tuple(_groups(database, positions)),
         events_captured=database.commits.captured,
         events_released=database.retention.cuts.released.value,
         rows_compacted=database.retention.compaction.removed.value,
@@ -114,24 +170,40 @@ def _bytes(buffer: StreamBuffer) -> int:
     return buffer.bytes + (0 if changes is None else changes.bytes)
 
 
-def _groups(database: Database) -> Iterator[GroupMeasure]:
+def _committed(database: Database) -> Iterator[tuple[Stream, StreamBuffer, int, int, int]]:
+    """Stream, buffers, group, partition and committed LSN of all groups."""
     streams = {stream.stream_id: stream for stream in list(database.catalog.streams.values())}
     for group in list(database.catalog.groups.values()):
         stream, buffer = streams.get(group.stream_id), database.buffers.get(group.stream_id)
         if stream is not None and buffer is not None:
-            positions = database.offsets.glimpse(group.group_id)
+            for number, at in database.offsets.glimpse(group.group_id).items():
+                yield stream, buffer, group.group_id, number, at.lsn
+
+
+def _groups(database: Database, positions: LogPositions) -> Iterator[GroupMeasure]:
+    streams = {stream.stream_id: stream for stream in list(database.catalog.streams.values())}
+    for group in list(database.catalog.groups.values()):
+        stream, buffer = streams.get(group.stream_id), database.buffers.get(group.stream_id)
+        if stream is not None and buffer is not None:
             copy = database.catalog.copies.get(group.group_id)
             lag = sum(
-                lag_at_most(buffer.partitions[n], at.lsn) + (0 if copy is None else copy.left(n, at.lsn))
-                for n, at in positions.items()
+                lag_of(buffer.partitions[n], at.lsn, positions.find(buffer, (group.group_id, n), at.lsn))
+                + (0 if copy is None else copy.left(n, at.lsn))
+                for n, at in database.offsets.glimpse(group.group_id).items()
             )
             members = database.members.glimpse(group.group_id)
             yield GroupMeasure(stream.schema, stream.name, group.name, lag, members)
 
 
-def lag_at_most(partition: PartitionBuffer, lsn: int) -> int:
-    """The number of readable events after `lsn`: exact if the buffers know it, else an upper bound."""
+def lag_of(partition: PartitionBuffer, lsn: int, counted: int | None) -> int:
+    """The number of readable events after `lsn`: an upper bound if neither buffers nor log have told it.
+
+    Args:
+        counted: the position of the LSN by the log.
+    """
     before = partition.position_after(lsn)
+    if before is None:
+        before = counted
     if before is None:
         # Each event has an LSN of its own.
         return max(0, min(partition.retained, partition.last_lsn - lsn))

@@ -185,6 +185,19 @@ class PartitionBuffer:
             return None
         return self.buffered_from_position + self.after(lsn) - self.first
 
+    def count_between(self, after_lsn: int, through_lsn: int) -> int:
+        """The number of events after one LSN and up to another; an estimate where only the log knows it."""
+        ends = []
+        for lsn in (after_lsn, max(after_lsn, through_lsn)):
+            position = self.position_after(lsn)
+            if position is None:
+                # The events that are only in the log, as if they had even distances.
+                first, last = self.trimmed_through_lsn, self.unbuffered_through_lsn
+                count = self.buffered_from_position - self.trimmed_events
+                position = self.trimmed_events + count * (lsn - first) // max(1, last - first)
+            ends.append(position)
+        return max(0, ends[1] - ends[0])
+
     def last_at(self, lsn: int) -> int:
         """The LSN of the last event at or before `lsn`; `lsn` itself if only the log has the answer."""
         if lsn >= self.last_lsn:

@@ -32,6 +32,7 @@ from ..server_log import without_values
 from .buffer import StreamBuffer
 from .publisher import Note
 from .publishing import publish, ready_of, refill
+from .read_ahead import ReadAhead
 from .ready import ReadyQueries
 from .scan import Scan, ScanRange
 
@@ -92,6 +93,7 @@ class Buffers:
         self._queries = queries
         self._cursor = cursor()  # the publisher's
         self._by_stream: dict[int, StreamBuffer] = {}
+        self._ahead = ReadAhead()
         self.running_scans = RunningScans()
 
     def __getitem__(self, stream_id: int) -> StreamBuffer:
@@ -181,6 +183,7 @@ class Buffers:
             self._new_cursor,
             lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
             self._clock,
+            self._ahead,
         )
         self.running_scans.begin(scan)
         return scan

@@ -5,8 +5,9 @@ partitions, and ends at an LSN that is fixed when it begins. It never moves an o
 are no longer retained are a gap (72000), an error before a later event is returned.
 
 A cold read runs on a cursor of the engine, never on the user's (an old MVCC snapshot would miss events that
-the buffer has dropped meanwhile). Each batch is one transaction that reads the stream's edge and the events
-in the same MVCC snapshot.
+the buffer has dropped meanwhile). It reads the log window by window (`read_ahead.py`): a window is one
+transaction that reads the stream's edge and the events in the same MVCC snapshot, with one query for the
+columns, partitions and LSNs of the scan. Its rows are returned page by page, however few a client takes.
 
 LIMIT n TRANSACTIONS ends a scan at the end of its n-th transaction. Events of a transaction are adjacent in
 the order of LSNs, and txids rise with it. In the buffers the ends are found among ready rows by bisection, so
@@ -22,6 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from ..catalog.copies import Copy
@@ -32,20 +34,34 @@ from ..duck.duckdb_errors import translated
 from ..errors import DataCorrupted, SerializationFailure, UndefinedObject
 from ..groups.parked import Aside, behind_sql
 from ..log.deleted_ranges import Edge, read_edges
-from ..log.envelope_changes import ChangesQuery
-from ..log.log import EVENT_NAMES, end_of_transaction
-from ..log.queries import Again, CopiedEvents, Events
-from ..log.windows import cuts
+from ..log.envelope_changes import HIDDEN_PLACE, ChangesQuery
+from ..log.events import EVENT_SCHEMA
+from ..log.log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, Layout, end_of_transaction
+from ..log.queries import Again, CopiedEvents, Events, unread_sql
 from ..schema import SCHEMA
 from ..values import datarow
 from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .gaps import Gone
-from .publishing import BATCH_ROWS, refill_changes
+from .publishing import refill_changes
+from .read_ahead import (
+    FIRST_ROWS,
+    GROWTH,
+    ROWS_MAX,
+    WINDOW_BYTES_MAX,
+    Cold,
+    LogWindow,
+    Page,
+    Pages,
+    ReadAhead,
+)
 
-# Fewest log rows that one query of a cold read examines: a smaller window saves nothing.
-WINDOW_ROWS_MIN = 1024
-# LSNs in which they are searched first, times their number.
+# LSNs in which the rows of a window are searched first, times their number; without keys, images and headers,
+# the LSNs of a window.
 REACH = 16
+# LSNs whose rows are measured together.
+BLOCK_LSNS = 1024
+# Columns of an event without a bound of their size.
+WIDE = frozenset({"key", "before", "after", "headers"})
 # Limit of table versions that begin within one query of a cold read: twice as many cost more than two
 # queries.
 VERSIONS_AT_ONCE = 8
@@ -101,8 +117,11 @@ class Scan:
         new_cursor: Callable[[], duckdb.DuckDBPyConnection],
         alive: Callable[[], bool],
         clock: Clock,
+        ahead: ReadAhead,
     ) -> None:
         self._query = query
+        self._ahead = ahead
+        self._columns = query.names
         self._copy = bounds.copy
         self._buffer = buffer
         self._clock = clock
@@ -115,16 +134,24 @@ class Scan:
         self._has_given = False
         self._given_lsn = bounds.from_lsn - 1
         self._aside = bounds.aside
-        self._cuts: deque[int] = deque()  # LSNs at which large remaining events are divided
         self._reach = REACH  # LSNs that a window covers, times its rows
+        self._target = FIRST_ROWS  # log rows of the next window
+        # Last LSN, number and bytes of the rows of each block of LSNs up to `_sized_lsn`.
+        self._blocks: deque[tuple[int, int, int]] = deque()
+        self._sized_lsn = 0
+        self._window: LogWindow | None = None
+        self._kept: LogWindow | None = None  # the window of which `_window` is the part for this scan
+        self._place = 0  # the first row of the window that has not been returned
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
         self._floor = bounds.from_lsn - 1
         self._snapshot_lsn = self.through_lsn = bounds.through_lsn
         self.begun_us, self.seen_lsn = clock.now_us(), max(bounds.through_lsn, bounds.seen_lsn)
         self._closed = False
+        # The end of what may be read ahead, for a later scan.
+        self._ahead_lsn = self.seen_lsn
         if bounds.to_lsn is not None:
-            self.through_lsn = min(self.through_lsn, bounds.to_lsn)
+            self._ahead_lsn = self.through_lsn = min(self.through_lsn, bounds.to_lsn)
         self.exhausted = not self._after
         self.ends = self._start()
 
@@ -178,7 +205,7 @@ class Scan:
     def hot(self) -> bool:
         """True if the next events are in the buffers, as far as known without the log."""
         buffer = self._buffer
-        if self._aside is not None or self._within_copy() is not None:
+        if self._window is not None or self._aside is not None or self._within_copy() is not None:
             return False
         if isinstance(self._query, ChangesQuery):
             changes = buffer.changes
@@ -187,10 +214,19 @@ class Scan:
             buffer = changes
         return buffer.holds(self._after)
 
-    def read(self, limit: int) -> Hot:
+    def narrow(self, columns: Collection[str]) -> None:
+        """Read only these columns of an event from the log; before the first read."""
+        self._columns = tuple(
+            name for name in self._query.names if name in columns or name in ("lsn", "partition")
+        )
+
+    def read(self, limit: int, ready: int | None = None) -> Page:
         """The next events, at most `limit` rows; only `exhausted` marks the end.
 
         The rows of an update in ENVELOPE CHANGES stay together: one more row is returned if necessary.
+
+        Args:
+            ready: the maximum of rows from the buffers, if it is less.
 
         Raises:
             Gap: an event of the scan has been trimmed.
@@ -198,20 +234,65 @@ class Scan:
         """
         if not self._alive():
             raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
-        found = self._buffered(limit)
+        ready = limit if ready is None else ready
+        found: Page | None = self._buffered(ready) if self._window is None else None
         if found is None:
-            self._buffer.log_reads += 1
-            batch, exhausted = self._cold(min(limit, BATCH_ROWS))
-            layout = self._query.layout
-            found = Hot(
-                batch.column(layout.lsn).to_pylist(),
-                batch.column(layout.partition).to_pylist(),
-                datarow.messages(batch, layout.types),
-                exhausted,
-            )
+            return self._from_window(limit)
         self._buffer.given.add(len(found.lsns))
         self._given(found.lsns, found.exhausted)
         return found
+
+    def _from_window(self, limit: int) -> Page:
+        """The next events from the log, of one window."""
+        if not self._find_window():
+            self._hold(self._cold())
+        window, start = self._window, self._place
+        assert window is not None
+        end = self._place = window.stop(start, limit)
+        lsns, partitions = window.lsns[start:end].tolist(), window.partitions[start:end].tolist()
+        at_end = end == len(window.lsns)
+        exhausted = at_end and window.high >= self.through_lsn
+        query = self._query
+        self._buffer.given.add(len(lsns))
+        self._given(lsns, exhausted, window.high if at_end else 0)
+        if at_end:
+            self._window = None
+        if isinstance(query, ChangesQuery):
+            batch = window.pages.rows.slice(window.first + start, end - start)
+            return Hot(lsns, partitions, datarow.messages(batch, query.layout.types), exhausted)
+        page, part = window.pages.at(window.first + start, window.first + end)
+        return Cold(lsns, partitions, page, part, _layout(self._columns), exhausted)
+
+    def _find_window(self) -> bool:
+        """True if a window has the scan's next events: its own, or one that an earlier scan has left."""
+        if self._window is None and self._source is not None and self._kept is None and not self.over:
+            found = self._ahead.find(self._source, self._after)
+            if found is not None and self._retains(found):
+                self._hold(found)
+        return self._window is not None
+
+    def _retains(self, window: LogWindow) -> bool:
+        """True if all events of a window behind the scan's position are retained."""
+        with self._buffer.mutex:
+            partitions = self._buffer.partitions
+            return all(lsn >= partitions[number].trimmed_through_lsn for number, lsn in self._after.items())
+
+    def _hold(self, window: LogWindow) -> None:
+        """Return the rows of a window next."""
+        self._kept, self._place = window, 0
+        self._target = min(GROWTH * window.target, ROWS_MAX)
+        self._window = window.within(self._after, self.through_lsn) if self._source is not None else window
+
+    @property
+    def _source(self) -> tuple[object, ...] | None:
+        """Identifies the windows that have this scan's events; None if they are those of a group only."""
+        query, buffer = self._query, self._buffer
+        if self._aside is not None or self._copy is not None:
+            return None
+        version = query.captured.version if isinstance(query, ChangesQuery) else 0
+        # Compaction sets the first before it removes events, and counts the second behind it.
+        compacted = buffer.compacted_lsn, buffer.renumbered
+        return id(buffer), *compacted, query.stream, version, self._columns
 
     def end_of_transactions(self, count: int) -> int:
         """The LSN at the end of the scan's `count`-th transaction; the scan's end if it has fewer.
@@ -231,9 +312,7 @@ class Scan:
         if end is None:
             try:
                 aside = None if self._aside is None else (self._excluded, self._again)
-                end = end_in_log(
-                    self._ready(typed=False), self._events, self._starts(), self.through_lsn, count, aside
-                )
+                end = end_in_log(self._ready(), self._events, self._starts(), self.through_lsn, count, aside)
             except duckdb.Error as error:
                 raise self._told(error) from error
         return end if end < self.through_lsn else self._snapshot_lsn
@@ -278,31 +357,30 @@ class Scan:
             )
         return translated(error)
 
-    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """All remaining events (at most `limit`) as Arrow batches, typed, from the log.
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all remaining events as Arrow batches, typed, from the log.
 
         Raises:
             Gap, UndefinedObject: as in `read`.
         """
-        while not self.exhausted and limit != 0:
+        while not self.exhausted:
             if not self._alive():
                 raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
-            size = BATCH_ROWS if limit is None else min(limit, BATCH_ROWS)
-            batch, exhausted = self._cold(size, typed=True)
-            if limit is not None:
-                limit = max(0, limit - batch.num_rows)
-            self._given(batch.column(self._query.layout.lsn).to_pylist()[-1:], exhausted)
-            if batch.num_rows:
-                self._buffer.given.add(batch.num_rows)
-                yield batch
+            rows, high = self._in_transaction(columns, typed=True)
+            self._target = min(GROWTH * self._target, ROWS_MAX)
+            self._given([], high >= self.through_lsn, high)
+            if rows.num_rows:
+                self._given_lsn, self._has_given = max(self._given_lsn, high), True
+                self._buffer.given.add(rows.num_rows)
+                yield from rows.to_batches()
 
-    def _given(self, lsns: Sequence[int], exhausted: bool) -> None:
-        """Record that everything up to the last LSN has been returned, in every partition."""
+    def _given(self, lsns: Sequence[int], exhausted: bool, through_lsn: int = 0) -> None:
+        """Record that everything up to the last LSN, or a later one, has been returned in every partition."""
         self.exhausted = exhausted
         if lsns:
             self._given_lsn = lsns[-1]
         self._has_given = self._has_given or bool(lsns)
-        done = self.through_lsn if exhausted else lsns[-1] if lsns else 0
+        done = self.through_lsn if exhausted else max(through_lsn, lsns[-1] if lsns else 0)
         for number, lsn in self._after.items():
             if done > lsn:
                 self._after[number] = done
@@ -315,12 +393,12 @@ class Scan:
         """
         cursor = self._ready(typed=True)
         try:
-            sql = self._window_sql(0, 0, 0, typed=True)
+            sql = self._window_sql(cursor, 0, 0, [*self._query.names, HIDDEN_PLACE], typed=True)
             return cursor.sql(sql).to_arrow_table().schema
         except duckdb.Error as error:
             raise self._told(error) from error
 
-    def _ready(self, *, typed: bool) -> duckdb.DuckDBPyConnection:
+    def _ready(self, *, typed: bool = False) -> duckdb.DuckDBPyConnection:
         """The scan's cursor; with `typed`, Arrow carries values for DuckDB without loss."""
         if self._cursor is None:
             self._cursor = self._new_cursor()
@@ -328,14 +406,27 @@ class Scan:
                 self._cursor.execute("SET SESSION arrow_lossless_conversion = true")
         return self._cursor
 
-    def _cold(self, limit: int, *, typed: bool = False) -> tuple[pa.RecordBatch, bool]:
-        """The next events from the log, at most `limit`, and True if no more follow."""
+    def _cold(self) -> LogWindow:
+        """The next window of the log."""
+        self._buffer.log_reads += 1
+        source, starts, target = self._source, dict(self._after), self._target
+        table, high = self._in_transaction(self._columns, typed=False)
+        rows = as_batch(table)
+        if isinstance(self._query, ChangesQuery):
+            layout = self._query.layout
+        else:
+            layout, rows = _layout(self._columns), _as_events(rows, self._columns)
+        lsns, partitions = rows.column(layout.lsn), rows.column(layout.partition)
+        numbers = lsns.to_numpy(), partitions.to_numpy()
+        return LogWindow(source or (), starts, high, Pages(rows), 0, *numbers, target)
+
+    def _in_transaction(self, columns: Sequence[str], *, typed: bool) -> tuple[pa.Table, int]:
+        """The next window, read in one MVCC snapshot."""
         cursor = self._ready(typed=typed)
         try:
             cursor.execute("BEGIN")
             try:
-                edge = self._check_edges(cursor)
-                return self._log_batch(cursor, limit, edge, typed=typed)
+                return self._next_window(cursor, columns, typed=typed)
             finally:
                 cursor.execute("COMMIT")
         except duckdb.Error as error:
@@ -375,69 +466,91 @@ class Scan:
             group=self._bounds.group,
         )
 
-    def _log_batch(
-        self, cursor: duckdb.DuckDBPyConnection, limit: int, edge: int, *, typed: bool
-    ) -> tuple[pa.RecordBatch, bool]:
-        """Events of a window of log rows; windows without events of the stream are skipped."""
+    def _next_window(
+        self, cursor: duckdb.DuckDBPyConnection, columns: Sequence[str], *, typed: bool
+    ) -> tuple[pa.Table, int]:
+        """Events of the next window with events of the stream, and the LSN up to which they are complete."""
         # The log of a version behind the edge may be deleted; a copy's rows are not in a log.
-        least = min(edge, self.through_lsn)
+        least = min(self._check_edges(cursor), self.through_lsn)
         if (copy := self._within_copy()) is not None:
             least = min(least, copy.base_lsn)
         low = max(min(self._after.values()), least)
-        again = self._again(self._given_lsn, min(low, self.through_lsn), limit + 2)
+        last_lsn = min(low, self.through_lsn)
+        again = self._again(self._given_lsn, last_lsn, FIRST_ROWS)
         if again is not None:
             # Released events before all others: the log need not be searched for them.
-            table = arrow_table(cursor.execute(self._window_sql(0, 0, limit + 2, typed=typed, again=again)))
+            sql = self._window_sql(cursor, 0, 0, columns, typed=typed, again=again)
+            table = arrow_table(cursor.execute(sql))
             if not table.num_rows:
                 raise DataCorrupted(
                     f'copies of released events of stream "{self._query.stream.name}" are not there',
                     hint="If a commit has just covered them, read again; SHOW PARKED lists them.",
                 )
-            return as_batch(table.slice(0, self._whole(table, limit))), False
-        rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
+            return table, self._released(self._given_lsn, last_lsn, FIRST_ROWS)[-1]
+        through_lsn = self._ahead_lsn if self._source is not None and not typed else self.through_lsn
         while True:
-            # A batch must not examine the whole rest of a long log.
-            reach = min(low + self._reach * rows, self.through_lsn)
-            found = self._events.between(low + 1, reach)
-            later = sorted(part.first_lsn for part in found.parts if part.first_lsn > low + 1)
-            if len(later) >= VERSIONS_AT_ONCE:
-                reach = min(reach, later[VERSIONS_AT_ONCE - 1] - 1)
-                found = found.between(low + 1, reach)
-            log = found.lsns
-            row = ask_maybe(
-                cursor,
-                f"SELECT lsn FROM {log} WHERE lsn > {low} AND lsn <= {reach} "
-                f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
-            )
-            high = reach if row is None else int(row[0])
-            # If compaction has left few rows, windows become wider.
-            self._reach = 2 * self._reach if row is None else max(REACH, self._reach // 2)
-            # One more row shows if there are more; two, if the last of `limit` may have a twin.
-            high = self._cut(cursor, low, high)
-            table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
-            count = self._whole(table, limit)
+            high = self._end_of_window(cursor, low, through_lsn, columns)
+            table = arrow_table(cursor.execute(self._window_sql(cursor, low, high, columns, typed=typed)))
             if table.num_rows or high >= self.through_lsn:
-                batch = as_batch(table.slice(0, count))
-                return batch, count == table.num_rows and high >= self.through_lsn
+                return table, high
             # LSNs without events may be many: an incarnation skips a trillion of them.
-            log = self._events.between(high + 1, self.through_lsn).lsns
+            log = self._events.between(high + 1, through_lsn).lsns
             (first,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn > {high}")
-            low = self.through_lsn if first is None else min(int(first) - 1, self.through_lsn)
+            low = through_lsn if first is None else min(int(first) - 1, through_lsn)
 
-    def _cut(self, cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> int:
-        """The end of a window, or an earlier LSN if the window's events are too large to read at once."""
-        while self._cuts and self._cuts[0] <= low:
-            self._cuts.popleft()
-        if not self._cuts:
-            self._cuts.extend(cuts(cursor, self._events.between(low + 1, high), low, high))
-        return min(high, *self._cuts) if self._cuts else high
+    def _end_of_window(
+        self, cursor: duckdb.DuckDBPyConnection, low: int, through_lsn: int, columns: Sequence[str]
+    ) -> int:
+        """The LSN at which the window behind another LSN ends, by the rows and bytes of its partitions."""
+        if isinstance(self._query, Events) and WIDE.isdisjoint(columns):
+            return self._reached(low, min(low + REACH * self._target, through_lsn))[0]
+        while self._blocks and self._blocks[0][0] <= low:
+            self._blocks.popleft()
+        if not self._blocks:
+            self._size_blocks(cursor, low, through_lsn)
+        rows = bytes_ = 0
+        for place, (last_lsn, count, size) in enumerate(self._blocks):
+            rows, bytes_ = rows + count, bytes_ + size
+            if bytes_ > WINDOW_BYTES_MAX and not place:
+                return self._within_block(cursor, low, last_lsn)
+            if bytes_ > WINDOW_BYTES_MAX or (rows > self._target and place):
+                return self._blocks[place - 1][0]
+        return self._sized_lsn
 
-    def _whole(self, table: pa.Table, limit: int) -> int:
-        """The number of rows to return: `limit`, or one more to keep an update together."""
-        if table.num_rows <= limit:
-            return int(table.num_rows)
-        lsns = table.column(self._query.layout.lsn)
-        return limit + int(lsns[limit - 1].as_py() == lsns[limit].as_py())
+    def _reached(self, low: int, reach: int) -> tuple[int, Events]:
+        """A reach that few versions of the tables have, and the query of their logs."""
+        found = self._events.between(low + 1, reach)
+        later = sorted(part.first_lsn for part in found.parts if part.first_lsn > low + 1)
+        if len(later) < VERSIONS_AT_ONCE:
+            return reach, found
+        reach = min(reach, later[VERSIONS_AT_ONCE - 1] - 1)
+        return reach, found.between(low + 1, reach)
+
+    def _size_blocks(self, cursor: duckdb.DuckDBPyConnection, low: int, through_lsn: int) -> None:
+        """Measure the next log rows block by block: to order single rows costs as much as a window."""
+        self._sized_lsn, found = self._reached(low, min(low + self._reach * self._target, through_lsn))
+        rows = found.sized_sql(f"lsn > {low} AND lsn <= {self._sized_lsn}", self._behind())
+        blocks = cursor.execute(
+            f"SELECT max(lsn), count(*), sum(bytes)::BIGINT FROM ({rows}) "
+            f"GROUP BY lsn // {BLOCK_LSNS} ORDER BY 1"
+        ).fetchall()
+        self._blocks.extend(blocks)
+        # If compaction has left few rows, or most are in other partitions, the reach becomes wider.
+        if sum(count for _, count, _ in blocks) < self._target:
+            self._reach *= 2
+        else:
+            self._reach = max(REACH, self._reach // 2)
+
+    def _within_block(self, cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> int:
+        """The end of a window of large events, which are measured one by one; it has at least one."""
+        where = f"lsn > {low} AND lsn <= {high}"
+        rows = self._events.between(low + 1, high).sized_sql(where, self._behind())
+        lsns, sizes = arrow_table(cursor.execute(f"{rows} ORDER BY lsn")).columns
+        fitting = int(np.searchsorted(np.cumsum(sizes.to_numpy()), WINDOW_BYTES_MAX, "right"))
+        return int(lsns[max(0, fitting - 1)].as_py())
+
+    def _behind(self, lsn: str = "lsn", partition: str = "partition") -> str:
+        return unread_sql(self._after, len(self._buffer.partitions), lsn, partition)
 
     def _excluded(self, low: int, high: int) -> str:
         """SQL predicate on the log's rows that skips events parked in a window, and events behind them."""
@@ -456,18 +569,29 @@ class Scan:
 
     def _again(self, low: int, high: int, limit: int | None = None) -> Again | None:
         """The released events of a range of LSNs, at most `limit`."""
-        aside = self._aside
-        if aside is None or not aside.released:
-            return None
-        lsns = [lsn for lsn in aside.released if low < lsn <= high][:limit]
-        if not lsns:
+        aside, lsns = self._aside, self._released(low, high, limit)
+        if aside is None or not lsns:
             return None
         last = [str(lsn) for lsn in lsns if aside.released[lsn].tx_last]
         ends = f"(l.lsn IN ({', '.join(last)}))" if last else "false"
         copies = self._events.holding(lsns).parked()
         return Again(copies, f"lsn IN ({', '.join(map(str, lsns))})", ends)
 
-    def _window_sql(self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None) -> str:
+    def _released(self, low: int, high: int, limit: int | None = None) -> list[int]:
+        """The LSNs of the released events of a range, at most `limit`."""
+        aside = self._aside
+        return [] if aside is None else [lsn for lsn in aside.released if low < lsn <= high][:limit]
+
+    def _window_sql(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        low: int,
+        high: int,
+        columns: Sequence[str],
+        *,
+        typed: bool,
+        again: Again | None = None,
+    ) -> str:
         where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
         again = again or self._again(max(low, self._given_lsn), high)
         # tx_last needs the window's last transaction entirely.
@@ -476,14 +600,15 @@ class Scan:
         if chunk_end is not None:
             # Their rows of `commits` may be deleted.
             whole = f"lsn > {low} AND lsn <= {chunk_end}"
-        starts, query = self._starts(), self._query
+        query = self._query
         if isinstance(query, ChangesQuery):
-            typed_rows = query.between(low + 1, high)
+            rows = query.between(low + 1, high)
+            layout, names = query.layout, query.names
+            behind = self._behind(names[layout.lsn], names[layout.partition])
             if typed:
-                return typed_rows.typed_sql(where, starts, limit, again)
-            return typed_rows.page_sql(where, whole, starts, limit, again)
-        window = query.window(self._ready(typed=typed), low, high)
-        return window.page_sql(where, whole, starts, limit, again)
+                return rows.typed_sql(columns, where, behind, again)
+            return rows.page_sql(columns, where, whole, behind, again)
+        return query.window(cursor, low, high).page_sql(columns, where, whole, self._behind(), again)
 
     def _starts(self) -> list[int]:
         """The LSN after which each partition is read; the scan's end for partitions that are not."""
@@ -501,8 +626,11 @@ class Scan:
         self._closed = True
 
     def close(self) -> None:
-        """Free the scan's cursor."""
+        """Free the scan's cursor; its window remains for the next scan."""
         self.leave()
+        if self._kept is not None and self._source == self._kept.source:
+            self._ahead.put(self._kept)
+        self._window = self._kept = None
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None
@@ -535,11 +663,31 @@ def _plain(query: Events | ChangesQuery) -> Events | ChangesQuery:
     return query.events if isinstance(query, CopiedEvents) else query
 
 
+def _layout(columns: tuple[str, ...]) -> Layout:
+    """The layout of events with these columns only."""
+    if columns is EVENT_NAMES:
+        return EVENT_LAYOUT
+    types = tuple(EVENT_TYPES[EVENT_NAMES.index(name)] for name in columns)
+    return Layout(types, columns.index("lsn"), columns.index("partition"))
+
+
+def _as_events(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Events of a query with the Arrow types that events have elsewhere: JSON is text."""
+    schema = pa.schema([EVENT_SCHEMA.field(name) for name in columns])
+    arrays = []
+    for column, field_ in zip(rows.columns, schema, strict=True):
+        array = column.storage if isinstance(column, pa.ExtensionArray) else column
+        arrays.append(array if array.type == field_.type else array.cast(field_.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def as_batch(table: pa.Table) -> pa.RecordBatch:
     """A table as one batch."""
-    chunks = table.combine_chunks().to_batches()
-    if chunks:
-        return chunks[0]
+    batches = table.to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if batches:
+        return table.combine_chunks().to_batches()[0]
     # From an empty list pyarrow builds neither unions nor nested extension types.
     columns = [pa.nulls(0, type_) for type_ in table.schema.types]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)

@@ -183,16 +183,16 @@ class ChangesQuery:
         return self._ordered(projection, self.sql(where, commit), names)
 
     def page_sql(
-        self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
+        self, columns: Sequence[str], where: str, whole: str, behind: str, again: Again | None = None
     ) -> str:
-        """The first rows after an LSN for each partition, for the wire, in order."""
+        """Columns of the rows behind the starts of a scan, for the wire, in order; as `Events.page_sql`."""
         names = self._numbered()
         projection = datarow.select_text(self.layout.types) or ", ".join(names)
         besides = "" if again is None else self._given(again).sql(again.where)
-        return self._page(projection, self.sql(where), names, starts, limit, besides)
+        return self._page(columns, projection, self.sql(where), names, behind, besides)
 
-    def typed_sql(self, where: str, starts: Sequence[int], limit: int, again: Again | None = None) -> str:
-        """The rows of `page_sql` in types that Arrow carries, with the hidden column."""
+    def typed_sql(self, columns: Sequence[str], where: str, behind: str, again: Again | None = None) -> str:
+        """The rows of `page_sql` in types that Arrow carries; they also have the hidden column."""
         hidden = (
             f", (2 * l.lsn + CASE WHEN l.event_op = 'update' AND NOT l.after_side THEN 0 ELSE 1 END)"
             f"::BIGINT AS {HIDDEN_PLACE}"
@@ -204,7 +204,7 @@ class ChangesQuery:
         ]
         projection = ", ".join([*items, HIDDEN_PLACE])
         besides = "" if again is None else self._given(again).sql(again.where, None, hidden)
-        return self._page(projection, self.sql(where, None, hidden), names, starts, limit, besides)
+        return self._page(columns, projection, self.sql(where, None, hidden), names, behind, besides)
 
     def _given(self, again: Again) -> ChangesQuery:
         return ChangesQuery(again.events, self._shown)
@@ -237,27 +237,27 @@ class ChangesQuery:
         """CREATE VIEW of all retained changes."""
         return f"CREATE VIEW {name} AS {self.sql(self.events.edge_sql())}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns in a page."""
+        return tuple(self._numbered())
+
     def _numbered(self) -> list[str]:
         return [f"c{place}" for place in range(len(self.columns))]
 
     def _page(
         self,
+        columns: Sequence[str],
         projection: str,
         sql: str,
         names: Sequence[str],
-        starts: Sequence[int],
-        limit: int,
+        behind: str,
         besides: str,
     ) -> str:
-        lsn, partition = names[self.layout.lsn], names[self.layout.partition]
-        if len(set(starts)) == 1:
-            after = f"{lsn} > {starts[0]}"
-        else:
-            after = f"{lsn} > [{', '.join(map(str, starts))}][{partition} + 1]"
-        where = f" WHERE {after}"
+        where = f" WHERE {behind}"
         if besides:
             sql, where = f"SELECT * FROM ({sql}) AS r({', '.join(names)}){where} UNION ALL {besides}", ""
-        return self._ordered(projection, sql, names, where) + f" LIMIT {limit}"
+        return f"SELECT {', '.join(columns)} FROM ({self._ordered(projection, sql, names, where)})"
 
     def _ordered(self, projection: str, sql: str, names: Sequence[str], where: str = "") -> str:
         lsn, change_type = names[self.layout.lsn], names[self.layout.lsn - 3]

@@ -50,6 +50,8 @@ EVENT_NAMES = tuple(name for name, _ in EVENT_COLUMNS)
 EVENT_TYPES = tuple(type_ for _, type_ in EVENT_COLUMNS)
 # The columns of an event from its transaction's row in `commits`, and those from its own log row.
 COMMIT_NAMES = ("commit_time", "tx_seq", "tx_last")
+# Columns that need the transaction's row: the annotation is in the headers.
+COMMIT_COLUMNS = frozenset({"commit_time", "tx_seq", "headers"})
 ROW_NAMES = tuple(name for name in EVENT_NAMES if name not in COMMIT_NAMES)
 
 

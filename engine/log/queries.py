@@ -27,6 +27,7 @@ from ..schema import SCHEMA
 from ..values.json_images import PLAIN_BYTES, object_sql, size_sql
 from .log import (
     ANNOTATION,
+    COMMIT_COLUMNS,
     EVENT_LAYOUT,
     EVENT_NAMES,
     HEAD_BYTES,
@@ -132,27 +133,47 @@ class Events(ABC):
         """The columns of an event."""
         return EVENT_LAYOUT
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of an event in a page."""
+        return EVENT_NAMES
+
     def page_sql(
-        self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
+        self, columns: Sequence[str], where: str, whole: str, behind: str, again: Again | None = None
     ) -> str:
-        """The first events after an LSN for each partition, in LSN order.
+        """Columns of the events behind the starts of a scan, in LSN order.
 
         Args:
+            columns: names of the columns of an event; the others are not computed.
             where: predicate on the log's columns.
             whole: a wider predicate that contains the last transaction of `where` entirely, for tx_last.
-            starts: the LSN after which each partition is read, partition 0 first.
-            limit: the maximum number of rows.
+            behind: predicate on an event's lsn and partition (`unread_sql`).
             again: parked events that are returned as well, at any position.
         """
-        if len(set(starts)) == 1:
-            after = f"lsn > {starts[0]}"
+        if "tx_last" in columns:
+            sql = self.whole_sql(where, whole)
         else:
-            after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
-        sql = self.whole_sql(where, whole)
+            of_commits = not COMMIT_COLUMNS.isdisjoint(columns)
+            sql = self.sql(where, "NULL::BOOLEAN", None if of_commits else NO_COMMIT)
+        # The LSN is also that of the order: a hidden column may have it under another name.
+        names = ", ".join(columns)
+        sql = f"SELECT * FROM ({sql}) WHERE {behind}"
         if again is not None:
-            given = again.events.sql(again.where, again.last)
-            sql, after = f"SELECT * FROM ({sql}) WHERE {after} UNION ALL {given}", "true"
-        return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
+            sql += f" UNION ALL {again.events.sql(again.where, again.last)}"
+        return f"SELECT {names} FROM ({sql}) ORDER BY lsn"
+
+    def sized_sql(self, where: str, behind: str) -> str:
+        """`lsn` and approximate `bytes` of the log rows behind the starts of a scan, in no particular order.
+
+        Args:
+            where, behind: as in `page_sql`.
+        """
+        parts = (
+            f"SELECT l.lsn, {part.partition_sql()} AS partition, ({part.bytes_sql})::BIGINT AS bytes "
+            f"FROM {part.log} AS l WHERE {where}"
+            for part in self.parts
+        )
+        return f"SELECT lsn, bytes FROM ({' UNION ALL '.join(parts)}) WHERE {behind}"
 
     def view_sql(self, name: str, *, replaces: bool = False) -> str:
         """CREATE VIEW of all retained events with the stream's own name."""
@@ -203,6 +224,10 @@ class LogEvents(Events):
     @abstractmethod
     def rows(self, where: str) -> str:
         """The log rows that are events of the stream."""
+
+    @abstractmethod
+    def partition_sql(self) -> str:
+        """The event's partition, computed from the log row `l`."""
 
     @abstractmethod
     def _values(self, annotation: str | None) -> Mapping[str, str]:
@@ -282,6 +307,26 @@ class LogEvents(Events):
         """
         head = head_sql(self._values(annotation), "", NO_COMMIT, ROW_NAMES)
         return f"SELECT {head} FROM ({self.rows(where)}) AS l"
+
+
+def unread_sql(
+    starts: Mapping[int, int], partitions: int, lsn: str = "lsn", partition: str = "partition"
+) -> str:
+    """SQL boolean on an event: it is in a scanned partition, behind the partition's start.
+
+    Args:
+        starts: scanned partition -> the LSN behind which it is read.
+        partitions: the number of the stream's partitions.
+        lsn, partition: SQL of these two columns.
+    """
+    if len(set(starts.values())) == 1:
+        after = f"{lsn} > {next(iter(starts.values()))}"
+    else:
+        bounds = ", ".join(str(starts.get(number, 0)) for number in range(partitions))
+        after = f"{lsn} > [{bounds}][{partition} + 1]"
+    if len(starts) == partitions:
+        return after
+    return f"{partition} IN ({', '.join(map(str, starts))}) AND {after}"
 
 
 def annotation_sql(commit: Commit | None) -> str | None:
@@ -573,10 +618,14 @@ class TopicQuery(LogEvents):
         behind = f" AND lsn > [{', '.join(map(str, self.bases))}][partition + 1]" if self.bases else ""
         return f"SELECT * FROM {self.log} WHERE ({where}){behind}"
 
+    def partition_sql(self) -> str:
+        """The event's partition, which the log row `l` has."""
+        return "l.partition"
+
     def _values(self, annotation: str | None) -> Mapping[str, str]:
         name = f"{shown_name(self.stream.schema)}.{shown_name(self.stream.name)}"
         return {
-            "partition": "l.partition",
+            "partition": self.partition_sql(),
             "op": "'publish'",
             "table_name": literal(name),
             "key": "l.key",

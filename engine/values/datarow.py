@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -112,6 +112,17 @@ def encode(
         return b"".join(_small(batch, plan, timezone, kind))
     joined = [_joined(part, plan, timezone, kind).data for part in pieces(batch)]
     return joined[0] if len(joined) == 1 else b"".join(joined)
+
+
+def encoded(
+    batch: pa.RecordBatch, types: Sequence[str], formats: Sequence[int], timezone: str
+) -> tuple[memoryview, list[int]]:
+    """The result of `encode`, and where its rows begin and end: one more number than there are rows."""
+    if not _is_small(batch) and len(pieces(batch)) == 1:
+        joined = _joined(batch, encoding_plan(tuple(types), tuple(formats)), timezone)
+        return joined.data, joined.bounds.tolist()
+    rows = messages(batch, types, formats, timezone)
+    return memoryview(b"".join(rows)), list(accumulate(map(len, rows), initial=0))
 
 
 def messages(

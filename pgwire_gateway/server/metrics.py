@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ...engine.measures import Measures, measure
+from ...engine.measures import LogPositions, Measures, measure
 from ...engine.server_log import facts
 from ...engine.version import VERSION
 
@@ -44,6 +44,7 @@ class Metrics:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._positions = LogPositions()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -53,7 +54,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, for prometheus_client."""
-        measures = measure(self._server.database)
+        measures = measure(self._server.database, self._positions)
         yield _gauge("build_info", "The version that runs.", 1, version=VERSION)
         yield _gauge("ready", "Whether statements are answered.", int(self._server.ready))
         yield from self._event_loop()
@@ -150,7 +151,7 @@ def _streams(measures: Measures) -> Iterator[Metric]:
 
 
 def _groups(measures: Measures) -> Iterator[Metric]:
-    about = "Events that a group has yet to process; where only the log can tell, the most that it can be."
+    about = "Events that a group has yet to process."
     lag = GaugeMetricFamily("ducktail_group_lag_events", about, labels=["schema", "stream", "group"])
     for group in measures.groups:
         lag.add_metric([group.schema, group.stream, group.name], group.lag_events)

@@ -39,7 +39,7 @@ from ..language.scan import render_scan
 from ..peers.owners import Owners, ReadEstimate
 from ..peers.peer_frames import PassedBatch
 from ..peers.requests import Part
-from ..results.results import EventBatch, ResultBatch
+from ..results.results import EventBatch, LogBatch, ResultBatch
 from ..session_state.context import Context
 from .shares import ask_there, listed
 
@@ -99,16 +99,17 @@ class GatheredScan:
         """True if all events have been returned, and no owner has more."""
         return self._at >= len(self._gathered) and self._gathered.whole
 
-    def read(self, limit: int) -> Hot:
-        """The next events, at most `limit`."""
+    def read(self, limit: int, ready: int | None = None) -> Hot:
+        """The next events, at most `limit`, or `ready` if it is less: all are ready."""
         gathered, at = self._gathered, self._at
-        self._at = end = min(at + min(limit, READ_ROWS), len(gathered))
+        size = min(limit if ready is None else ready, READ_ROWS)
+        self._at = end = min(at + size, len(gathered))
         rows = gathered.rows.slice(at, end - at).to_pylist()
         return Hot(gathered.lsns[at:end].tolist(), gathered.partitions[at:end].tolist(), rows, self.exhausted)
 
-    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """All events as Arrow batches, with their numbers in a last column."""
-        count = len(self._gathered) if limit is None else min(limit, len(self._gathered))
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All events as Arrow batches, in all columns, with their numbers in a last column."""
+        count = len(self._gathered)
         for start in range(0, count, BATCH_ROWS):
             part = self._gathered.rows.slice(start, min(BATCH_ROWS, count - start))
             numbers = pa.array(range(start + 1, start + 1 + len(part)), pa.int64())
@@ -158,6 +159,8 @@ class OwnerEvents:
         Raises:
             OutOfMemory: they are too many for one read.
         """
+        if isinstance(batch, LogBatch):
+            batch = batch.ready()
         if isinstance(batch, EventBatch):
             self.put(batch.rows, batch.lsns, batch.partitions)
             return

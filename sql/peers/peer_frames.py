@@ -31,7 +31,7 @@ import pyarrow as pa
 from ...engine.errors import ProtocolViolation
 from ...engine.log.log import EVENT_TYPES
 from ...engine.values.copy_rows import CopyForm
-from ..results.results import EVENT_RESULT, ArrowBatch, EventBatch, ResultBatch, ResultColumn
+from ..results.results import EVENT_RESULT, ArrowBatch, EventBatch, LogBatch, ResultBatch, ResultColumn
 
 HEAD, EVENTS, ROWS, FACTS, TAIL = b"H", b"E", b"A", b"F", b"T"
 _LENGTH = struct.Struct("<I")
@@ -97,6 +97,8 @@ def batch_frame(batch: ResultBatch, *, placed: bool) -> bytes:
     Args:
         placed: events come with their LSNs and partitions: not where they are only given on.
     """
+    if isinstance(batch, LogBatch):
+        batch = batch.ready()
     if isinstance(batch, EventBatch):
         return _events_frame(batch, placed)
     rows = batch.record_batch()

@@ -8,6 +8,7 @@ Source: docs/sql.md.
 from __future__ import annotations
 
 import datetime
+from contextlib import AbstractContextManager, nullcontext
 
 import duckdb
 
@@ -25,7 +26,7 @@ from ...engine.waiting import Waiting
 from ..dml import cte_writes, topic_writes
 from ..language.classify import classify
 from ..language.parse import Query
-from ..reading.scan_relation import explainable
+from ..reading.explained import Explained, explained
 from ..results.results import Result
 from ..rights import permission
 from ..session_state.context import Context
@@ -231,12 +232,19 @@ def explain(session: Context, statement: ParsedStatement, parameters: tuple[obje
         )
     if session.block.begun:
         session.block.touched()
-    text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
-    if topic_writes.target(session, inner.classified) is not None:
-        text = topic_writes.query_of(session, classify(text)).query
-    try:
-        cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)
-        rows = cursor.fetchall()
-    except duckdb.Error as error:
-        raise translated(error) from error
-    return plan_rows([line for row in rows for line in str(row[-1]).splitlines()], as_json=as_json)
+    scans: AbstractContextManager[Explained]
+    if isinstance(inner.node, Query):
+        scans = explained(session, inner, inner.node, parameters, runs=facts.analyze)
+    else:
+        scans = nullcontext(Explained(inner.text, []))
+    with scans as shown:
+        text = shown.text
+        if topic_writes.target(session, inner.classified) is not None:
+            text = topic_writes.query_of(session, classify(text)).query
+        try:
+            cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)
+            rows = cursor.fetchall()
+        except duckdb.Error as error:
+            raise translated(error) from error
+    lines = [line for row in rows for line in str(row[-1]).splitlines()]
+    return plan_rows(lines if as_json else lines + shown.lines, as_json=as_json)

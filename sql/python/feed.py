@@ -34,7 +34,7 @@ from ...engine.log.events import Event, arrow_of, events_of
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting, drive
 from ..results.notices import Notice
-from ..results.results import EventBatch
+from ..results.results import EventBatch, LogBatch
 from ..session import Session
 
 
@@ -206,7 +206,9 @@ class Reads:
         found: list[Event] = []
         try:
             while (bytes_max is None or bytes_max > 0) and (batch := result.fetch(None)) is not None:
-                assert isinstance(batch, EventBatch), "a plain read gives ready rows"
+                if isinstance(batch, LogBatch):
+                    batch = batch.ready()
+                assert isinstance(batch, EventBatch), "a plain read gives events"
                 rows: Sequence[bytes] = batch.rows
                 if given:
                     # Before the rows are parsed: a program that commits late has many of them.

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...engine.buffers.read_ahead import Cold
 from ...engine.buffers.scan import Scan
 from ...engine.catalog.streams import Stream
-from ...engine.log.log import EVENT_TYPES
+from ...engine.log.log import EVENT_NAMES, EVENT_TYPES
 from ...engine.waiting import Waiting
 from ..cluster.gathering import GatheredScan
 from ..cluster.membership import settled
 from ..language import statements as st
 from ..read_shape.columns import outputs_of_scan
 from ..read_shape.shape import ReadKind, Shape
-from ..results.results import EVENT_RESULT, EventBatch, Result, ResultBatch, ResultColumn, select_tag
+from ..results.results import (
+    BATCH_ROWS,
+    EVENT_RESULT,
+    EventBatch,
+    LogBatch,
+    Result,
+    ResultBatch,
+    ResultColumn,
+    select_tag,
+)
 from ..session_state.context import Context
 from ..session_state.positions import MemberRead
 from ..session_state.run_text import Values, number
@@ -22,8 +32,8 @@ from .open_scan import open_scan
 from .read_requests import Pruning, within_times
 from .tracking import OpenedScan, Tracker
 
-# The number of ready rows in one batch.
-EVENT_ROWS = 8192
+# The most events in one batch.
+EVENT_ROWS = BATCH_ROWS
 
 
 # The largest LIMIT whose rows an event loop may read itself: about a millisecond of its time.
@@ -70,6 +80,8 @@ class EventSource:
     ) -> None:
         self.scan = scan
         self._types = types
+        if columns is not None and types is EVENT_TYPES and isinstance(scan, Scan):
+            scan.narrow([EVENT_NAMES[place] for place in columns])
         self._columns = columns
         self._left = limit
 
@@ -84,16 +96,19 @@ class EventSource:
         return self._left is not None and self._left <= INLINE_ROWS_MAX and self.scan.hot
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next events."""
-        sizes = [size for size in (limit, self._left) if size is not None]
-        size = min([EVENT_ROWS, *sizes])
-        while size and not self.scan.exhausted:
-            found = self.scan.read(size)
-            if not found.rows:
+        """The next events; from the log as many as are encoded well together, which the result divides."""
+        left = EVENT_ROWS if self._left is None else min(self._left, EVENT_ROWS)
+        while left and not self.scan.exhausted:
+            found = self.scan.read(left, left if limit is None else min(limit, left))
+            if not found.lsns:
                 continue
             if self._left is not None:
                 # The LIMIT parts no update: the scan may have returned one row more.
-                self._left = max(0, self._left - len(found.rows))
+                self._left = max(0, self._left - len(found.lsns))
+            if isinstance(found, Cold):
+                names = EVENT_NAMES if self._columns is None else [EVENT_NAMES[n] for n in self._columns]
+                places = tuple(map(found.page.rows.schema.get_field_index, names))
+                return LogBatch(found.page, found.part, places, found.lsns, found.partitions)
             return EventBatch(found.rows, found.lsns, found.partitions, self._columns, self._types)
         return None
 
@@ -149,7 +164,7 @@ def run_plain(
         tracker.ended()
 
     def on_rows(batch: ResultBatch) -> None:
-        assert isinstance(batch, EventBatch)
+        assert isinstance(batch, EventBatch | LogBatch)
         tracker.given(batch.lsns[batch.whole], batch.partitions[batch.whole])
 
     made = Result(

@@ -1,9 +1,10 @@
 """A stream scan as a relation that DuckDB can read inside a larger query.
 
-DuckDB pulls Arrow batches through the PyCapsule interface while the query runs, so a LIMIT above stops the
-scan and memory stays bounded. A query that reads the relation more than once (a scan under a CTE that is used
-twice) gets the same events each time, because the scan's bounds are fixed when it opens. One hidden column,
-`__ducktail_lsn`, has the LSN of each row, for the read position.
+DuckDB pulls Arrow batches from a dataset while the query runs, so a LIMIT above stops the scan and memory
+stays bounded. The dataset learns the columns that DuckDB's plan needs and the predicates that it pushes down:
+no other column of an event is computed. A query that reads the relation more than once (a scan under a CTE
+that is used twice) gets the same events each time, because the scan's bounds are fixed when it opens. One
+hidden column, `__ducktail_lsn`, has the LSN of each row, for the read position.
 
 To bind or to explain a query, empty relations or views take the place of its scans.
 """
@@ -11,8 +12,11 @@ To bind or to explain a query, empty relations or views take the place of its sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
 
 from ...engine.buffers.scan import Scan
 from ...engine.errors import DucktailError, NotSupported
@@ -47,8 +51,11 @@ EMPTY = (
 )
 
 
-class EventRelation:
+class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
     """The relation that is registered on a session's cursor for one scan of one execution.
+
+    DuckDB reads it as it reads every dataset of Arrow's: it names the columns that the plan needs, and the
+    filters on them that it leaves to the relation.
 
     Args:
         new_scan: begins the scan anew, with the same bounds.
@@ -60,6 +67,7 @@ class EventRelation:
     def __init__(
         self, new_scan: Callable[[], Scan | GatheredScan], *, hidden: bool, changes: bool = False
     ) -> None:
+        # Not the constructor of Arrow's class, which wraps a dataset of its own.
         self._new_scan = new_scan
         self._changes = changes
         self._known: pa.Schema | None = HIDDEN_SCHEMA if hidden else SCHEMA
@@ -69,7 +77,8 @@ class EventRelation:
         self.error: DucktailError | None = None
 
     @property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
         if self._known is None:
             scan = self._begun()
             self._known = scan.schema()
@@ -81,26 +90,46 @@ class EventRelation:
         self._scans.append(scan)
         return scan
 
-    def __arrow_c_schema__(self) -> object:
-        """The events' Arrow schema, as a PyCapsule."""
-        return self._schema.__arrow_c_schema__()
+    def scanner(
+        self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object
+    ) -> EventScanner:
+        """The events from the scan's beginning.
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The events from the scan's beginning, as a PyCapsule."""
-        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
-        return reader.__arrow_c_stream__()
+        Args:
+            columns: names of the columns to read; None for all.
+            filter: a predicate that the rows must satisfy.
+        """
+        names = self.schema.names if columns is None else columns
+        shown = pa.schema([self.schema.field(name) for name in names])
+        return EventScanner(pa.RecordBatchReader.from_batches(shown, self._batches(shown, filter)))
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, shown: pa.Schema, filter: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        read = shown
+        if filter is not None:
+            # Arrow does not tell the columns of an expression; a name in a text is one column too many.
+            text = str(filter)
+            more = [field for field in self.schema if field.name in text and field.name not in shown.names]
+            read = pa.schema([*shown, *more])
         scan = self._begun()
         try:
-            for batch in scan.batches():
-                yield batch if self._changes else shaped(batch, self._schema)
+            for batch in scan.batches(self._names(read)):
+                if not self._changes:
+                    batch = shaped(batch, read)
+                if filter is not None:
+                    batch = _filtered(batch, filter).select(shown.names)
+                yield batch
         except DucktailError as error:
             # DuckDB would wrap it in its own message: the runner raises this error instead.
             self.error = error
             raise
         finally:
             scan.close()
+
+    def _names(self, read: pa.Schema) -> list[str]:
+        """The select list of the columns that are read."""
+        if self._changes:
+            return list(read.names)
+        return [f"lsn AS {HIDDEN_LSN}" if name == HIDDEN_LSN else name for name in read.names]
 
     def interrupt(self) -> None:
         """End the scan's own queries; from any thread."""
@@ -113,13 +142,38 @@ class EventRelation:
             scan.close()
 
 
+@dataclass(frozen=True, slots=True)
+class EventScanner:
+    """One read of a relation, as DuckDB asks a dataset's scanner for it."""
+
+    reader: pa.RecordBatchReader
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.reader.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows."""
+        return self.reader
+
+
+def _filtered(batch: pa.RecordBatch, filter: pc.Expression) -> pa.RecordBatch:
+    """The rows that satisfy a predicate of Arrow's, which does not compare values of extension types."""
+    plain = [c.storage if isinstance(c, pa.ExtensionArray) else c for c in batch.columns]
+    names = pa.table([*plain, pa.array(range(batch.num_rows))], names=[*batch.schema.names, ""])
+    return batch.take(names.filter(filter).column("").combine_chunks())
+
+
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert events from DuckDB to a schema: JSON has its own type, and a hidden column may follow."""
+    """Convert events to a schema: JSON has its own type, and other columns are omitted."""
     arrays = []
-    for place, field in enumerate(schema):
-        # Events gathered from several nodes have a number in a last column.
-        hidden = place if batch.num_columns > len(EVENT_COLUMNS) else 0
-        column = batch.column(hidden if field.name == HIDDEN_LSN else place)
+    for field in schema:
+        name = field.name
+        if batch.schema.get_field_index(name) < 0:
+            # Events gathered from several nodes have a number in a last column.
+            name = batch.schema.names[-1]
+        column = batch.column(name)
         if isinstance(field.type, pa.BaseExtensionType):
             if isinstance(column, pa.ExtensionArray):
                 column = column.storage

@@ -15,11 +15,12 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
+from ...engine.buffers.read_ahead import EncodedPage
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import DucktailError
 from ...engine.log import events
 from ...engine.log.events import event_batch, rows_in_formats
-from ...engine.log.log import EVENT_COLUMNS, EVENT_TYPES
+from ...engine.log.log import EVENT_COLUMNS, EVENT_NAMES, EVENT_TYPES
 from ...engine.values import copy_rows, datarow
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
@@ -216,6 +217,89 @@ class EventBatch:
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
         """The rows as CopyData messages."""
         return events.copy_rows(self.rows, self.types, self.columns, form, timezone)
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """Events from the log as Arrow; JSON is text.
+
+    Args:
+        page: the rows among which they are.
+        part: their places.
+        columns: the places of the result's columns.
+        lsns, partitions: LSN and partition of each row of the batch.
+    """
+
+    page: EncodedPage
+    part: slice
+    columns: tuple[int, ...]
+    lsns: list[int]
+    partitions: list[int]
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return len(self.lsns)
+
+    @property
+    def size(self) -> int:
+        """The size of the rows in bytes."""
+        return int(self.record_batch().nbytes)
+
+    @property
+    def whole(self) -> slice:
+        """All rows: each is an event."""
+        return slice(None)
+
+    def cut(self, start: int, count: int | None) -> ResultBatch:
+        """A slice of the rows."""
+        end = self.row_count if count is None else min(start + count, self.row_count)
+        part = slice(self.part.start + start, self.part.start + end)
+        return LogBatch(self.page, part, self.columns, self.lsns[start:end], self.partitions[start:end])
+
+    def turned(self) -> ResultBatch:
+        """The rows in reverse order."""
+        return _log_batch(turned_rows(self.record_batch()), self.lsns[::-1], self.partitions[::-1])
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows."""
+        return self.page.rows.slice(self.part.start, self.row_count).select(list(self.columns))
+
+    def ready(self) -> EventBatch:
+        """The same events in the form of the buffers."""
+        rows = self.record_batch()
+        types = tuple(EVENT_TYPES[EVENT_NAMES.index(name)] for name in rows.schema.names)
+        types = EVENT_TYPES if types == EVENT_TYPES else types
+        return EventBatch(datarow.messages(rows, types), self.lsns, self.partitions, None, types)
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
+        """The rows, and the function that restores a batch from them."""
+        lsns, partitions = self.lsns, self.partitions
+        return self.record_batch(), lambda rows: _log_batch(rows, lsns, partitions)
+
+    def parts(self) -> Sequence[ResultBatch]:
+        """The rows in parts for encoding threads: in one, if the whole page is to be encoded with them."""
+        if self._is_page:
+            return ArrowBatch(self.record_batch()).parts()
+        return () if self.page.is_encoded or self.page.rows.num_rows <= INLINE_ROWS_MAX else (self,)
+
+    @property
+    def _is_page(self) -> bool:
+        return self.row_count == self.page.rows.num_rows and not self.page.is_encoded
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages."""
+        return self.page.datarows(self.part, self.columns, types, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return copy_rows.encode(self.record_batch(), types, form, timezone)
+
+
+def _log_batch(rows: pa.RecordBatch, lsns: list[int], partitions: list[int]) -> LogBatch:
+    """A batch of rows that are a page of their own."""
+    columns = tuple(range(rows.num_columns))
+    return LogBatch(EncodedPage(rows), slice(0, rows.num_rows), columns, lsns, partitions)
 
 
 class CopyIn(Protocol):

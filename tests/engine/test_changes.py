@@ -117,9 +117,9 @@ def test_values_are_the_same_ready_from_the_log_and_read_again(database: Databas
     warm = scan(database)
     ready = warm.read(1000)
     assert warm.exhausted and warm.hot and warm._buffer.log_reads == 0
-    batch, exhausted = scan(database)._cold(1000)
-    query = warm._query
-    assert isinstance(query, ChangesQuery) and exhausted
+    window = scan(database)._cold()
+    batch, query = window.pages.rows, warm._query
+    assert isinstance(query, ChangesQuery) and window.high == warm.through_lsn
     types = query.layout.types
     assert ready.rows == datarow.messages(batch, types)
     # Every column in binary, and in other zones: from the ready text as from DuckDB's values.

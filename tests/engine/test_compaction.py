@@ -7,6 +7,7 @@ from compacting import Compacting, lsns
 from hands import DAY_US, HOUR_US, SECOND_US
 from local_client import Client, raises
 
+from ducktail.engine.buffers import scan
 from ducktail.engine.retention import compaction
 from ducktail.engine.waiting import drive
 
@@ -436,7 +437,12 @@ def test_a_reader_that_waits_counts_what_is_left(base: Compacting) -> None:
     assert base("select count(*) from stream s consumer group g limit 1 transactions") == [(10,)]
 
 
-def test_what_a_read_under_way_is_still_to_give_stays(base: Compacting) -> None:
+def test_what_a_read_under_way_is_still_to_give_stays(
+    base: Compacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The rows that it has not read ahead.
+    for constant, value in (("FIRST_ROWS", 1), ("REACH", 10)):
+        monkeypatch.setattr(scan, constant, value)
     base("create table t (id int primary key, v int)")
     options = "partitions = 1, retention = 'none', compaction = 'key', compaction_lag = '1 s'"
     base(f"create stream s on t with ({options}, tombstone_retention = '1 minute')")

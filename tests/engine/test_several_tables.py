@@ -98,8 +98,8 @@ def write(base: Base, random_: random.Random) -> None:
 
 
 def test_it_is_the_merge_of_its_tables(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "WINDOW_ROWS_MIN", 8)
-    monkeypatch.setattr(scan, "BATCH_ROWS", 16)
+    for constant, value in (("FIRST_ROWS", 8), ("ROWS_MAX", 16), ("BLOCK_LSNS", 4)):
+        monkeypatch.setattr(scan, constant, value)
     monkeypatch.setattr(scan, "VERSIONS_AT_ONCE", 2)
     random_ = random.Random(2)
     for number in range(24):
@@ -121,8 +121,8 @@ def test_it_is_the_merge_of_its_tables(base: Base, monkeypatch: pytest.MonkeyPat
 
 def test_a_transaction_that_alters_them_is_whole(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     """tx_last is on its last event of all tables, also where a read's window ends before that."""
-    monkeypatch.setattr(scan, "WINDOW_ROWS_MIN", 1)
-    monkeypatch.setattr(scan, "BATCH_ROWS", 2)
+    for constant, value in (("FIRST_ROWS", 1), ("ROWS_MAX", 2), ("BLOCK_LSNS", 1)):
+        monkeypatch.setattr(scan, constant, value)
     base("create consumer group g on s")
     base("insert into a values (0, 0)")
     for text in (

@@ -16,7 +16,7 @@ from watched_server import ANSWER_TIMEOUT_S, WORDS, Watched
 
 from ducktail.engine.buffers.buffer import PartitionBuffer
 from ducktail.engine.database import Database
-from ducktail.engine.measures import lag_at_most
+from ducktail.engine.measures import lag_of
 from ducktail.engine.settings import Settings
 from ducktail.pgwire_gateway import Server, listen
 from ducktail.pgwire_gateway.server.metrics import Metrics
@@ -208,13 +208,27 @@ def test_a_scrape_waits_for_no_lock_of_the_engine(tmp_path: Path) -> None:
         database.close()
 
 
-def test_a_lag_that_only_the_log_knows_is_the_most_that_it_can_be() -> None:
+def test_a_lag_that_nobody_has_counted_is_the_most_that_it_can_be() -> None:
     partition = PartitionBuffer(events=100, last_lsn=500, unbuffered_through_lsn=400)
     partition.lsns, partition.rows = [450, 500], [b"", b""]
-    assert lag_at_most(partition, 500) == 0
-    assert lag_at_most(partition, 450) == 1
-    assert lag_at_most(partition, 399) == 100
-    assert lag_at_most(PartitionBuffer(events=300, last_lsn=500, unbuffered_through_lsn=400), 399) == 101
+    assert lag_of(partition, 500, None) == 0
+    assert lag_of(partition, 450, None) == 1
+    assert lag_of(partition, 399, None) == 100
+    assert lag_of(partition, 399, 90) == 10
+    assert lag_of(PartitionBuffer(events=300, last_lsn=500, unbuffered_through_lsn=400), 399, None) == 101
+
+
+def test_the_lag_of_a_group_behind_the_buffer_is_that_of_its_offsets(watched: Watched) -> None:
+    with watched.server.connect() as one:
+        one.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        one.execute("CREATE STREAM s ON t WITH (partitions = 8, buffer_bytes = 65536)")
+        one.execute("CREATE CONSUMER GROUP g ON s")
+        one.execute("INSERT INTO t SELECT i, repeat('x', 200) FROM range(3000) r(i)")
+        for rows in (1, 700):
+            one.execute(f"SELECT * FROM STREAM s CONSUMER GROUP g LIMIT {rows}").fetchall()
+            one.execute("COMMIT OFFSETS ON s CONSUMER GROUP g")
+            lag = one.execute("SELECT sum(lag_events)::bigint FROM ducktail.offsets").fetchone()
+            assert (watched.metrics()["group_lag_events", "g", "main", "s"],) == lag
 
 
 def test_without_the_flag_there_is_no_port(serve: Callable[..., ServerProcess]) -> None:

@@ -1,0 +1,210 @@
+"""Windows of a log: the events that a scan reads from it at once, and those that wait for the next scan.
+
+A window belongs to its scan, not to the rows that a client fetches at a time: it is bounded in rows and in
+bytes, each window has four times the rows of the one before it, and its events are counted in the partitions
+that are read. So a portal of 1,000 rows a fetch costs as many DuckDB statements as one of 10,000, and the
+first row waits for a small window only.
+
+A group that is behind reads with many short scans, each of which begins where the previous one has ended. A
+closed scan therefore leaves its window here, and a scan that begins within it continues in memory. Windows
+hold published events, which do not change; a window that was read before compaction or retention removed some
+of its events is not used again. Source: docs/design/reading.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..log.log import Layout
+from ..values import datarow
+from .buffer import Hot
+
+# Log rows of the first window of a scan, the growth of the next ones, and the most of one window.
+FIRST_ROWS, GROWTH, ROWS_MAX = 2048, 4, 1 << 17
+# About the bytes of the events in a window; one event may be larger. They exist up to three times while they
+# are read: in DuckDB, in Arrow, and encoded for the client.
+WINDOW_BYTES_MAX = 16 << 20
+# Bytes of all windows that wait for a next scan, with their encoded rows.
+KEPT_BYTES_MAX = 64 << 20
+
+# Rows of a window that are encoded together, however few of them are fetched at a time.
+PAGE_ROWS = 1 << 14
+
+Lsns = npt.NDArray[np.int64]
+
+
+class EncodedPage:
+    """Rows of a window, encoded once for all of their readers that want the same form."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+        self._encoded: tuple[tuple[object, ...], memoryview, list[int]] | None = None
+
+    @property
+    def is_encoded(self) -> bool:
+        """True if the rows have been encoded."""
+        return self._encoded is not None
+
+    def datarows(
+        self,
+        part: slice,
+        columns: Sequence[int],
+        types: Sequence[str],
+        formats: Sequence[int],
+        timezone: str,
+    ) -> memoryview:
+        """Some of the rows as DataRow messages.
+
+        Args:
+            columns: the places of the columns of a message.
+        """
+        form = (tuple(columns), tuple(types), tuple(formats), timezone)
+        found = self._encoded
+        if found is None or found[0] != form:
+            rows = self.rows.select(list(columns))
+            # Another reader may do the same meanwhile: either result serves both.
+            found = self._encoded = (form, *datarow.encoded(rows, types, formats, timezone))
+        _, data, bounds = found
+        return data[bounds[part.start] : bounds[part.stop]]
+
+
+class Pages:
+    """The rows of a window in pages, which its readers share."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+        self._pages: dict[int, EncodedPage] = {}
+
+    def at(self, start: int, end: int) -> tuple[EncodedPage, slice]:
+        """The page of a row, and the rows in it up to another one."""
+        number = start // PAGE_ROWS
+        first = number * PAGE_ROWS
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = EncodedPage(self.rows.slice(first, PAGE_ROWS))
+        return page, slice(start - first, min(end - first, page.rows.num_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class LogWindow:
+    """The events of some partitions between two LSNs, as Arrow, in LSN order.
+
+    Args:
+        source: identifies the stream's buffers, their compactions, and the form of the rows: windows of
+            another source are not those of a scan.
+        starts: partition -> the LSN after which its events are in the window.
+        high: the LSN up to which they are.
+        pages: the events.
+        first: the place in the pages of the first row.
+        lsns, partitions: LSN and partition of each row.
+        target: the number of log rows that the window was to have.
+    """
+
+    source: tuple[object, ...]
+    starts: Mapping[int, int]
+    high: int
+    pages: Pages
+    first: int
+    lsns: Lsns
+    partitions: npt.NDArray[np.int32]
+    target: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes with the encoded rows, about."""
+        return 2 * int(self.pages.rows.get_total_buffer_size())
+
+    def covers(self, after: Mapping[int, int]) -> bool:
+        """True if it has all events up to its end of a scan that continues behind these LSNs."""
+        starts = self.starts
+        return min(after.values()) < self.high and all(
+            lsn >= starts.get(number, lsn + 1) for number, lsn in after.items()
+        )
+
+    def within(self, after: Mapping[int, int], through_lsn: int) -> LogWindow:
+        """The part of the window for a scan behind these LSNs and up to another."""
+        bounds = np.full(max(*self.starts, *after) + 1, through_lsn, np.int64)
+        bounds[list(after)] = list(after.values())
+        kept = np.flatnonzero((self.lsns > bounds[self.partitions]) & (self.lsns <= through_lsn))
+        high = min(self.high, through_lsn)
+        first, count = (int(kept[0]), len(kept)) if len(kept) else (0, 0)
+        lsns, partitions = self.lsns[kept], self.partitions[kept]
+        if not count or int(kept[-1]) - first + 1 == count:
+            pages, first = self.pages, self.first + first
+        else:
+            pages, first = Pages(self.pages.rows.take(pa.array(kept + self.first))), 0
+        return LogWindow(self.source, self.starts, high, pages, first, lsns, partitions, self.target)
+
+    def stop(self, start: int, limit: int) -> int:
+        """The end of the rows of a page from `start`, at most `limit`, and one more of the same LSN."""
+        page_end = (self.first + start) // PAGE_ROWS * PAGE_ROWS + PAGE_ROWS - self.first
+        end = min(start + limit, len(self.lsns), page_end)
+        if start < end < len(self.lsns) and self.lsns[end - 1] == self.lsns[end]:
+            end += 1
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """The events of a read from the log, in LSN order; otherwise as `Hot`.
+
+    Args:
+        page: the rows of a window among which they are, in the columns of the scan.
+        part: the places of the events in it.
+        layout: their columns.
+    """
+
+    lsns: list[int]
+    partitions: list[int]
+    page: EncodedPage
+    part: slice
+    layout: Layout
+    exhausted: bool
+
+    @property
+    def rows(self) -> list[bytes]:
+        """The events as text-format DataRows."""
+        batch = self.page.rows.slice(self.part.start, len(self.lsns))
+        return datarow.messages(batch, self.layout.types)
+
+
+Page = Hot | Cold
+
+
+class ReadAhead:
+    """The windows that closed scans have left, the latest of each stream's readers; bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._windows: OrderedDict[int, LogWindow] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, window: LogWindow) -> None:
+        """Keep a window; the windows that were used least recently make room for it."""
+        size = window.size
+        if size > KEPT_BYTES_MAX:
+            return
+        with self._mutex:
+            if id(window) in self._windows:
+                return
+            self._windows[id(window)] = window
+            self._bytes += size
+            while self._bytes > KEPT_BYTES_MAX:
+                _, oldest = self._windows.popitem(last=False)
+                self._bytes -= oldest.size
+
+    def find(self, source: tuple[object, ...], after: Mapping[int, int]) -> LogWindow | None:
+        """A window that has the next events of a scan behind these LSNs; None without any."""
+        with self._mutex:
+            for key, window in reversed(self._windows.items()):
+                if window.source == source and window.covers(after):
+                    self._windows.move_to_end(key)
+                    return window
+        return None
