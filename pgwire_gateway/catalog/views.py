@@ -39,6 +39,7 @@ from .oids import (
     namespace_sql,
     numbered,
     path_sql,
+    place_sql,
 )
 from .system_catalogs import PG_CATALOG, Shape, SystemColumn, read_text
 
@@ -76,6 +77,7 @@ def base_views() -> dict[str, str]:
                    c.column_index::SMALLINT AS number, c.column_name, c.comment,
                    {_default_shown()} AS column_default, {_identity()} AS identity,
                    own.sequence AS own_sequence, {_sequence_shown()} AS own_shown,
+                   {place_sql(OTHER, path_sql("r.oid", "c.column_name"))} AS default_oid,
                    c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
                    t.* EXCLUDE (head), {_modifier("c.data_type")} AS type_modifier
             FROM (SELECT *, {HEAD} AS type_head, {_own_sequence()} AS own FROM {HOME}.columns()) AS c
@@ -106,6 +108,13 @@ def base_views() -> dict[str, str]:
               AND {HOME}.folded(s.name) = {HOME}.name_parts(c.own_sequence)[-1]
               AND s.temporary = c.temporary
             WHERE c.own_sequence IS NOT NULL""",
+        "duck_default_sequences": f"""
+            SELECT s.oid, c.default_oid AS place
+            FROM (SELECT default_oid, {HOME}.name_parts({_NEXTVAL}) AS parts FROM {HOME}.duck_columns
+                  WHERE contains(column_default, 'nextval(')) AS c
+            JOIN {HOME}.duck_sequences AS s
+              ON {HOME}.folded(s.name) = c.parts[-1]
+              AND coalesce(c.parts[-2], {HOME}.folded(s.schema_name)) = {HOME}.folded(s.schema_name)""",
         "duck_types": numbered(_types()),
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
@@ -113,7 +122,23 @@ def base_views() -> dict[str, str]:
             SELECT {HOME}.role_oid({HOME}.session_user()), {HOME}.session_user()
             WHERE {HOME}.session_user() <> {literal(OWNER)}""",
         "duck_macros": numbered(_macros(), order="path, parameters"),
+        "duck_members": f"""
+            SELECT 1259 AS class, oid FROM {HOME}.duck_relations
+            WHERE schema_name = {literal(OUR_SCHEMA)} OR contains(definition, {literal(_OF_STREAMS)})
+            UNION ALL
+            SELECT 1255, oid FROM {HOME}.duck_macros
+            UNION ALL
+            SELECT 2615, oid FROM {HOME}.duck_schemas
+            WHERE schema_name IN ('main', {literal(OUR_SCHEMA)})""",
     }
+
+
+# The first sequence that a default names.
+_NEXTVAL_PATTERN = literal("nextval[(]'((?:[^']|'')*)'")
+_QUOTE, _QUOTES = literal("'"), literal("''")
+_NEXTVAL = f"replace(regexp_extract(column_default, {_NEXTVAL_PATTERN}, 1), {_QUOTES}, {_QUOTE})"
+# A part of the definitions of all streams' views, which no other view can have: the table is hidden.
+_OF_STREAMS = f"{OUR_SCHEMA}.commits AS c "
 
 
 def _own_sequence() -> str:

@@ -75,7 +75,6 @@ _NOT_ALLOWED = {
 _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
 
 _NOT_SUPPORTED = {
-    "LOCK": "A captured table has one writer at a time; no lock need be taken.",
     "DO": "Send the statements one by one.",
     "REINDEX": None,
     "CLUSTER": None,
@@ -325,6 +324,37 @@ def _utility(reader: TokenReader) -> Classified:
     return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=first)
 
 
+def _lock(reader: TokenReader) -> Classified:
+    """LOCK [TABLE] [ONLY] name [, ...] [IN lockmode MODE] [NOWAIT]"""
+    reader.take()
+    reader.accept("TABLE")
+    tables: list[str] = []
+    while not tables or reader.accept(","):
+        reader.accept("ONLY")
+        first = reader.index
+        reader.qualified()
+        tables.append(reader.cut(first, reader.index))
+        reader.accept("*")
+    mode = "ACCESS EXCLUSIVE"
+    if reader.accept("IN"):
+        words = []
+        while not reader.at_end and reader.peek() != "MODE":
+            words.append(reader.take().kind)
+        mode = " ".join(words)
+        if not reader.accept("MODE"):
+            raise reader.unexpected()
+    reader.accept("NOWAIT")
+    reader.expect_end()
+    if mode != "ACCESS SHARE":
+        hint = "A captured table has one writer at a time; SELECT ... FOR UPDATE locks its tables."
+        return refused(reader, NotSupported(f"LOCK TABLE in {mode} mode is not supported", hint=hint))
+    name = ", ".join(tables)
+    return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=LOCK_TABLE, name=name)
+
+
+LOCK_TABLE = "LOCK TABLE"
+
+
 def _use(reader: TokenReader) -> Classified:
     reader.take()
     name = ".".join(reader.qualified())
@@ -487,6 +517,7 @@ _RULES: dict[str, Rule] = {
     "ANALYZE": _utility,
     "VACUUM": _utility,
     "USE": _use,
+    "LOCK": _lock,
     "PRAGMA": _pragma,
     "FORWARD": _forward,
 }
