@@ -143,6 +143,7 @@ def _tag(classified: Classified) -> str:
 def _whole(
     session: Context, statement: ParsedStatement, parameters: Values, expansion: Expansion
 ) -> Waiting[Result]:
+    expansion = _without_missing(session, statement.classified, expansion)
     work = _Work(session, statement, parameters, expansion)
     _refuse_streams(session, statement.classified)
     result = Result.command(_tag(statement.classified))
@@ -154,6 +155,22 @@ def _whole(
     if expansion.on_commit is not None and expansion.table is not None:
         session.names.ends_with_transaction(expansion.table[-1], drops=expansion.on_commit == "DROP")
     return result
+
+
+# Kinds of objects that a list of names in DROP ... IF EXISTS may miss.
+_DROPPED = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE}
+
+
+def _without_missing(session: Context, classified: Classified, expansion: Expansion) -> Expansion:
+    """The expansion of a DROP ... IF EXISTS without the names of no object, which cost nothing."""
+    facts = classified.ddl
+    kind = _DROPPED.get(facts.object_type) if facts is not None and facts.verb == "DROP" else None
+    if facts is None or kind is None or not facts.if_exists or len(expansion.names) != len(expansion.steps):
+        return expansion
+    find = session.names.resolver.find
+    pairs = zip(expansion.names, expansion.steps, strict=True)
+    found = [(name, step) for name, step in pairs if len(name) > 2 or find(kind, name) is not None]
+    return replace(expansion, names=tuple(n for n, _ in found), steps=tuple(step for _, step in found))
 
 
 def _refuse_streams(session: Context, classified: Classified) -> None:
