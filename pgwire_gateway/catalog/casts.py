@@ -233,11 +233,11 @@ _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
-    r"|then|else|case))\s*\bat\b",
+    r"|then|else|case))\s*\bat\b|::\s*_[a-z]",
     re.IGNORECASE,
 )
 _HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", " at",
-               "(at", ",at", "=at", "\nat")  # fmt: skip
+               "(at", ",at", "=at", "\nat", "::_", ":: _")  # fmt: skip
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -270,9 +270,20 @@ def respell_literals(text: str) -> str:
         return text
     try:
         tokens = tokenize(text)
+        if named := list(_array_names(tokens)):
+            text = cut(text, named)
+            tokens = tokenize(text)
     except DucktailError:
         return text  # The session reports the error in it.
     return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens), *_ats(tokens), *wide_floats(tokens)])
+
+
+def _array_names(tokens: Sequence[Token]) -> Iterator[Replacement]:
+    """PostgreSQL's own names of array types in casts: `_int4` is `int4[]`."""
+    for before, token in pairwise(tokens):
+        name = fold(token.text)
+        if before.kind == "::" and name.startswith("_") and name[1:] in TYPES_BY_NAME:
+            yield Replacement(token.start, token.end, f"{name[1:]}[]")
 
 
 def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:

@@ -289,9 +289,7 @@ class _Work:
         assert facts is not None and name is not None
         found = self._session.names.resolver.find(TABLE, name)
         if found is None and not facts.if_exists:
-            raise UndefinedTable(
-                f"table with name {'.'.join(name)} does not exist", position=facts.places[0] + 1
-            )
+            raise UndefinedTable(f'relation "{".".join(name)}" does not exist', position=facts.places[0] + 1)
         return found
 
     def _place(self) -> _Place | None:
@@ -377,7 +375,7 @@ class _Work:
         find = self._session.names.resolver.find
         table = find(TABLE, name) or (find(TABLE, name[:-1]) if len(name) > 1 else None)
         if table is None:
-            raise UndefinedTable(f"table with name {'.'.join(name)} does not exist")
+            raise UndefinedTable(f'relation "{".".join(name)}" does not exist')
         if table.schema == OURS:
             raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
         sequence = self._statement.classified.ddl
