@@ -126,7 +126,7 @@ WHEN = {
     "28000": "the connection is not allowed: no TLS, no user, or a user who has been dropped",
     "28P01": "wrong password, or no such user",
     "3B001": "no such savepoint",
-    "3D000": "no such database: the name is the file's stem, `ducktail` or `postgres`",
+    "3D000": "no such database: the name is the file's stem, `ducktail`, `postgres` or `template1`",
     "3F000": "no such schema",
     "2BP01": "other objects depend on it: groups with unread events on a stream, a stream on a table",
     "40001": "another transaction wrote the same row or moved the same offset first; run it again",

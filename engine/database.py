@@ -87,7 +87,7 @@ from .waiting import Waiting
 # Time for which a system view waits for the publisher before it shows the present state.
 LIVE_WAIT_S = 10.0
 # Further names of the only database of a server: the defaults of tools.
-NAME_ALIASES = frozenset({"ducktail", "postgres"})
+NAME_ALIASES = frozenset({"ducktail", "postgres", "template1"})
 
 
 class Database(Parts):

@@ -47,6 +47,9 @@ UNENFORCED = "unenforced_foreign_keys"
 READ_ONLY = "transaction_read_only"
 ROLE = "role"
 DEFAULT_READ_ONLY = "default_transaction_read_only"
+ISOLATION, DEFERRABLE = "transaction_isolation", "transaction_deferrable"
+# The modes of the open transaction, by the settings with those of a new one.
+MODES = {f"default_{mode}": mode for mode in (READ_ONLY, ISOLATION, DEFERRABLE)}
 
 # Settings with a dot in the name belong to clients, which may store any text in them.
 CUSTOM_NAME = re.compile(r"[a-z_][\w$]*(?:\.[a-z_][\w$]*)+")
@@ -251,7 +254,7 @@ def _isolation(name: str, values: tuple[str, ...]) -> str:
         )
     if level not in ("repeatable read", "read committed", "read uncommitted"):
         raise InvalidParameterValue(f'setting "{name}" has no value "{level}"')
-    return "repeatable read"
+    return level
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,8 +386,15 @@ VARIABLES: dict[str, Variable] = {
         Variable("in_hot_standby", "off", _fixed, "fixed", report=True),
         Variable(DEFAULT_READ_ONLY, "off", _boolean, "new transactions are read-only", report=True),
         Variable(READ_ONLY, "off", _boolean, "the open transaction is read-only"),
-        Variable("default_transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
-        Variable("transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
+        Variable(
+            "default_transaction_isolation",
+            "repeatable read",
+            _isolation,
+            "snapshot isolation, under each name",
+        ),
+        Variable(
+            "transaction_isolation", "repeatable read", _isolation, "snapshot isolation, under each name"
+        ),
         Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
@@ -527,8 +537,8 @@ class Variables:
         if local and key not in self._local:
             self._local[key] = self.values.get(key, "")
         self.values[key] = value
-        if key == DEFAULT_READ_ONLY and self._at_begin is None:
-            self.values[READ_ONLY] = value
+        if key in MODES and self._at_begin is None:
+            self.values[MODES[key]] = value
         if report:
             self._changes[variable(key).name] = value
 
@@ -590,9 +600,10 @@ class Variables:
         found = {**self.values, **local} if local else {}
         if not committed and before is not None:
             found = {key: before.get(key, "") for key in self.values}
-        # Each transaction begins with the default.
-        self.values[READ_ONLY] = found.get(DEFAULT_READ_ONLY, self.values[DEFAULT_READ_ONLY])
-        found.pop(READ_ONLY, None)
+        # Each transaction begins with the defaults.
+        for default, mode in MODES.items():
+            self.values[mode] = found.get(default, self.values[default])
+            found.pop(mode, None)
         return found
 
     def take_changes(self) -> dict[str, str]:

@@ -289,8 +289,18 @@ def _sentence(text: str) -> str | None:
     return text if text.endswith((".", "?", "!")) else text + "."
 
 
+# DuckDB's messages of what clients recognize by PostgreSQL's.
+_POSTGRES = (
+    (re.compile(r'^Table with name "?(.+?)"? does not exist'), r'relation "\1" does not exist'),
+    (re.compile(r'^View with name "?(.+?)"? does not exist'), r'view "\1" does not exist'),
+    (re.compile(r'^Referenced column "(.+?)" (?:was )?not found .*'), r'column "\1" does not exist'),
+)
+
+
 def _worded(message: str) -> str:
     """First letter small unless it begins a name or an acronym; no full stop."""
+    for pattern, wording in _POSTGRES:
+        message = pattern.sub(wording, message)
     message = message.rstrip(". !")
     if len(message) > 1 and message[0].isupper() and not message[1].isupper():
         message = message[0].lower() + message[1:]

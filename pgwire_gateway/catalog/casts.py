@@ -19,12 +19,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from sqlglot import exp
 
 from ...engine.errors import DucktailError
-from ...engine.quoting import fold, list_literal, literal
+from ...engine.quoting import fold, ident, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
@@ -239,7 +240,8 @@ def _tableoid(node: exp.Column) -> exp.Expr:
         for table in tables_of(select):
             shape = shape_of(table)
             if shape and qualifier in ("", fold(table.alias_or_name)):
-                return exp.Literal.number(shape.oid)
+                oid = exp.Literal.number(shape.oid)
+                return exp.alias_(oid, node.name) if isinstance(node.parent, exp.Select) else oid
         select = select.find_ancestor(exp.Select)
     return node
 
@@ -247,10 +249,12 @@ def _tableoid(node: exp.Column) -> exp.Expr:
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
-    rf"|{like_escape.HINT}",
+    r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
+    rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like")
+_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like",
+               " at", "(at", ",at", "=at", "\nat", "::_", ":: _")  # fmt: skip
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -265,8 +269,9 @@ _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
 # Further words of a type with several.
 _TYPE_WORDS = frozenset({"PRECISION", "VARYING", "WITH", "WITHOUT", "TIME", "ZONE"})
 # The text around a list of DuckDB's that makes PostgreSQL's text of it.
-_SHOWN_BEFORE = "('{' || array_to_string(list_transform(("
-_SHOWN_BEHIND = r""")::VARCHAR[], lambda item: CASE WHEN item IS NULL THEN 'NULL' WHEN item = ''
+_SHOWN_BEFORE = "('{' || array_to_string(list_transform(list_transform(("
+_SHOWN_BEHIND = r"""), lambda item: if(typeof(item) = 'BOOLEAN', left(item::VARCHAR, 1), item::VARCHAR)),
+lambda item: CASE WHEN item IS NULL THEN 'NULL' WHEN item = ''
 OR lower(item) = 'null' OR regexp_matches(item, '[{},"\\\s]')
 THEN '"' || replace(replace(item, '\', '\\'), '"', '\"') || '"' ELSE item END), ',') || '}')"""
 _SHOWN_BEHIND = " ".join(_SHOWN_BEHIND.split("\n"))
@@ -282,10 +287,21 @@ def respell_literals(text: str) -> str:
         return text
     try:
         tokens = tokenize(text)
-        pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *wide_floats(tokens)]
+        if named := list(_array_names(tokens)):
+            text = cut(text, named)
+            tokens = tokenize(text)
+        pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *_ats(tokens), *wide_floats(tokens)]
         return cut(text, [*pieces, *like_escape.like_escapes(tokens)])
     except DucktailError:
         return text  # The session reports the error in it.
+
+
+def _array_names(tokens: Sequence[Token]) -> Iterator[Replacement]:
+    """PostgreSQL's own names of array types in casts: `_int4` is `int4[]`."""
+    for before, token in pairwise(tokens):
+        name = fold(token.text)
+        if before.kind == "::" and name.startswith("_") and name[1:] in TYPES_BY_NAME:
+            yield Replacement(token.start, token.end, f"{name[1:]}[]")
 
 
 def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:
@@ -304,6 +320,40 @@ def _local(tokens: Sequence[Token]) -> Iterator[Replacement]:
     scope, word = kinds[place : place + 1], kinds[place + 1 : place + 2]
     if kinds[:1] == ["CREATE"] and scope in (["LOCAL"], ["GLOBAL"]) and word in (["TEMP"], ["TEMPORARY"]):
         yield Replacement(tokens[place].start, tokens[place + 1].start, "")
+
+
+# Tokens before a name.
+_BEFORE_NAME = frozenset(
+    {
+        ",",
+        "(",
+        "=",
+        "<",
+        ">",
+        "<=",
+        ">=",
+        "<>",
+        "!=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "||",
+        "SELECT",
+        "BY",
+        "WHERE",
+        "AND",
+    }
+    | {"OR", "NOT", "SET", "ON", "HAVING", "DISTINCT", "COLUMN", "ADD", "RENAME", "RETURNING", "WHEN", "THEN"}
+    | {"ELSE", "CASE"}
+)
+
+
+def _ats(tokens: Sequence[Token]) -> Iterator[Replacement]:
+    """Quotes around a column of the name `at`, a word of DuckDB's grammar."""
+    for before, token in pairwise(tokens):
+        if token.kind == "AT" and before.kind in _BEFORE_NAME:
+            yield Replacement(token.start, token.end, ident(fold(token.text)))
 
 
 def cast_parameters(text: str) -> tuple[int, ...]:

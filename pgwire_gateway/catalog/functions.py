@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 
 from ...engine.quoting import folded_sql, literal
+from ...engine.version import VERSION
 from .oids import (
     DATABASE_OID,
     HOME,
@@ -241,6 +242,8 @@ CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
     "pg_client_encoding": ((0,), "'UTF8'"),
     "row_security_active": ((1,), "false"),
     "pg_sequence_last_value": ((1,), "NULL::BIGINT"),
+    # Rights are ducktail's own (SHOW GRANTS), and no object has an access list.
+    "acldefault": ((2,), "NULL::VARCHAR[]"),
 }  # fmt: skip
 
 # PostgreSQL's names for the types of DuckDB values, where they differ.
@@ -306,6 +309,7 @@ def _session_macros() -> dict[str, str]:
     path = f"if(len({own}) = 0, [current_schema()], {own})"
     setting = f"{SETTING_FUNCTION}({pid}, {{}})"
     return {
+        "extension_version()": literal(VERSION),
         "session_user()": user,
         "current_user()": user,
         "current_role()": user,
@@ -503,7 +507,15 @@ def _text_macros() -> dict[str, str]:
 
 
 # Functions that return many rows, which the rewriter turns into queries.
-ROWS = frozenset({"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray", "pg_listening_channels"})
+ROWS = frozenset(
+    {
+        "pg_partition_ancestors",
+        "pg_get_keywords",
+        "_pg_expandarray",
+        "pg_listening_channels",
+        "pg_options_to_table",
+    }
+)
 
 
 def names() -> frozenset[str]:
@@ -515,7 +527,7 @@ def names() -> frozenset[str]:
 _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
      "catalog_in",
-     "view_text", "quoted_list", "quoted_items",
+     "view_text", "extension_version", "quoted_list", "quoted_items",
      "unquoted", "folded", "sequence_type", "name_parts", "cursors", "channels", "server_settings",
      "prepared", "activity",
      "setting", "fixed_setting", "role_oid", "may", *PRIVILEGE_MACROS}

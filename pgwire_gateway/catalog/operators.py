@@ -19,7 +19,7 @@ from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token, occurs, tokenize
 
 _HINT = re.compile(
-    r"#>|#-|\?\s*[|&]|\?\s*'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
+    r"#>|#-|[\w)\]\"]\s*#\s*[\w(\"$-]|\?\s*[|&]|\?\s*'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
     r"|\b(?:encode|decode|to_timestamp)\s*\(|\bformat\s*\(\s*e?'[^']*%|jsonb?_(?:array_elements|object_keys)|string_to_table",
     re.IGNORECASE,
 )
@@ -27,6 +27,11 @@ _HINT_WORDS = ("#", "?", "_agg", "every", "->", "json", "@", "code", "to_timesta
 TEXT_MAX = 64 * 1024
 # PostgreSQL's operator, in the characters of a text -> the macro's name.
 _OPERATORS = {"#>>": "@->>", "#>": "@->", "#-": "@-!"}
+_XOR = "#"
+_NO_OPERANDS = frozenset(
+    {"SELECT", "BY", "DISTINCT", "ALL", "ON", "WHERE", "HAVING", "AND", "OR", "NOT", "WHEN", "THEN", "ELSE"}
+    | {"CASE", "RETURNING", "IN", "BETWEEN", "LIMIT", "OFFSET", "IS", "LIKE", "USING", "AS", "SET"}
+)
 _MARKS = {"?": "@!", "?|": "@|", "?&": "@&"}
 _ARROW = re.compile(r"->>?(?![-+*/<>=~!@#%^&|?])")
 _RUN = re.compile(r"[-+*/<>=~!@#%^&|?]++")
@@ -93,6 +98,11 @@ def _operator(text: str, tokens: Sequence[Token], at: int, right: int, operator:
     Args:
         right: the index of the operator's right side.
     """
+    if operator == _XOR:
+        # `#1` is DuckDB's first column.
+        left = tokens[at - 1]
+        operand = left.kind == NUMBER or (_is_value(left) and left.kind not in _NO_OPERANDS)
+        return "@^" if operand else None
     if operator in _OPERATORS or not _is_value(tokens[at - 1]):
         return _OPERATORS.get(operator)
     following = tokens[right] if right < len(tokens) else None

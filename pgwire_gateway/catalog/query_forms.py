@@ -6,6 +6,7 @@ r"""PostgreSQL's forms of a query that DuckDB writes differently: functions in F
 | `FROM now()` | `FROM (SELECT now() AS now) AS now` |
 | `SELECT generate_series(1, 3)` | `SELECT unnest(generate_series(1, 3)) AS generate_series` |
 | `EXISTS (SELECT FROM t)` | `EXISTS (SELECT NULL FROM t)` |
+| `FROM ONLY t` | `FROM t`: a table has no children |
 
 DuckDB's generate_series is a list in an expression; it becomes rows only as a whole column or before an
 operator, so that a list as an argument stays one. `range` is always a list. Source: PostgreSQL documentation,
@@ -29,7 +30,7 @@ from .oids import HOME
 
 _HINT = re.compile(
     r"\b(?:from|join|lateral)\s+(?:pg_catalog\s*\.\s*|__ducktail_pg\.pg\.)?(?!unnest\s*\([^,]*\)|generate_series\b|range\b|read_)[a-z_]\w*\s*\("
-    r"|\bselect\s+from\b|\bgenerate_series\b",
+    r"|\bselect\s+from\b|\bgenerate_series\b|\b(?:from|join)\s+only\b",
     re.IGNORECASE | re.ASCII,
 )
 _NO_LIST = re.compile(r"\bselect\s+from\b", re.IGNORECASE)
@@ -58,7 +59,11 @@ def respell_forms(text: str) -> str:
     >>> respell_forms("SELECT generate_series(1, 3), len(generate_series(1, 3))")
     'SELECT unnest(generate_series(1, 3)) AS generate_series, len(generate_series(1, 3))'
     """
-    if "(" not in text or len(text) > TEXT_MAX or not occurs(_HINT, text, _HINT_WORDS):
+    if (
+        ("(" not in text and "only" not in fold(text))
+        or len(text) > TEXT_MAX
+        or not occurs(_HINT, text, _HINT_WORDS)
+    ):
         return text
     return (_kept_respelt if len(text) <= KEPT_CHARS_MAX else _respelt)(text)
 
@@ -102,6 +107,10 @@ def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
         elif token.kind in _ENDS_LIST:
             clauses[token.depth] = token.kind
         if at <= behind:
+            continue
+        if token.kind == "ONLY" and _kind(tokens, at - 1) in ("FROM", "JOIN") and at + 1 < len(tokens):
+            if tokens[at + 1].is_name and tokens[at + 1].kind not in _CLAUSES:
+                yield Replacement(token.start, tokens[at + 1].start, "")
             continue
         listed = token.kind == "," and clauses.get(token.depth) == "FROM"
         if listed or (token.kind in _BEFORE_SOURCE and _is_source(tokens, at)):

@@ -108,6 +108,8 @@ _SOURCES = {
     "pg_get_keywords": "(SELECT keyword_name AS word, upper(keyword_category[:1]) AS catcode, "
     "keyword_category AS catdesc FROM system.main.duckdb_keywords())",
     "pg_listening_channels": f"(SELECT unnest({HOME}.channels()) AS pg_listening_channels)",
+    # Of columns that are always empty: nothing here has such options.
+    "pg_options_to_table": "(SELECT NULL::VARCHAR AS option_name, NULL::VARCHAR AS option_value WHERE false)",
 }
 # Functions in a select list that return many rows.
 _EXPANDED = {
@@ -345,14 +347,15 @@ def _joined(node: exp.DPipe) -> exp.Expr:
 
 
 def _bracket(node: exp.Bracket) -> exp.Expr:
-    """An element of a vector, counted from 0; sqlglot stores a literal index less one."""
+    """An element of a vector or a name, counted from 0; sqlglot stores a literal index less one."""
     column = column_of(node.this)
-    if column is None or column.pg_type not in _VECTORS or len(node.expressions) != 1:
+    if column is None or column.pg_type not in (*_VECTORS, "name") or len(node.expressions) != 1:
         return node
     index = node.expressions[0]
     more = 2 if isinstance(index, (exp.Literal, exp.Neg)) else 1
     place = exp.Add(this=exp.Paren(this=index), expression=exp.Literal.number(more))
-    return exp.Anonymous(this="list_extract", expressions=[node.this, place])
+    function = "array_extract" if column.pg_type == "name" else "list_extract"
+    return exp.Anonymous(this=function, expressions=[node.this, place])
 
 
 def _function(node: exp.Anonymous) -> exp.Expr:
@@ -679,7 +682,8 @@ def _writing(text: str, tokens: Sequence[Token]) -> str:
         kinds = [found.kind for found in tokens[at : at + 4]]
         before = tokens[at - 1].kind if at else ""
         following = kinds[1] if len(kinds) > 1 else ""
-        if token.kind in _USERS and before not in (".", "AS") and following not in ("(", "."):
+        owner = before == "TO" and tokens[at - 2].kind == "OWNER"
+        if token.kind in _USERS and not owner and before not in (".", "AS") and following not in ("(", "."):
             pieces.append(Replacement(token.start, token.end, _WRITTEN_USER))
         elif token.is_name and fold(token.name) == PG_CATALOG and kinds[1:2] == ["."] and kinds[3:] == ["("]:
             pieces.append(Replacement(token.start, tokens[at + 2].start, ""))
@@ -739,7 +743,8 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool, with_user: bool
     if before == "." or not token.is_name:
         return [Piece(token.text, place)]
     name = fold(token.name)
-    if following == "[" and token.kind in _OID_TYPES and before in ("::", "AS"):
+    around = tokens[at - 3].kind if qualified and at > 2 else before
+    if following == "[" and token.kind in _OID_TYPES and around in ("::", "AS"):
         return [Piece(TYPE_MARK + name, place)]  # sqlglot reads no array of these types.
     if following == "(" and name in _OURS and not _names_sequence(tokens, at):
         return [Piece(MARK + name, place)]

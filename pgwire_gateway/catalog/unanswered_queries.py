@@ -69,9 +69,9 @@ def is_probe(text: str, error: DucktailError) -> bool:
     A missing table or function is the catalog's if its name shows it; any other error counts if the text
     queries only the catalog.
 
-    >>> is_probe("SELECT * FROM pg_nothing", UndefinedTable("table with name pg_nothing does not exist"))
+    >>> is_probe("SELECT * FROM pg_nothing", UndefinedTable('relation "pg_nothing" does not exist'))
     True
-    >>> is_probe("SELECT * FROM pg_class, nothing", UndefinedTable("table with name nothing does not exist"))
+    >>> is_probe("SELECT * FROM pg_class, nothing", UndefinedTable('relation "nothing" does not exist'))
     False
     >>> is_probe("SELECT relname FROM pg_class", DuplicatePreparedStatement("statement exists"))
     False

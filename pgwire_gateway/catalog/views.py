@@ -100,6 +100,13 @@ def base_views(wanted: Container[str]) -> dict[str, str]:
               AND {HOME}.folded(s.name) = {HOME}.name_parts(c.own_sequence)[-1]
               AND s.temporary = c.temporary
             WHERE c.own_sequence IS NOT NULL""",
+        "duck_default_sequences": f"""
+            SELECT s.oid, c.default_oid AS place
+            FROM (SELECT default_oid, {HOME}.name_parts({_NEXTVAL}) AS parts FROM {HOME}.duck_columns
+                  WHERE contains(column_default, 'nextval(')) AS c
+            JOIN {HOME}.duck_sequences AS s
+              ON {HOME}.folded(s.name) = c.parts[-1]
+              AND coalesce(c.parts[-2], {HOME}.folded(s.schema_name)) = {HOME}.folded(s.schema_name)""",
         "duck_types": numbered(_types()),
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
@@ -107,7 +114,23 @@ def base_views(wanted: Container[str]) -> dict[str, str]:
             SELECT {HOME}.role_oid({HOME}.session_user()), {HOME}.session_user()
             WHERE {HOME}.session_user() <> {literal(OWNER)}""",
         "duck_macros": numbered(_macros(), order="path, parameters"),
+        "duck_members": f"""
+            SELECT 1259 AS class, oid FROM {HOME}.duck_relations
+            WHERE schema_name = {literal(OUR_SCHEMA)} OR contains(definition, {literal(_OF_STREAMS)})
+            UNION ALL
+            SELECT 1255, oid FROM {HOME}.duck_macros
+            UNION ALL
+            SELECT 2615, oid FROM {HOME}.duck_schemas
+            WHERE schema_name IN ('main', {literal(OUR_SCHEMA)})""",
     }
+
+
+# The first sequence that a default names.
+_NEXTVAL_PATTERN = literal("nextval[(]'((?:[^']|'')*)'")
+_QUOTE, _QUOTES = literal("'"), literal("''")
+_NEXTVAL = f"replace(regexp_extract(column_default, {_NEXTVAL_PATTERN}, 1), {_QUOTES}, {_QUOTE})"
+# A part of the definitions of all streams' views, which no other view can have: the table is hidden.
+_OF_STREAMS = f"{OUR_SCHEMA}.commits AS c "
 
 
 def _columns(wanted: Container[str]) -> str:
@@ -117,6 +140,7 @@ def _columns(wanted: Container[str]) -> str:
         "kind": "r.kind", "schema_name": "r.schema_name", "table_name": "r.name", "temporary": "r.temporary",
         "comment": "c.comment", "column_default": _default_shown(), "identity": _identity(),
         "own_sequence": "own.sequence", "own_shown": _sequence_shown(), "own_oid": _sequence_oid(),
+        "default_oid": place_sql(OTHER, path_sql("r.oid", "c.column_name")),
         "is_nullable": "c.is_nullable", "data_type": "c.data_type", "is_generated": "c.is_generated",
         "generation_expression": _generation_shown(), "type_modifier": _modifier("c.data_type"),
         **{name: f"t.{name}" for name in TYPE_ATTRIBUTES},

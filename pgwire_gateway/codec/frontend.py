@@ -432,6 +432,8 @@ class Limits:
 
 
 _LENGTH = struct.Struct("!i")
+# Terminate in place of a startup packet.
+_LEAVES = b"X\x00\x00\x00\x04"
 _HEAD = struct.Struct("!Bi")
 
 
@@ -484,6 +486,10 @@ class Receiver:
     def _startup(self, at: int) -> tuple[Message, int] | None:
         have = len(self._buffer) - at
         if have < 4:
+            return None
+        if self._buffer.startswith(_LEAVES, at):
+            return Terminate(), at + len(_LEAVES)  # node-postgres leaves so while it connects.
+        if have == 4 and _LEAVES.startswith(self._buffer[at:]):
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, at)
         if not 8 <= length <= self._limits.unauthenticated_bytes_max:

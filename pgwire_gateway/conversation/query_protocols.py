@@ -27,6 +27,7 @@ from typing import Any, cast
 from ...engine.errors import (
     DucktailError,
     DuplicatePreparedStatement,
+    InFailedTransaction,
     InvalidCursorName,
     InvalidParameterValue,
     InvalidStatementName,
@@ -458,6 +459,11 @@ class ExtendedQuery:
         """A driver's portal, or a cursor that SQL has declared."""
         taken = self._work.session.portals.get(name)
         if taken is None:
+            if name and self._work.session.transaction_status == "E":
+                # In PostgreSQL it lives until the end of the failed transaction.
+                raise InFailedTransaction(
+                    "current transaction is aborted, commands ignored until end of transaction block"
+                )
             raise InvalidCursorName(f'portal "{name}" does not exist')
         if not taken.declared:
             return self._portals[name]

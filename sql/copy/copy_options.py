@@ -146,7 +146,7 @@ def _old(reader: TokenReader) -> dict[str, object]:
             value = frozenset(_names(reader))
         elif word in ("CSV", "BINARY"):
             word, value = "FORMAT", word.lower()
-        elif word == "HEADER":
+        elif word in ("HEADER", "FREEZE"):
             value = True
         elif word in ("DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE", "ENCODING"):
             reader.accept("AS")
@@ -203,6 +203,15 @@ def _header(reader: TokenReader) -> object:
     return word in TRUE
 
 
+def _freeze(reader: TokenReader) -> object:
+    if reader.at_end:
+        return True
+    word = reader.value().lower()
+    if word not in TRUE | FALSE:
+        raise InvalidParameterValue("freeze requires a Boolean value")
+    return word in TRUE
+
+
 def _columns(reader: TokenReader) -> object:
     if reader.accept(ALL):
         return frozenset({ALL})
@@ -222,13 +231,15 @@ _RULES: Mapping[str, Callable[[TokenReader], object]] = {
     "FORCE_NULL": _columns,
     "FORCE_QUOTE": _columns,
     "ENCODING": lambda reader: reader.value(),
+    # It tunes PostgreSQL's storage.
+    "FREEZE": _freeze,
 }
-_NOT_SUPPORTED = frozenset({"FREEZE", "DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT"})
+_NOT_SUPPORTED = frozenset({"DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT"})
 # All options of PostgreSQL, supported or not.
 POSTGRES_OPTIONS = _NOT_SUPPORTED.union(_RULES)
 _ONLY_CSV = ("QUOTE", "ESCAPE", "FORCE_NOT_NULL", "FORCE_NULL", "FORCE_QUOTE")
 _NOT_BINARY = ("DELIMITER", "NULL")
-_ONLY_FROM = ("FORCE_NOT_NULL", "FORCE_NULL")
+_ONLY_FROM = ("FORCE_NOT_NULL", "FORCE_NULL", "FREEZE")
 _ONLY_TO = ("FORCE_QUOTE",)
 
 

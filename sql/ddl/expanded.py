@@ -17,13 +17,15 @@ from itertools import chain, count
 
 import duckdb
 
+from ...engine.catalog.rights import Item, schema_item
 from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import ALWAYS, SERIAL, own_sequences
-from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, Object
+from ...engine.duck.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE, Object
 from ...engine.errors import (
     DucktailError,
     InsufficientPrivilege,
+    InvalidSchemaName,
     NotSupported,
     UndefinedObject,
     UndefinedTable,
@@ -38,11 +40,13 @@ from ..session_state.names import OURS
 from ..session_state.run_text import atomically
 from ..session_state.statement import ParsedStatement
 from ..settings import UNENFORCED
-from ..text.classified import Classified, Kind, Name
+from ..text.classified import Classified, DdlFacts, Kind, Name
 from ..text.spans import Replacement, cut, original_positions
 from ..text.tokens import tokenize
 
 Values = tuple[object, ...]
+
+_SESSION_USERS = frozenset({"current_user", "session_user", "current_role"})
 
 _REFERENCES = (
     f"SELECT {folded_sql('table_name')}, {folded_sql('referenced_table')}, "
@@ -154,6 +158,7 @@ def _tag(classified: Classified) -> str:
 def _whole(
     session: Context, statement: ParsedStatement, parameters: Values, expansion: Expansion
 ) -> Waiting[Result]:
+    expansion = _without_missing(session, statement.classified, expansion)
     work = _Work(session, statement, parameters, expansion)
     _refuse_streams(session, statement.classified)
     result = Result.command(_tag(statement.classified))
@@ -167,6 +172,22 @@ def _whole(
     if expansion.on_commit is not None and expansion.table is not None:
         session.names.ends_with_transaction(expansion.table[-1], drops=expansion.on_commit == "DROP")
     return result
+
+
+# Kinds of objects that a list of names in DROP ... IF EXISTS may miss.
+_DROPPED = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE}
+
+
+def _without_missing(session: Context, classified: Classified, expansion: Expansion) -> Expansion:
+    """The expansion of a DROP ... IF EXISTS without the names of no object, which cost nothing."""
+    facts = classified.ddl
+    kind = _DROPPED.get(facts.object_type) if facts is not None and facts.verb == "DROP" else None
+    if facts is None or kind is None or not facts.if_exists or len(expansion.names) != len(expansion.steps):
+        return expansion
+    find = session.names.resolver.find
+    pairs = zip(expansion.names, expansion.steps, strict=True)
+    found = [(name, step) for name, step in pairs if len(name) > 2 or find(kind, name) is not None]
+    return replace(expansion, names=tuple(n for n, _ in found), steps=tuple(step for _, step in found))
 
 
 def _refuse_streams(session: Context, classified: Classified) -> None:
@@ -247,6 +268,9 @@ class _Work:
         if step.owner is not None:
             self._check_owner(step.owner)
             return Result.command(_tag(self._statement.classified))
+        if step.owner_to is not None:
+            self._check_owner_to(step.owner_to)
+            return Result.command(_tag(self._statement.classified))
         if step.restart is not None:
             yield from self._restart(step.restart)
             return Result.command(_tag(self._statement.classified))
@@ -305,9 +329,7 @@ class _Work:
         assert facts is not None and name is not None
         found = self._session.names.resolver.find(TABLE, name)
         if found is None and not facts.if_exists:
-            raise UndefinedTable(
-                f"table with name {'.'.join(name)} does not exist", position=facts.places[0] + 1
-            )
+            raise UndefinedTable(f'relation "{".".join(name)}" does not exist', position=facts.places[0] + 1)
         return found
 
     def _place(self) -> _Place | None:
@@ -412,7 +434,7 @@ class _Work:
         find = self._session.names.resolver.find
         table = find(TABLE, name) or (find(TABLE, name[:-1]) if len(name) > 1 else None)
         if table is None:
-            raise UndefinedTable(f"table with name {'.'.join(name)} does not exist")
+            raise UndefinedTable(f'relation "{".".join(name)}" does not exist')
         if table.schema == OURS:
             raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
         sequence = self._statement.classified.ddl
@@ -421,6 +443,47 @@ class _Work:
                 raise UndefinedObject(f'sequence "{sequence.names[0][-1]}" does not exist')
             self._session.judge(self._statement.classified)
         self._session.notices.add("OWNED BY has no effect: DROP SEQUENCE drops the sequence")
+
+    def _check_owner_to(self, user: str) -> None:
+        """Check that the user of OWNER TO is the present owner: an object belongs to its creator.
+
+        To clients, an object without an owner belongs to the owner of the database.
+        """
+        session, classified = self._session, self._statement.classified
+        facts = classified.ddl
+        assert facts is not None
+        item = self._item(facts)
+        if item is None:
+            return
+        session.judge(classified)
+        owner = session.access.rights.owners.get(item)
+        mine = {*_SESSION_USERS, fold(session.user)}
+        if not session.access.limited:
+            mine.add(OURS)  # The catalog's name of the owner of the database.
+        owns = session.access.owns(item)
+        kept = user in mine if owner is None else user == owner or (user in mine and owns)
+        if not kept:
+            raise NotSupported(
+                f"{classified.verb} ... OWNER TO another user is not supported",
+                hint="An object belongs to its creator; pg_dump --no-owner omits the owners.",
+            )
+
+    def _item(self, facts: DdlFacts) -> Item | None:
+        """The object that an ALTER names; None if it is missing and may be."""
+        session, name = self._session, facts.names[0]
+        if facts.object_type == "SCHEMA":
+            if session.names.objects().has_schema(name[-1]):
+                return schema_item(fold(name[-1]))
+            raise InvalidSchemaName(f'schema "{name[-1]}" does not exist')
+        # PostgreSQL takes ALTER TABLE of a view or a sequence too.
+        kinds = {"TABLE": (TABLE, SEQUENCE), "VIEW": (TABLE,), "SEQUENCE": (SEQUENCE,), "TYPE": (TYPE,)}
+        for kind in kinds.get(facts.object_type, ()):
+            found = session.names.resolver.find(kind, name)
+            if found is not None:
+                return session.access.item_of(found.key)
+        if facts.if_exists:
+            return None
+        raise UndefinedTable(f'"{".".join(name)}" does not exist', position=facts.places[0] + 1)
 
     def _own(self, column: str, *, if_exists: bool = False) -> str | None:
         """The sequence of an identity column, as a literal."""

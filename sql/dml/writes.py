@@ -140,7 +140,7 @@ def write_rows(
         return Rows(done.count, done.names, done.types, done.table)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
-    if session.database.catalog.has_identities:
+    if session.database.catalog.has_identities and statement.classified.copy is None:
         refuse_given_values(session, classified)
     while True:
         try:

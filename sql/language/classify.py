@@ -75,7 +75,6 @@ _NOT_ALLOWED = {
 _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
 
 _NOT_SUPPORTED = {
-    "LOCK": "A captured table has one writer at a time; no lock need be taken.",
     "REINDEX": None,
     "CLUSTER": None,
     "REFRESH": None,
@@ -328,6 +327,37 @@ def _do(reader: TokenReader) -> Classified:
     return Classified(Kind.DO, reader.text, tuple(reader.tokens), verb="DO")
 
 
+def _lock(reader: TokenReader) -> Classified:
+    """LOCK [TABLE] [ONLY] name [, ...] [IN lockmode MODE] [NOWAIT]"""
+    reader.take()
+    reader.accept("TABLE")
+    tables: list[str] = []
+    while not tables or reader.accept(","):
+        reader.accept("ONLY")
+        first = reader.index
+        reader.qualified()
+        tables.append(reader.cut(first, reader.index))
+        reader.accept("*")
+    mode = "ACCESS EXCLUSIVE"
+    if reader.accept("IN"):
+        words = []
+        while not reader.at_end and reader.peek() != "MODE":
+            words.append(reader.take().kind)
+        mode = " ".join(words)
+        if not reader.accept("MODE"):
+            raise reader.unexpected()
+    reader.accept("NOWAIT")
+    reader.expect_end()
+    if mode != "ACCESS SHARE":
+        hint = "A captured table has one writer at a time; SELECT ... FOR UPDATE locks its tables."
+        return refused(reader, NotSupported(f"LOCK TABLE in {mode} mode is not supported", hint=hint))
+    name = ", ".join(tables)
+    return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=LOCK_TABLE, name=name)
+
+
+LOCK_TABLE = "LOCK TABLE"
+
+
 def _use(reader: TokenReader) -> Classified:
     reader.take()
     name = ".".join(reader.qualified())
@@ -491,6 +521,7 @@ _RULES: dict[str, Rule] = {
     "ANALYZE": _utility,
     "VACUUM": _utility,
     "USE": _use,
+    "LOCK": _lock,
     "PRAGMA": _pragma,
     "FORWARD": _forward,
 }

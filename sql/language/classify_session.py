@@ -33,23 +33,26 @@ def _transaction(reader: TokenReader, verb: str, facts: TransactionFacts | None 
 
 def _modes(reader: TokenReader) -> TransactionFacts:
     """Read the modes of BEGIN and SET TRANSACTION, with or without commas between them."""
-    isolation: str | None = None
-    read_only: bool | None = None
+    modes: dict[str, str] = {}
     while not reader.at_end:
         if reader.accept("ISOLATION", "LEVEL"):
             level = next((words for words in _LEVELS if reader.accept(*words)), None)
             if level is None:
                 raise reader.unexpected()
-            isolation = " ".join(level).lower()
+            modes["transaction_isolation"] = " ".join(level).lower()
         elif reader.accept("READ", "ONLY"):
-            read_only = True
+            modes["transaction_read_only"] = "on"
         elif reader.accept("READ", "WRITE"):
-            read_only = False
-        elif not reader.accept("DEFERRABLE") and not reader.accept("NOT", "DEFERRABLE"):
+            modes["transaction_read_only"] = "off"
+        elif reader.accept("DEFERRABLE"):
+            modes["transaction_deferrable"] = "on"
+        elif reader.accept("NOT", "DEFERRABLE"):
+            modes["transaction_deferrable"] = "off"
+        else:
             raise reader.unexpected()
         if reader.accept(",") and reader.at_end:
             raise reader.unexpected()
-    return TransactionFacts(isolation=isolation, read_only=read_only)
+    return TransactionFacts(modes)
 
 
 def begin(reader: TokenReader) -> Classified:
@@ -275,12 +278,23 @@ def prepare(reader: TokenReader) -> Classified:
     types: tuple[str, ...] = ()
     if reader.peek() == "(":
         first, end = reader.brackets()
-        types = tuple(reader.cut(cut, until) for cut, until in reader.slices(first, end))
+        types = tuple(_type(reader.cut(cut, until)) for cut, until in reader.slices(first, end))
     if not reader.accept("AS"):
         raise reader.unexpected()
     inner, offset = reader.rest()
     facts = PrepareFacts(name, types, inner, offset)
     return Classified(Kind.PREPARE, reader.text, tuple(reader.tokens), verb="PREPARE", prepare=facts)
+
+
+def _type(text: str) -> str:
+    """The type of a parameter, which may be qualified by PostgreSQL's schema."""
+    name = text.strip()
+    if fold(name).startswith(_PG_SCHEMA):
+        name = name[len(_PG_SCHEMA) :]
+    return "BIGINT" if fold(name) == "oid" else name
+
+
+_PG_SCHEMA = "pg_catalog."
 
 
 def execute(reader: TokenReader) -> Classified:

@@ -117,6 +117,7 @@ class Step:
         action: the place and the words of the first ON DELETE or ON UPDATE that DuckDB cannot carry out.
         references: the spans of CREATE TABLE's foreign keys, which can be left out.
         owner: the table or column in OWNED BY, which DuckDB does not carry out; there is no statement.
+        owner_to: the user of OWNER TO, folded; there is no statement.
     """
 
     pieces: Pieces
@@ -127,6 +128,7 @@ class Step:
     restart: Restart | None = None
     restarts_all: Name | None = None
     owner: Name | None = None
+    owner_to: str | None = None
     apart: str | None = None
     added: str | None = None
     foreign_key: int | None = None
@@ -258,6 +260,8 @@ def expand(classified: Classified) -> Expansion | None:
     if classified.kind is Kind.DDL:
         assert classified.ddl is not None
         rule = _RULES.get((classified.ddl.verb, classified.ddl.object_type))
+        if classified.ddl.verb == "ALTER" and [t.kind for t in classified.tokens[-3:-1]] == ["OWNER", "TO"]:
+            return Expansion((Step((), owner_to=fold(classified.tokens[-1].name)),))
         if rule is None and classified.ddl.verb == "DROP":
             rule = _drop
     else:
@@ -950,8 +954,9 @@ def _alter_table(classified: Classified, edits: _Edits) -> Expansion:
     if at >= len(edits.tokens):
         return _one(classified, edits)
     actions = edits.slices(at, len(edits.tokens))
-    if any(a == b for a, b in actions):
-        return _one(classified, edits)  # DuckDB reports the empty action.
+    empty = next((b for a, b in actions if a == b), None)
+    if empty is not None:  # DuckDB accepts a comma at the end.
+        raise TokenReader(edits.text, edits.tokens, empty).unexpected()
     steps: list[Step] = []
     for a, b in actions:
         steps += _action(replace(edits, pieces=[], serials=[], adds_column=True), a, b, actions)
@@ -1017,11 +1022,6 @@ _TUNING_ACTIONS = (
     ("SET", "ACCESS", "METHOD"), ("REPLICA", "IDENTITY"),
 )  # fmt: skip
 _REFUSED_ACTIONS: tuple[tuple[tuple[str, ...], str, str | None], ...] = (
-    (
-        ("OWNER", "TO"),
-        "ALTER TABLE ... OWNER TO is not supported",
-        "A table belongs to the user who creates it.",
-    ),
     (
         ("SET", "SCHEMA"),
         "ALTER TABLE ... SET SCHEMA is not supported",

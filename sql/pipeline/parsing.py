@@ -25,14 +25,22 @@ from ..session_state.context import Context
 from ..session_state.statement import NUMERIC, ParsedStatement, RemoteTarget
 from ..statements import session_calls
 from ..text.classified import Classified, Kind
-from ..text.spans import Replacement, cut
+from ..text.spans import Replacement, cut, user_position
 from ..text.tokens import tokenize
 from .grouped_by_key import grouped_columns, may_group
 from .json_containment import contained, may_contain
-from .sequence_names import may_name_sequence, named_sequences
+from .postgres_schemas import in_schema, may_name_schema
+from .sequence_names import may_name_sequence, may_read_sequence, named_sequences, read_sequences
+from .short_rows import column_list
 
 # PostgreSQL's forms that depend on the catalog: a cheap look at the folded text, and the replacements.
-FORMS = ((may_name_sequence, named_sequences), (may_group, grouped_columns), (may_contain, contained))
+FORMS = (
+    (may_name_sequence, named_sequences),
+    (may_read_sequence, read_sequences),
+    (may_group, grouped_columns),
+    (may_name_schema, in_schema),
+    (may_contain, contained),
+)
 # Longer texts are left as they are.
 FORMS_CHARS_MAX = 64 * 1024
 # Types without a DuckDB type of their own.
@@ -56,10 +64,14 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
     if session.peer is not None:
         part, text = split(text)
     published: Published | None = None
-    pieces = _catalog_forms(session, text)
+    given, pieces = text, _catalog_forms(session, text)
     text = cut(text, pieces) if pieces else text
     try:
         classified, node = _read(session, text)
+        if (listed := column_list(session, classified)) is not None:
+            place = user_position(listed.start + 1, pieces) - 1
+            pieces = (*pieces, replace(listed, start=place, end=place))
+            classified, node = _read(session, cut(given, pieces))
     except SyntaxError_ as error:
         raise without_password(text, error) from None
     if classified.kind is Kind.FORWARD and session.peer is None:
@@ -111,7 +123,12 @@ def _catalog_forms(session: Context, text: str) -> tuple[Replacement, ...]:
         tokens = tokenize(text)
     except DucktailError:
         return ()  # Classification reports it.
-    return tuple(piece for find in forms for piece in find(session, tokens))
+    found = (piece for find in forms for piece in find(session, tokens))
+    pieces: list[Replacement] = []
+    for piece in sorted(found, key=lambda one: (one.start, -one.end)):
+        if not pieces or piece.start >= pieces[-1].end or piece.start == piece.end:  # Not within another.
+            pieces.append(piece)
+    return tuple(pieces)
 
 
 def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStatement:

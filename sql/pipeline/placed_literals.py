@@ -1,13 +1,14 @@
-"""Literals that PostgreSQL reads by the type of their place, and DuckDB does not.
+r"""Literals that PostgreSQL reads by the type of their place, and DuckDB does not.
 
 | literal | its place needs | DuckDB reads |
 |---|---|---|
 | `'{"a b",NULL}'` | a list | `['a b', NULL]` |
+| `'\x00ff'` | BLOB | `'\x00\xff'` |
 | `'2026-01-02 03:04:05 +01:00'` | TIMESTAMPTZ | the same without the blank before the offset |
 
 The binder is asked for the type of the place with a parameter there, so that `{a}` in a column of texts
-remains a text. An array with a cast needs none of it: the gateway has rewritten it. Source: PostgreSQL
-documentation, "Array Value Input", "Date/Time Input".
+remains a text. An array or bytes with a cast need none of it: the gateway has rewritten them. Source:
+PostgreSQL documentation, "Array Value Input", "bytea Hex Format", "Date/Time Input".
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from ..text.tokens import PARAMETER, STRING, Token
 # A longer text is left to DuckDB, which refuses such a literal.
 TEXT_MAX = 1024 * 1024
 _MOMENT = re.compile(r"'(\d{4,6}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?) ([+-]\d\d(?::?\d\d)?)'")
+# Bytes that DuckDB would read otherwise: it wants `\\x` before each pair of digits.
+_BYTES = re.compile(r"\\x(?:[0-9A-Fa-f]{2}(?:[0-9A-Fa-f]{2})+)?")
 # A statement that DuckDB would run to bind it, before its rights are checked.
 PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
 # The key under which a statement keeps these literals.
@@ -57,7 +60,7 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]
     if not session.wire or statement.node is not None or classified.kind not in (Kind.READ, Kind.DML):
         return
     text = classified.text
-    if len(text) > TEXT_MAX or not ("'{" in text or _MOMENT.search(text)):
+    if len(text) > TEXT_MAX or not ("'{" in text or r"'\x" in text or _MOMENT.search(text)):
         return
     if not PIVOTS.isdisjoint(token.kind for token in classified.tokens):
         return
@@ -69,6 +72,8 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]
                 yield token, partial(_list, read_array(token.value, literal)), None
             except DucktailError:
                 continue  # A JSON object, for example.
+        elif token.text.startswith(r"'\x") and _BYTES.fullmatch(token.value):
+            yield token, partial(_bytes, bytes.fromhex(token.value[2:])), None
         elif (moment := _MOMENT.fullmatch(token.text)) is not None:
             written = moment[1] + moment[2]
             typed = _is_moment(classified.tokens, at)
@@ -85,6 +90,11 @@ def _is_moment(tokens: Sequence[Token], at: int) -> bool:
 
 def _list(items: list[object], type_: str) -> str | None:
     return f"({list_literal(items)}::{type_})" if type_.endswith("[]") else None
+
+
+def _bytes(value: bytes, type_: str) -> str | None:
+    shown = "".join(f"\\x{byte:02X}" for byte in value)
+    return f"('{shown}'::BLOB)" if type_ == "BLOB" else None
 
 
 def _moment(text: str, type_: str) -> str | None:

@@ -242,7 +242,7 @@ def _check_referenced(session: Context, classified: Classified, at: int) -> None
         if session.names.table_key(classified.ddl.table) == key and session.names.kind_of(key) is None:
             return  # The new table refers to itself.
     if not session.access.sees(key) or session.names.kind_of(key) is None:
-        raise UndefinedTable(f"table with name {'.'.join(name)} does not exist")
+        raise UndefinedTable(f'relation "{".".join(name)}" does not exist')
     if not session.access.may("select", key):
         raise InsufficientPrivilege(
             f'permission denied for table "{name[-1]}"', detail="It wants SELECT on it."

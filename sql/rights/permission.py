@@ -206,7 +206,7 @@ def _see_schema(session: Context, name: str) -> None:
 
 def _utility(session: Context, statement: ParsedStatement, parameters: Values, how: CheckMode) -> None:
     classified = statement.classified
-    if classified.verb != "USE":
+    if classified.verb not in ("USE", "LOCK TABLE"):  # A lock reads its tables, as the session may.
         raise InsufficientPrivilege(f"permission denied for {classified.verb}", hint=_SUPERUSERS)
 
 

@@ -356,7 +356,7 @@ def sequence_parts(name: str) -> Path:
 
 def no_table(path: Path, place: int | None) -> UndefinedTable:
     """The error for a relation that does not exist or is hidden from this session."""
-    return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
+    return UndefinedTable(f'relation "{".".join(path)}" does not exist', position=place)
 
 
 def _not_shown(view: Key) -> InsufficientPrivilege:

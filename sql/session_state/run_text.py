@@ -40,7 +40,7 @@ from ..results.results import (
     select_tag,
     table_result,
 )
-from ..settings import READ_ONLY
+from ..settings import ISOLATION, READ_ONLY
 from ..text.tokens import tokenize
 from .context import Context
 from .operand_types import operand_types
@@ -469,14 +469,23 @@ def begun_read_only(session: Context) -> bool:
     return session.variables[READ_ONLY] == "on"
 
 
-def choose(session: Context, *, read_only: bool) -> None:
-    """Set the open transaction's access mode, read-only or read-write; without one, do nothing.
+def choose(session: Context, mode: str, value: str) -> None:
+    """Set a mode of the open transaction; without one, do nothing.
+
+    Each level of isolation is snapshot isolation, and keeps its name.
+
+    Args:
+        mode: the setting.
 
     Raises:
-        ActiveTransaction: a read-only transaction that has begun to read cannot become read-write.
+        ActiveTransaction: the transaction has begun to read, and cannot become read-write, or have another
+            level.
     """
     if not session.block.begun:
         return
-    if begun_read_only(session) and not read_only and session.block.transaction is not None:
-        raise ActiveTransaction("transaction read-write mode must be set before any query")
-    session.changed(READ_ONLY, "on" if read_only else "off", report=False, local=False)
+    if value != session.variables[mode] and session.block.transaction is not None:
+        if mode == READ_ONLY and value == "off":
+            raise ActiveTransaction("transaction read-write mode must be set before any query")
+        if mode == ISOLATION:
+            raise ActiveTransaction("SET TRANSACTION ISOLATION LEVEL must be called before any query")
+    session.changed(mode, value, report=False, local=False)

@@ -31,7 +31,7 @@ from ..session_state.context import Context
 from ..session_state.names import OURS
 from ..session_state.run_text import query_result, text_rows
 from ..session_state.statement import ParsedStatement
-from ..settings import READ_ONLY, ROLE, VARIABLES, Variable, is_setting, variable
+from ..settings import MODES, ROLE, VARIABLES, Variable, is_setting, variable
 from ..text.classified import SettingFacts
 
 TEXT = "VARCHAR"
@@ -73,8 +73,8 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
         value = _role(session, value)
     if found.unused and value != found.default:
         session.notices.add(f'setting "{found.name}" has {found.about}')
-    if key == READ_ONLY:
-        run_text.choose(session, read_only=value == "on")
+    if key in MODES.values():
+        run_text.choose(session, key, value)
     else:
         apply_value(session, key, value, local=local)
 
@@ -258,7 +258,7 @@ def _reset(session: Context, facts: SettingFacts) -> Result:
     if facts.name == "all":
         for key, value in list(session.variables.values.items()):
             default = session.variables.default(key)
-            if value != default and key != READ_ONLY:
+            if value != default and key not in MODES.values():
                 apply_value(session, key, default, local=False)
     else:
         set_variable(session, facts.name, None, local=False)

@@ -1,6 +1,7 @@
 """BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
 
-Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. DuckDB has no savepoints: ROLLBACK TO
+Isolation is DuckDB's snapshot isolation, which is stronger than READ COMMITTED: a level is reported as it was
+asked for. DuckDB has no savepoints: ROLLBACK TO
 returns to one where nothing was changed since or before, and fails the block otherwise
 (`session_state/block.py`). Source: docs/sql.md, "Transactions".
 """
@@ -15,14 +16,14 @@ from ..results.results import Result
 from ..session_state import run_text
 from ..session_state.context import Context
 from ..session_state.statement import ParsedStatement
-from ..settings import DEFAULT_READ_ONLY
+from ..settings import ISOLATION
 from .set_and_show import set_variable
 
 
 def _check_modes(statement: ParsedStatement) -> None:
     facts = statement.classified.transaction
     assert facts is not None
-    if facts.isolation == "serializable":
+    if facts.modes.get(ISOLATION) == "serializable":
         raise NotSupported(
             "isolation level SERIALIZABLE is not supported",
             hint="Transactions run in snapshot isolation: REPEATABLE READ.",
@@ -113,8 +114,8 @@ def _rollback_to(session: Context, statement: ParsedStatement) -> Waiting[Result
 def _take_mode(session: Context, statement: ParsedStatement) -> None:
     facts = statement.classified.transaction
     assert facts is not None
-    if facts.read_only is not None:
-        run_text.choose(session, read_only=facts.read_only)
+    for mode, value in facts.modes.items():
+        run_text.choose(session, mode, value)
 
 
 def _set(session: Context, statement: ParsedStatement) -> Waiting[Result]:
@@ -132,8 +133,8 @@ def _set_characteristics(session: Context, statement: ParsedStatement) -> Waitin
     _check_modes(statement)
     facts = statement.classified.transaction
     assert facts is not None
-    if facts.read_only is not None:
-        set_variable(session, DEFAULT_READ_ONLY, ("on" if facts.read_only else "off",), local=False)
+    for mode, value in facts.modes.items():
+        set_variable(session, f"default_{mode}", (value,), local=False)
     return Result.command("SET")
     yield
 

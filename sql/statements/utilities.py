@@ -1,4 +1,4 @@
-"""INSTALL PLACEMENT, REPORT PIPELINE, and DuckDB's own CHECKPOINT, VACUUM, ANALYZE and USE.
+"""INSTALL PLACEMENT, REPORT PIPELINE, LOCK TABLE, and DuckDB's own CHECKPOINT, VACUUM, ANALYZE and USE.
 
 REPORT PIPELINE is part of its transaction: others see it at COMMIT. Source: docs/cluster.md, "Apply";
 docs/sql.md, "REPORT PIPELINE".
@@ -13,12 +13,19 @@ from ...engine.catalog import rights
 from ...engine.cluster.joining import install
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.table_shape import RESERVED_PREFIX
-from ...engine.errors import ActiveTransaction, InsufficientPrivilege, ObjectInUse
+from ...engine.errors import (
+    ActiveTransaction,
+    DucktailError,
+    InsufficientPrivilege,
+    NoActiveTransaction,
+    ObjectInUse,
+)
 from ...engine.quoting import fold
 from ...engine.system_views import pipelines
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
 from ..language import statements as st
+from ..language.classify import LOCK_TABLE
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, text
@@ -84,11 +91,29 @@ def _forget(session: Context, transaction: Transaction, item: rights.Item) -> No
         rights_changes.add(session.database, transaction, rights_changes.Forget(item))
 
 
+def _lock(session: Context, tables: str) -> Waiting[Result]:
+    """LOCK TABLE ... IN ACCESS SHARE MODE: from now on the transaction sees the tables as they are.
+
+    No change of them by others, such as a DROP, can take that from it, as it reads a snapshot.
+    """
+    if not session.block.begun or session.block.implicit:
+        raise NoActiveTransaction(f"{LOCK_TABLE} can only be used in transaction blocks")
+    try:
+        query = yield from session.parse(f"SELECT 1 FROM {tables} LIMIT 0", told=False)
+        (yield from session.execute_within(query, ())).close()
+    except DucktailError as error:
+        error.position = None
+        raise
+    return Result.command(LOCK_TABLE)
+
+
 def run_utility(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run CHECKPOINT, VACUUM, ANALYZE or USE."""
+    """Run CHECKPOINT, VACUUM, ANALYZE, USE or LOCK TABLE."""
     verb = statement.classified.verb
+    if verb == LOCK_TABLE:
+        return (yield from _lock(session, statement.classified.name or ""))
     if verb == "USE":
         assert statement.classified.name is not None
         if fold(statement.classified.name).startswith(RESERVED_PREFIX):

@@ -7,8 +7,8 @@ in the statement's text, in characters, from 0.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...engine.errors import DucktailError, SyntaxError_
 from .tokens import NUMBER, STRING, Token, closing
@@ -113,14 +113,12 @@ class TransactionFacts:
     """BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, SET TRANSACTION and their synonyms.
 
     Args:
-        isolation: the requested level in lower case, such as `repeatable read`, or None.
-        read_only: the requested access mode, or None.
+        modes: the requested modes: setting -> value, such as `transaction_isolation` -> `repeatable read`.
         chain: the statement has AND CHAIN.
         savepoint: the savepoint's name, or None.
     """
 
-    isolation: str | None = None
-    read_only: bool | None = None
+    modes: Mapping[str, str] = field(default_factory=dict)
     chain: bool = False
     savepoint: str | None = None
 

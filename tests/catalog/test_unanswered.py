@@ -16,10 +16,10 @@ from ducktail.engine.errors import (
 from ducktail.pgwire_gateway.catalog.unanswered_queries import Unanswered, is_probe
 
 PROBES: list[tuple[str, DucktailError]] = [
-    ("SELECT * FROM pg_nothing", UndefinedTable("table with name pg_nothing does not exist")),
+    ("SELECT * FROM pg_nothing", UndefinedTable('relation "pg_nothing" does not exist')),
     (
         "SELECT * FROM information_schema.nothing",
-        UndefinedTable("table with name nothing does not exist"),
+        UndefinedTable('relation "nothing" does not exist'),
     ),
     ("SELECT pg_nothing(i) FROM t", UndefinedFunction("function with name pg_nothing does not exist")),
     (
@@ -32,8 +32,8 @@ PROBES: list[tuple[str, DucktailError]] = [
     ("SELECT oid FROM pg_class FOR SHARE", NotSupported("FOR SHARE is not supported")),
 ]
 OWN: list[tuple[str, DucktailError]] = [
-    ("SELECT * FROM nothing", UndefinedTable("table with name nothing does not exist")),
-    ("SELECT * FROM nothing, pg_class", UndefinedTable("table with name nothing does not exist")),
+    ("SELECT * FROM nothing", UndefinedTable('relation "nothing" does not exist')),
+    ("SELECT * FROM nothing, pg_class", UndefinedTable('relation "nothing" does not exist')),
     ("SELECT nothing FROM t JOIN pg_class ON true", UndefinedColumn('column "nothing" not found')),
     ("SELECT nothing FROM t", UndefinedColumn('column "nothing" not found')),
     ("SELECT nothing(i) FROM t", UndefinedFunction("scalar function with name nothing does not exist")),

@@ -182,3 +182,18 @@ def test_a_stream(run: Run, group: str) -> None:
         return keys
 
     assert run(work) == ['{"id":1}', '{"id":2}', '{"id":3}', '{"id":4}']
+
+
+def test_a_cursor_of_a_failed_transaction(run: Run) -> None:
+    async def work(connection: asyncpg.Connection) -> None:
+        with pytest.raises(asyncpg.InFailedSQLTransactionError):
+            async with connection.transaction(isolation="read_committed"):
+                assert await connection.fetchval("SHOW transaction_isolation") == "read committed"
+                cursor = await connection.cursor("SELECT generate_series(1, 3)")
+                assert await cursor.fetch(1) == [(1,)]
+                with pytest.raises(asyncpg.UndefinedTableError):
+                    await connection.execute("SELECT * FROM nowhere")
+                await cursor.fetch(1)
+        assert await connection.fetchval("SHOW transaction_isolation") == "repeatable read"
+
+    run(work)

@@ -164,7 +164,7 @@ def test_a_traceback_stands_behind_its_event() -> None:
         ("SELECT 'k0nspicuous'::INT", "ConversionException: 22P02"),
         ("INSERT INTO t VALUES ('k0nspicuous')", "ConstraintException: 23505"),
         ("SELECT error('k0nspicuous')", "InvalidInputException: 22000"),
-        ("SELECT absent FROM t", 'BinderException: 42703 referenced column "absent" not found'),
+        ("SELECT absent FROM t", 'BinderException: 42703 column "absent" does not exist'),
     ],
 )
 def test_an_error_is_logged_without_values(query: str, told: str) -> None:

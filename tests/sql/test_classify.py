@@ -291,7 +291,8 @@ def test_transaction_facts() -> None:
     begin = classified("begin isolation level read committed, read only")
     assert begin.verb == "BEGIN"
     assert begin.transaction is not None
-    assert (begin.transaction.isolation, begin.transaction.read_only) == ("read committed", True)
+    modes = {"transaction_isolation": "read committed", "transaction_read_only": "on"}
+    assert begin.transaction.modes == modes
     assert classified("abort").verb == "ROLLBACK"
     assert classified("end").verb == "COMMIT"
     chained = classified("commit and chain").transaction

@@ -171,6 +171,7 @@ jsonb_set(z_j, z_p, z_v, z_c) = CASE WHEN z_v IS NOT NULL AND z_j IS NOT NULL TH
 jsonb_strip_nulls(z_j) = json_strip_nulls(z_j::JSON)
 jsonb_pretty(z_j) = json_pretty(z_j::JSON)
 "@-!"(z_j, z_p) = json_remove(z_j::JSON, json_pointer(path_of(z_p)))
+"@^"(z_a, z_b) = xor(z_a, z_b)
 "@-"(z_j, z_k) = CASE WHEN typeof(z_k) NOT IN ('VARCHAR', 'STRING_LITERAL')
     THEN error('json can have only a text taken from it here: use #-')::VARCHAR::JSON
     WHEN json_type(z_j) = 'OBJECT' THEN json_remove(z_j::JSON, json_pointer([z_k::VARCHAR]))

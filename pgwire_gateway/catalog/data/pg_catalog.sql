@@ -23,6 +23,8 @@ CREATE VIEW pg_class AS
         row_count AS reltuples,
         has_index AS relhasindex,
         kind = 'v' AS relhasrules,
+        kind = 'r' AND name IN (SELECT unnest([t.table_name, t.referenced_table]) FROM $home.duck_checks AS t
+            WHERE t.constraint_type = 'FOREIGN KEY') AS relhastriggers,
         if(temporary, 't', 'p') AS relpersistence,
         checks AS relchecks,
         if(kind = 'i', len(keys), column_count) AS relnatts,
@@ -144,8 +146,7 @@ CREATE VIEW pg_attribute AS
 
 CREATE VIEW pg_attrdef AS
     SELECT
-        (16384 + 4 * (md5_number_lower(relation || chr(31) || column_name) % 536866816)::BIGINT + 3)
-            AS oid,
+        default_oid AS oid,
         relation AS adrelid,
         number AS adnum,
         coalesce(generation_expression, column_default) AS adbin
@@ -345,6 +346,8 @@ CREATE VIEW pg_index AS
         ON l.table_oid = i.table_oid AND l.database_name = i.database_name;
 
 CREATE VIEW pg_depend AS
+    -- only classid: 1259
+    -- never deptype: e, n
     SELECT
         1259 AS classid,
         oid AS objid,
@@ -353,7 +356,41 @@ CREATE VIEW pg_depend AS
         relation AS refobjid,
         number AS refobjsubid,
         if(identity = '', 'a', 'i') AS deptype
-    FROM $home.duck_own_sequences;
+    FROM $home.duck_own_sequences
+    UNION ALL
+    -- only classid: 2604
+    -- only deptype: n
+    SELECT
+        2604 AS classid,
+        place AS objid,
+        0 AS objsubid,
+        1259 AS refclassid,
+        oid AS refobjid,
+        0 AS refobjsubid,
+        'n' AS deptype
+    FROM $home.duck_default_sequences
+    UNION ALL
+    -- only classid: 1255, 1259, 2615
+    -- only deptype: e
+    SELECT
+        class AS classid,
+        oid AS objid,
+        0 AS objsubid,
+        3079 AS refclassid,
+        13800 AS refobjid,
+        0 AS refobjsubid,
+        'e' AS deptype
+    FROM $home.duck_members;
+
+-- Its members are left out of dumps: the objects that a new file has, the views of streams, and macros.
+CREATE VIEW pg_extension AS
+    SELECT
+        13800 AS oid,
+        'ducktail' AS extname,
+        10 AS extowner,
+        oid AS extnamespace,
+        $home.extension_version() AS extversion
+    FROM $home.duck_schemas WHERE schema_name = 'ducktail';
 
 CREATE VIEW pg_sequence AS
     SELECT
