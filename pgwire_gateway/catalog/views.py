@@ -527,7 +527,7 @@ _WORD = re.compile(r"\w+")
 _OFFERED = frozenset(_OBJECT) | frozenset(
     {"relation", "number", "column_name", "kind", "schema_name", "table_name", "temporary", "comment",
      "column_default", "identity", "own_sequence", "own_shown", "own_oid", "is_nullable", "data_type",
-     "is_generated", "generation_expression", "type_modifier", *TYPE_ATTRIBUTES}
+     "is_generated", "generation_expression", "type_modifier", "default_oid", *TYPE_ATTRIBUTES}
 )  # fmt: skip
 
 
@@ -585,8 +585,8 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
     if not used:
         return relations
     words = frozenset(word for sql in relations for word in _WORD.findall(sql)) & _OFFERED
-    if "duck_own_sequences" in used:
-        words |= _OF_OWN_SEQUENCES
+    for view, columns in _READ_BY_VIEWS.items():
+        words |= columns if view in used else frozenset()
     bases = _bases(words)
     counts: dict[str, int] = {}
     _collect(used, bases, counts)
@@ -596,8 +596,12 @@ def ctes(wanted: dict[Use, list[str]]) -> list[str]:
     ] + relations
 
 
-# The columns of other base views that duck_own_sequences reads.
-_OF_OWN_SEQUENCES = frozenset({"own_sequence", "relation", "number", "identity", "temporary"})
+# The columns of other base views that a base view reads.
+_READ_BY_VIEWS = {
+    "duck_own_sequences": frozenset({"own_sequence", "relation", "number", "identity", "temporary"}),
+    "duck_default_sequences": frozenset({"default_oid", "column_default"}),
+    "duck_members": frozenset({"definition", "schema_name"}),
+}
 
 
 def _collect(
