@@ -125,6 +125,7 @@ def main() -> None:
     show("delete", lambda: Book.delete().where(Book.title == "t2").execute())
     show("delete_instance", lambda: author.delete_instance(recursive=True))
     show("truncate", done(lambda: Book.truncate_table(restart_identity=True, cascade=True)))
+    show("drop_tables", done(lambda: db.drop_tables([Book, Author])))
 
 
 if __name__ == "__main__":

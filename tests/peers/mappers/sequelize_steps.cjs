@@ -1,5 +1,5 @@
 'use strict'
-const { server, step, doing } = require('./steps.cjs')
+const { server, schema: home, step, doing } = require('./steps.cjs')
 const { Sequelize, DataTypes, Op, Transaction, fn, col } = require('sequelize')
 
 const sequelize = new Sequelize(server.database, server.user, '', {
@@ -7,6 +7,7 @@ const sequelize = new Sequelize(server.database, server.user, '', {
   port: server.port,
   dialect: 'postgres',
   logging: false,
+  schema: home,
   dialectOptions: { options: server.options },
 })
 const User = sequelize.define('User', {
@@ -136,21 +137,22 @@ async function main() {
     return Post.count()
   })
   const schema = sequelize.getQueryInterface()
+  const users = { tableName: 'Users', schema: home }
   await step('showAllTables', async () => (await schema.showAllTables()).sort())
   await step('describeTable', async () =>
-    Object.entries(await schema.describeTable('Users')).map(([name, one]) => [name, one.allowNull, one.primaryKey])
+    Object.entries(await schema.describeTable(users)).map(([name, one]) => [name, one.allowNull, one.primaryKey])
   )
   await step('showIndex', async () =>
-    (await schema.showIndex('Posts')).map((one) => [one.unique, one.primary, one.fields.map((field) => field.attribute)])
+    (await schema.showIndex({ tableName: 'Posts', schema: home })).map((one) => [one.unique, one.primary, one.fields.map((field) => field.attribute)])
   )
-  await doing('addColumn', () => schema.addColumn('Users', 'extra', { type: DataTypes.STRING, defaultValue: 'q' }))
-  await doing('changeColumn', () => schema.changeColumn('Users', 'extra', { type: DataTypes.TEXT, allowNull: true }))
-  await doing('renameColumn', () => schema.renameColumn('Users', 'extra', 'more'))
-  await doing('addIndex', () => schema.addIndex('Users', ['age'], { name: 'by_age' }))
-  await doing('removeIndex', () => schema.removeIndex('Users', 'by_age'))
-  await doing('addConstraint', () => schema.addConstraint('Users', { fields: ['age', 'more'], type: 'unique', name: 'both' }))
-  await doing('removeConstraint', () => schema.removeConstraint('Users', 'both'))
-  await doing('removeColumn', () => schema.removeColumn('Users', 'more'))
+  await doing('addColumn', () => schema.addColumn(users, 'extra', { type: DataTypes.STRING, defaultValue: 'q' }))
+  await doing('changeColumn', () => schema.changeColumn(users, 'extra', { type: DataTypes.TEXT, allowNull: true }))
+  await doing('renameColumn', () => schema.renameColumn(users, 'extra', 'more'))
+  await doing('addIndex', () => schema.addIndex(users, ['age'], { name: 'by_age' }))
+  await doing('removeIndex', () => schema.removeIndex(users, 'by_age'))
+  await doing('addConstraint', () => schema.addConstraint(users, { fields: ['age', 'more'], type: 'unique', name: 'both' }))
+  await doing('removeConstraint', () => schema.removeConstraint(users, 'both'))
+  await doing('removeColumn', () => schema.removeColumn(users, 'more'))
   await doing('truncate', () => sequelize.query('TRUNCATE "PostTag" RESTART IDENTITY CASCADE'))
   await sequelize.close()
 }

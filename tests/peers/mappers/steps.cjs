@@ -10,6 +10,8 @@ exports.server = {
   database: process.env.PGDATABASE,
   options: process.env.PGOPTIONS || '',
 }
+// The first schema of the server.
+exports.schema = process.env.PEERS_SERVER === 'ducktail' ? 'main' : 'public'
 
 exports.step = async (name, work) => {
   let told
