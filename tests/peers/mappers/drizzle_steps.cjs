@@ -144,6 +144,7 @@ async function main() {
     }
   })
   await step('delete, returning', () => db.delete(users).where(orm.gt(id, 1)).returning({ name }))
+  await doing('raw statements', () => db.execute(orm.sql`DROP TABLE posts, users`))
   await pool.end()
   fs.rmSync(migrationsFolder, { recursive: true })
 }

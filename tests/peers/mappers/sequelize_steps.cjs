@@ -138,7 +138,7 @@ async function main() {
   })
   const schema = sequelize.getQueryInterface()
   const users = { tableName: 'Users', schema: home }
-  await step('showAllTables', async () => (await schema.showAllTables()).sort())
+  await step('showAllTables', async () => (await schema.showAllTables()).map((one) => one.tableName || one).sort())
   await step('describeTable', async () =>
     Object.entries(await schema.describeTable(users)).map(([name, one]) => [name, one.allowNull, one.primaryKey])
   )
