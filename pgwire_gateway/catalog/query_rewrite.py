@@ -314,6 +314,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
     arguments = node.expressions
     if name in _PAIRS and len(arguments) == 2:
         return _pair(node, *_PAIRS[name])
+    if name == "pg_get_serial_sequence" and len(arguments) == 2:
+        return _own_sequence(node)
     if name == "format_type" and isinstance(arguments[1], exp.Null):
         return node
     if name == "obj_description" and len(arguments) == 2 and (catalog := string(arguments[1])):
@@ -355,6 +357,27 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expr:
     if called(node) == "format_type" and isinstance(bare(second), exp.Null) and names[0] == "oid":
         return name_of(first, "regtype") if shape.name == "pg_type" else node
     return node
+
+
+def _own_sequence(node: exp.Anonymous) -> exp.Expr:
+    """pg_get_serial_sequence of a row of pg_attribute, by `attrelid::regclass::text`.
+
+    Otherwise the relation is looked up by its name, and the column in it: most of SQLAlchemy's reflection.
+    """
+    relation, column = node.expressions
+    shown = bare(relation)
+    while isinstance(shown, exp.Cast):
+        shown = bare(shown.this)
+    if called(shown) != "regclass_out":
+        return node
+    (oid,) = shown.expressions
+    table = table_of(oid)
+    shape = shape_of(table) if table is not None else None
+    if table is None or shape is None or shape.name != "pg_attribute" or table_of(column) is not table:
+        return node
+    if (fold(bare(oid).name), fold(bare(column).name)) != ("attrelid", "attname"):
+        return node
+    return exp.cast(wide_column(table, "__sequence"), "VARCHAR", dialect="duckdb")
 
 
 def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> exp.Expr:
