@@ -4,9 +4,8 @@ DB     ?= ducktail.duckdb
 PORT   ?= 5480
 LIMIT  ?=
 ARGS   ?=
-# Tests side by side: one more than the cores of a small machine, as some of them wait. JOBS=0 runs them in one
-# process.
-JOBS   ?= 3
+# Tests side by side: two for each core of a small machine, as many of them wait. JOBS=0 runs them in one process.
+JOBS   ?= 4
 
 BIN   := .venv/bin
 READY := .venv/.ready

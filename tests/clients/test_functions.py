@@ -19,6 +19,8 @@ from postgres_server import postgres
 from psycopg import pq
 from server_process import ServerProcess
 
+from ducktail.pgwire_gateway.catalog import rewrite
+
 HERE = Path(__file__).parent
 JSON, NUMERIC, FLOATS = (114, 3802), 1700, (700, 701)
 
@@ -116,6 +118,24 @@ def test_any_number_of_arguments(connection: psycopg.Connection[Any], count: int
         nested = '{"a":' * count + '"b"' + "}" * count
         found = f"jsonb_extract_path('{nested}', {path}), jsonb_extract_path_text('{nested}', {path})"
         assert connection.execute(f"SELECT {found}").fetchall() == [("b", "b")]
+
+
+def test_the_sequences_of_the_catalogs_rows(connection: psycopg.Connection[Any]) -> None:
+    """As SQLAlchemy asks for each column: the row has the answer, and no relation is looked up."""
+    connection.execute(
+        'CREATE SCHEMA odd; CREATE TABLE odd."T t" ("I d" BIGINT GENERATED ALWAYS AS IDENTITY)'
+    )
+    connection.execute("CREATE TABLE odd.plain (id SERIAL PRIMARY KEY, v VARCHAR)")
+    sequence = "pg_get_serial_sequence(a.attrelid::regclass::text, a.attname)"
+    rows = connection.execute(
+        f"SELECT a.attname, {sequence}, s.seqrelid = {sequence}::regclass::oid FROM pg_attribute a "
+        f"JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_sequence s ON s.seqrelid = {sequence}::regclass "
+        "WHERE c.relkind = 'r' AND c.relnamespace = 'odd'::regnamespace ORDER BY 1"
+    ).fetchall()
+    assert rows == [
+        ("I d", 'odd."T t_I d_seq"', True), ("id", "odd.plain_id_seq", True), ("v", None, None),
+    ]  # fmt: skip
+    assert "sequences()" not in rewrite(f"SELECT {sequence} FROM pg_attribute a")
 
 
 def test_a_captured_write_may_call_them(connection: psycopg.Connection[Any]) -> None:
