@@ -1,13 +1,19 @@
-"""Names of CHECK constraints: the name is in the text of the expression, because DuckDB forgets it.
+"""Names of constraints, which DuckDB forgets: the name is in the text of a CHECK.
 
-A named constraint is one whose expression is a CASE that has the name and otherwise gives the condition. So
-the name follows the constraint through renames, copies of the file and restores, like the kind of a column
-with a sequence of its own (identities.py). DuckDB evaluates the constant part once.
+The expression of a named CHECK is a CASE that has the name and otherwise gives the condition. A named PRIMARY
+KEY, UNIQUE or FOREIGN KEY is followed by a CHECK that is always true, with its kind and name and the same
+columns. So a name follows its constraint through renames, copies of the file and restores, like the kind of a
+column with a sequence of its own (identities.py). DuckDB evaluates the constant part once.
 """
 
 from __future__ import annotations
 
-from ..quoting import literal
+import re
+from collections.abc import Sequence
+
+from ..quoting import ident, literal
+
+PRIMARY_KEY, UNIQUE, FOREIGN_KEY = KEYS = ("PRIMARY KEY", "UNIQUE", "FOREIGN KEY")
 
 _PREFIX = "constraint "
 CLOSING = ") END"
@@ -44,6 +50,50 @@ def split(expression: str) -> tuple[str, str] | None:
     if not behind.startswith(_BEHIND_NAME) or not behind.endswith(_STORED_CLOSING):
         return None
     return name, behind.removeprefix(_BEHIND_NAME).removesuffix(_STORED_CLOSING)
+
+
+def key_check(kind: str, name: str, columns: Sequence[str]) -> str:
+    """The CHECK with the name of a key.
+
+    >>> key_check(UNIQUE, "u", ["a"])
+    "CHECK (CASE 'UNIQUE u' WHEN '' THEN \\"a\\" IS NULL ELSE true END)"
+    """
+    absent = " AND ".join(f"{ident(column)} IS NULL" for column in columns)
+    return f"CHECK (CASE {literal(f'{kind} {name}')} WHEN '' THEN {absent} ELSE true END)"
+
+
+_KEY_OPENING = "CASE  WHEN (('{}"
+_KEY_PATTERN = rf"^CASE  WHEN \(\('({'|'.join(KEYS)}) ((?:[^']|'')*)' = ''\)\) THEN \(.*\) ELSE true END$"
+_KEY = re.compile(_KEY_PATTERN, re.DOTALL)
+
+
+def key_of(expression: str) -> tuple[str, str] | None:
+    """Kind and name of the key that a CHECK names; None for another CHECK."""
+    if not expression.startswith("CASE ") or not (found := _KEY.match(expression)):
+        return None
+    return found[1], found[2].replace("''", "'")
+
+
+def listed_sql(constraints: str) -> str:
+    """SQL of a list of constraints with their names and conditions, without the CHECKs that only name.
+
+    Args:
+        constraints: the list, as duckdb_constraints() has it.
+    """
+    parts = f"regexp_extract(expression, {literal(_KEY_PATTERN)}, ['kind', 'name'], 's')"
+    openings = " OR ".join(f"starts_with(expression, {literal(_KEY_OPENING.format(kind))})" for kind in KEYS)
+    name = name_sql("coalesce(c.expression, '')", "coalesce(n.name, c.constraint_name)")
+    columns = "list_sort(constraint_column_names) AS columns"
+    return f"""
+        SELECT c.* REPLACE ({name} AS constraint_name, {condition_sql("c.expression")} AS expression)
+        FROM {constraints} AS c LEFT JOIN (
+            SELECT database_name, table_oid, parts.kind AS kind, {_unescaped("parts.name")} AS name, columns
+            FROM (
+                SELECT database_name, table_oid, {parts} AS parts, {columns}
+                FROM {constraints} WHERE {openings})) AS n
+          ON n.table_oid = c.table_oid AND n.database_name = c.database_name AND n.kind = c.constraint_type
+          AND n.columns = list_sort(c.constraint_column_names)
+        WHERE NOT coalesce({openings.replace("expression", "c.expression")}, false)"""
 
 
 def worded(message: str) -> str:
