@@ -63,15 +63,23 @@ def key_check(kind: str, name: str, columns: Sequence[str]) -> str:
 
 
 _KEY_OPENING = "CASE  WHEN (('{}"
-_KEY_PATTERN = rf"^CASE  WHEN \(\('({'|'.join(KEYS)}) ((?:[^']|'')*)' = ''\)\) THEN \(.*\) ELSE true END$"
+_KEY_PATTERN = rf"^CASE  WHEN \(\('({'|'.join(KEYS)}) ((?:[^']|'')*)' = ''\)\) THEN \((.*)\) ELSE true END$"
 _KEY = re.compile(_KEY_PATTERN, re.DOTALL)
+# A column in the condition, in the order of the key's columns.
+_COLUMN_PATTERN = r"""\(("(?:[^"]|"")*"|[^\s()"]+) IS NULL\)"""
+_COLUMN = re.compile(_COLUMN_PATTERN)
 
 
-def key_of(expression: str) -> tuple[str, str] | None:
-    """Kind and name of the key that a CHECK names; None for another CHECK."""
+def key_of(expression: str) -> tuple[str, str, tuple[str, ...]] | None:
+    """Kind, name and columns of the key that a CHECK names; None for another CHECK."""
     if not expression.startswith("CASE ") or not (found := _KEY.match(expression)):
         return None
-    return found[1], found[2].replace("''", "'")
+    columns = tuple(map(_unquoted, _COLUMN.findall(found[3])))
+    return found[1], found[2].replace("''", "'"), columns
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def listed_sql(constraints: str) -> str:
@@ -80,19 +88,21 @@ def listed_sql(constraints: str) -> str:
     Args:
         constraints: the list, as duckdb_constraints() has it.
     """
-    parts = f"regexp_extract(expression, {literal(_KEY_PATTERN)}, ['kind', 'name'], 's')"
+    parts = f"regexp_extract(expression, {literal(_KEY_PATTERN)}, ['kind', 'name', 'absent'], 's')"
     openings = " OR ".join(f"starts_with(expression, {literal(_KEY_OPENING.format(kind))})" for kind in KEYS)
     name = name_sql("coalesce(c.expression, '')", "coalesce(n.name, c.constraint_name)")
-    columns = "list_sort(constraint_column_names) AS columns"
+    found = _unescaped("any_value(parts.name)")
+    column = """if(z_c[1] = '"', replace(z_c[2:-2], '""', '"'), z_c)"""
+    columns = f"regexp_extract_all(parts.absent, {literal(_COLUMN_PATTERN)}, 1)"
     return f"""
         SELECT c.* REPLACE ({name} AS constraint_name, {condition_sql("c.expression")} AS expression)
         FROM {constraints} AS c LEFT JOIN (
-            SELECT database_name, table_oid, parts.kind AS kind, {_unescaped("parts.name")} AS name, columns
-            FROM (
-                SELECT database_name, table_oid, {parts} AS parts, {columns}
-                FROM {constraints} WHERE {openings})) AS n
+            SELECT database_name, table_oid, parts.kind AS kind, {found} AS name,
+                   list_transform({columns}, LAMBDA z_c: {column}) AS columns
+            FROM (SELECT database_name, table_oid, {parts} AS parts FROM {constraints} WHERE {openings})
+            GROUP BY database_name, table_oid, kind, columns) AS n
           ON n.table_oid = c.table_oid AND n.database_name = c.database_name AND n.kind = c.constraint_type
-          AND n.columns = list_sort(c.constraint_column_names)
+          AND n.columns = c.constraint_column_names
         WHERE NOT coalesce({openings.replace("expression", "c.expression")}, false)"""
 
 

@@ -147,9 +147,9 @@ def _named(constraints: Sequence[_Constraint]) -> Iterator[_Constraint]:
     keys = {}
     for one in constraints:
         if one.kind == CHECK and (key := constraint_names.key_of(_expression(one))):
-            keys[one.table, key[0], frozenset(one.columns)] = key[1]
+            keys[one.table, key[0], key[2]] = key[1]
     for one in constraints:
-        name = keys.get((one.table, one.kind, frozenset(one.columns)))
+        name = keys.get((one.table, one.kind, one.columns))
         if one.kind == CHECK and (found := constraint_names.split(_expression(one))):
             name = found[0]
         yield one if name is None else replace(one, name=name)
