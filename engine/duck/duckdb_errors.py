@@ -16,7 +16,7 @@ import re
 import duckdb
 
 from .. import errors as e
-from . import check_names
+from . import constraint_names
 
 # The text of a failed COMMIT or ROLLBACK includes the memory error that ended it.
 _NO_MEMORY = r"[Oo]ut of [Mm]emory|[Ff]ailed to (allocate|offload|pin)|[Cc]ould not allocate"
@@ -223,7 +223,7 @@ def _of_duckdb(error: BaseException, text: str | None) -> e.DucktailError:
         message = "could not serialize access due to a concurrent change of tables, views or streams"
         hint = "Roll back and try again."
     if found is e.CheckViolation:
-        message = check_names.worded(message)
+        message = constraint_names.worded(message)
     return found(_worded(message), hint=hint, position=place)
 
 

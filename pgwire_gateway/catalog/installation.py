@@ -27,6 +27,7 @@ from duckdb.func import FunctionNullHandling
 
 from ...engine.clock import SystemClock
 from ...engine.database import Database
+from ...engine.duck.constraint_names import listed_sql
 from ...engine.duck.cursors import in_one_transaction, run_known
 from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
@@ -95,6 +96,7 @@ LISTS = {
     "columns": _list("columns", "table_name"),
     "indexes": _list("indexes", "table_name"),
     "constraints": _list("constraints", "table_name"),
+    "named_constraints": listed_sql(f"{HOME}.constraints()"),
     "sequences": _list("sequences", "sequence_name"),
     "schemas": _list("schemas"),
     "types": _list("types"),

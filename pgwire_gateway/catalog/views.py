@@ -19,7 +19,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ...engine.duck import check_names
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, stored_opening
 from ...engine.quoting import literal
 from ...engine.values import value_types
@@ -273,7 +272,7 @@ def _indexes(shown: str, wanted: Container[str]) -> str:
 def _unique_constraints(shown: str, wanted: Container[str]) -> str:
     """The indexes behind PRIMARY KEY and UNIQUE; `keys` are names of columns."""
     return _object_branch(
-        f"{HOME}.constraints() WHERE {shown.format('table_name')} "
+        f"{HOME}.named_constraints() WHERE {shown.format('table_name')} "
         "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
         wanted, kind="'i'", table_name="table_name", name="constraint_name", comment="NULL::VARCHAR",
         is_unique="true", is_primary="constraint_type = 'PRIMARY KEY'", place_in_list="constraint_index",
@@ -292,16 +291,14 @@ def _sequences(shown: str, wanted: Container[str]) -> str:
 def _checks(shown: str) -> str:
     """CHECK and FOREIGN KEY constraints."""
     path = path_sql(SPACE, "schema_name", "table_name", "constraint_name")
-    name = check_names.name_sql("coalesce(expression, '')", "constraint_name")
     return f"""
-        SELECT *, {path} AS path, {namespace_sql(TEMPORARY)} AS namespace
-        FROM (SELECT database_name, schema_name, table_name, table_oid, {name} AS constraint_name,
-               constraint_index, constraint_type, {check_names.condition_sql("expression")} AS expression,
-               constraint_column_names AS names, referenced_table,
+        SELECT database_name, schema_name, table_name, table_oid, constraint_name, constraint_index,
+               constraint_type, expression, constraint_column_names AS names, referenced_table,
                referenced_column_names AS referenced_names,
-               list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns
-            FROM {HOME}.constraints()
-            WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY'))"""
+               list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns, {path} AS path,
+               {namespace_sql(TEMPORARY)} AS namespace
+        FROM {HOME}.named_constraints()
+        WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
 
 
 def _types() -> str:

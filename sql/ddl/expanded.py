@@ -18,6 +18,7 @@ from itertools import chain, count
 import duckdb
 
 from ...engine.catalog.rights import Item, schema_item
+from ...engine.duck.constraint_names import listed_sql
 from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import ALWAYS, SERIAL, own_sequences
@@ -419,7 +420,8 @@ class _Work:
 
     def _is_constraint(self, table: Object, name: str) -> bool:
         sql = (
-            "SELECT 1 FROM system.main.duckdb_constraints() WHERE database_name = $1 AND schema_name = $2 "
+            f"SELECT 1 FROM ({listed_sql('system.main.duckdb_constraints()')}) "
+            "WHERE database_name = $1 AND schema_name = $2 "
             "AND table_name = $3 AND constraint_name = $4 UNION ALL SELECT 1 FROM "
             "system.main.duckdb_indexes() WHERE database_name = $1 AND schema_name = $2 "
             f"AND table_name = $3 AND {folded_sql('index_name')} = $5 LIMIT 1"

@@ -11,11 +11,11 @@ of a table that is hidden from him. Source: PostgreSQL documentation, "Error and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
-from ...engine.duck import check_names
+from ...engine.duck import constraint_names
 from ...engine.duck.objects import TEMPORARY
 from ...engine.errors import DucktailError, IntegrityViolation, Violated
 from ...engine.quoting import fold, folded_sql, ident
@@ -143,7 +143,7 @@ def _constraints(session: Context, key: Key) -> list[_Constraint]:
                 found += [
                     _Constraint(
                         kind,
-                        (check_names.split(text[len("CHECK(") : -1]) or (name,))[0],
+                        name,
                         schema_,
                         table,
                         tuple(columns),
@@ -160,7 +160,24 @@ def _constraints(session: Context, key: Key) -> list[_Constraint]:
                 cursor.close()
     except (duckdb.Error, DucktailError):
         pass  # The transaction has failed, or another one renames a table with indexes.
-    return found
+    return list(_named(found))
+
+
+def _named(constraints: Sequence[_Constraint]) -> Iterator[_Constraint]:
+    """The constraints with the names that users gave them."""
+    keys = {}
+    for one in constraints:
+        if one.kind == CHECK and (key := constraint_names.key_of(_expression(one))):
+            keys[one.table, key[0], key[2]] = key[1]
+    for one in constraints:
+        name = keys.get((one.table, one.kind, one.columns))
+        if one.kind == CHECK and (found := constraint_names.split(_expression(one))):
+            name = found[0]
+        yield one if name is None else replace(one, name=name)
+
+
+def _expression(one: _Constraint) -> str:
+    return one.text.removeprefix("CHECK(").removesuffix(")")
 
 
 def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constraint]) -> _Found | None:
@@ -180,7 +197,7 @@ def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constr
         return next(
             map(_unsatisfied, (one for one in own if one.kind == CHECK and one.text == expression)), None
         )
-    if (name := _between(message, check_names.VIOLATES, '"')) is not None:
+    if (name := _between(message, constraint_names.VIOLATES, '"')) is not None:
         return next(map(_unsatisfied, (one for one in own if one.kind == CHECK and one.name == name)), None)
     for ending, constraints in ((_ABSENT, own), (_REFERENCED, referring)):
         if (key := _between(message, _KEY, ending)) is not None:
@@ -191,7 +208,7 @@ def _found(message: str, own: Sequence[_Constraint], referring: Sequence[_Constr
 
 def _unsatisfied(check: _Constraint) -> _Found:
     expression = check.text.removeprefix("CHECK(").removesuffix(")")
-    named = check_names.split(expression)
+    named = constraint_names.split(expression)
     return _Found(check, f"The condition is {expression if named is None else named[1]}.")
 
 

@@ -231,6 +231,8 @@ def comment(reader: TokenReader) -> Classified:
     reader.take()
     if not reader.accept("ON"):
         raise reader.unexpected()
+    if reader.peek() == "CONSTRAINT":
+        raise NotSupported("COMMENT ON CONSTRAINT is not supported", position=reader.place + 1)
     object_type: str | Classified = "COLUMN" if reader.accept("COLUMN") else _object(reader)
     if isinstance(object_type, Classified):
         return object_type

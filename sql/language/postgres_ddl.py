@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...engine.duck import check_names
+from ...engine.duck import constraint_names
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, own_default
 from ...engine.errors import InvalidParameterValue, NotSupported, ProgramLimitExceeded, SyntaxError_
 from ...engine.quoting import fold, ident
@@ -181,6 +181,7 @@ class _Edits:
 
     Args:
         adds_column: the statement is ALTER TABLE, whose foreign keys are read by `_column_constraints`.
+        keys: the CHECKs with names of keys, which follow the last element of CREATE TABLE.
     """
 
     text: str
@@ -191,6 +192,7 @@ class _Edits:
     actions: list[tuple[int, str]] = field(default_factory=list)
     references: list[tuple[int, int]] = field(default_factory=list)
     adds_column: bool = False
+    keys: list[str] = field(default_factory=list)
 
     @property
     def action(self) -> tuple[int, str] | None:
@@ -383,6 +385,8 @@ def _create_table(classified: Classified, edits: _Edits) -> Expansion:
         end = closing(edits.tokens, at)
         if not facts.as_select:
             _elements(edits, at + 1, end)
+            if edits.keys:
+                edits.insert(end - 1, ", " + ", ".join(edits.keys))
         at = end + 1
     if edits.kind(at) == "OF":
         raise edits.refuse(at, "tables of a type are not supported")
@@ -546,6 +550,8 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
             at += 1
         elif kind == "GENERATED":
             at = _generated(edits, at, end, column)
+        elif kind == "CONSTRAINT" and at + 2 < end:
+            at = _named(edits, at, column and column[0])
         elif kind == "DEFAULT":
             at = _default(edits, at + 1, end, depth)
         elif kind == "REFERENCES" and column is not None:
@@ -666,18 +672,35 @@ def _excludes(edits: _Edits, at: int, end: int) -> int:
     raise edits.refuse(at, "EXCLUDE is not supported")
 
 
-def _named(edits: _Edits, at: int, end: int) -> int:
-    """CONSTRAINT name CHECK (...): the name becomes a part of the expression."""
-    if edits.are(at + 2, "CHECK", "(") and edits.tokens[at + 1].is_name:
+def _named(edits: _Edits, at: int, column: str | None) -> int:
+    """CONSTRAINT name ...: the name becomes a part of a CHECK; return the place of the constraint."""
+    name, kind = edits.tokens[at + 1], edits.kind(at + 2)
+    if not name.is_name:
+        return at + 2
+    if edits.are(at + 2, "CHECK", "("):
         last = closing(edits.tokens, at + 3)
-        edits.insert(at + 3, check_names.opening(edits.tokens[at + 1].name))
-        edits.insert(last - 1, check_names.CLOSING)
+        edits.insert(at + 3, constraint_names.opening(name.name))
+        edits.insert(last - 1, constraint_names.CLOSING)
         return last + 1
+    key = _KEYS.get(kind)
+    listed = at + (3 if kind == "UNIQUE" else 4)
+    columns = [] if column is None else [column]
+    if key and edits.kind(listed) == "(" and column is None:
+        slices = edits.slices(listed + 1, closing(edits.tokens, listed))
+        columns = [edits.tokens[a].name for a, b in slices if b == a + 1 and edits.tokens[a].is_name]
+        if len(columns) < len(slices):
+            return at + 2
+    if key and columns and not edits.adds_column:
+        edits.keys.append(constraint_names.key_check(key, name.name, columns))
     return at + 2
 
 
+_KEYS = {
+    "PRIMARY": constraint_names.PRIMARY_KEY, "UNIQUE": constraint_names.UNIQUE,
+    "FOREIGN": constraint_names.FOREIGN_KEY, "REFERENCES": constraint_names.FOREIGN_KEY,
+}  # fmt: skip
+
 _CLAUSES: tuple[tuple[tuple[str, ...], Callable[[_Edits, int, int], int]], ...] = (
-    (("CONSTRAINT",), _named),
     (("NOT", "DEFERRABLE"), _not_deferrable),
     (("DEFERRABLE",), _deferrable),
     (("INITIALLY",), _initially),
