@@ -28,7 +28,7 @@ from ...engine.quoting import fold, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
-from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
+from ...sql.text.tokens import NUMBER, PARAMETER, STRING, Token, occurs, tokenize
 from . import like_escape
 from .float_type import in_cast, wide_floats
 from .oids import TYPE_MARK
@@ -231,12 +231,20 @@ def _tableoid(node: exp.Column) -> exp.Expr:
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
+    r"|\b(?:numeric|decimal)\s*\(\s*\d\d"
+    r"|\bzone\s+'(?:utc|gmt)?[+<-]|\btimezone\s*\(\s*'(?:utc|gmt)?[+<-]"
     rf"|{like_escape.HINT}",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like")
+_HINT_WORDS = (
+    *("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like"),
+    *("numeric", "decimal", "zone"),
+)
+# Digits of a numeric in DuckDB; PostgreSQL's has up to 1000.
+PRECISION_MAX = 38
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
+_OFFSET = re.compile(r"(?:utc|gmt|<[\w+-]+>)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Bounds of the texts whose parameter types are kept: their number, the longest one, and the longest examined.
 TEXTS_KEPT = 512
@@ -388,6 +396,10 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
         typed = at > 0 and _precedes_type(tokens, at - 1)
         if token.kind == "JSONB" and typed:
             yield Replacement(token.start, token.end, "JSON")
+        if token.kind in ("NUMERIC", "DECIMAL") and typed:
+            yield from _precision(tokens, at + 1)
+        if token.kind == STRING and before in ("ZONE", "("):
+            yield from _zone(tokens, at)
         if token.kind == "ANY":
             yield from _any(tokens, at)
         if before == STRING and at + 1 < len(tokens) and _precedes_type(tokens, at):
@@ -410,6 +422,27 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             digits = found[1]
             pairs = (f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
             yield Replacement(value.start, value.end, f"'{''.join(pairs)}'")
+
+
+def _zone(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The offset in `AT TIME ZONE 'UTC-05:00'`: to the west in PostgreSQL, to the east in DuckDB."""
+    before = [token.kind for token in tokens[max(at - 3, 0) : at]]
+    if before != ["AT", "TIME", "ZONE"] and before[-2:] != ["TIMEZONE", "("]:
+        return
+    if found := _OFFSET.fullmatch(tokens[at].value):
+        sign = "+" if found[1] == "-" else "-"
+        yield Replacement(tokens[at].start, tokens[at].end, f"'GMT{sign}{found[2]:>02}:{found[3] or '00'}'")
+
+
+def _precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The precision of a cast to numeric, if it is more than DuckDB's: greater values are then an error."""
+    kinds = [token.kind for token in tokens[at : at + 5]]
+    if kinds != ["(", NUMBER, ",", NUMBER, ")"]:
+        return
+    precision, scale = tokens[at + 1], tokens[at + 3]
+    if precision.text.isdecimal() and scale.text.isdecimal():
+        if int(precision.text) > PRECISION_MAX >= int(scale.text):
+            yield Replacement(precision.start, precision.end, str(PRECISION_MAX))
 
 
 def _precedes_type(tokens: Sequence[Token], at: int) -> bool:

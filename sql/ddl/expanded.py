@@ -10,6 +10,7 @@ Source: docs/sql.md, "Definitions in PostgreSQL's form".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +44,8 @@ from ..text.spans import Replacement, cut, original_positions
 from ..text.tokens import tokenize
 
 Values = tuple[object, ...]
+# The name of a foreign key, as PostgreSQL and ORMs form it: of a constraint that may have been omitted.
+FOREIGN_KEY_NAME = re.compile(r"(?:^|_)fk(?:ey)?(?:_|$)", re.IGNORECASE)
 
 _REFERENCES = (
     f"SELECT {folded_sql('table_name')}, {folded_sql('referenced_table')}, "
@@ -270,8 +273,8 @@ class _Work:
     def refuse_dependents(self) -> None:
         """Refuse TRUNCATE ... CASCADE where other tables refer to the named ones.
 
-        DuckDB empties a table only after the transaction that has emptied those that refer to it. A foreign key
-        of DuckDB refers to a table of its own schema.
+        DuckDB empties a table only after the transaction that has emptied those that refer to it. Its foreign
+        keys stay within a schema.
         """
         found = [self._session.names.resolver.find(TABLE, name) for name in self._expansion.names]
         named = {(fold(one.schema), fold(one.name)) for one in found if one is not None}
@@ -347,7 +350,8 @@ class _Work:
         table = self._found()
         if table is None:
             return None
-        if self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name):
+        omitted = self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name)
+        if omitted and (FOREIGN_KEY_NAME.search(name) or not self._has_constraints(table)):
             self._session.notices.add(f'constraint "{name}" does not exist, skipping')
             return None
         found = self._session.names.find(INDEX, (name,) if table is None else (table.schema, name))
@@ -367,6 +371,15 @@ class _Work:
             f"AND table_name = $3 AND {folded_sql('index_name')} = $5 LIMIT 1"
         )
         given = [table.catalog, table.schema, table.name, name, fold(name)]
+        return ask_maybe(self._session.names.cursor(), sql, given) is not None
+
+    def _has_constraints(self, table: Object) -> bool:
+        """True if a table has constraints whose names DuckDB may not have kept."""
+        sql = (
+            "SELECT 1 FROM system.main.duckdb_constraints() WHERE database_name = $1 AND schema_name = $2 "
+            "AND table_name = $3 AND constraint_type IN ('CHECK', 'UNIQUE') LIMIT 1"
+        )
+        given = [table.catalog, table.schema, table.name]
         return ask_maybe(self._session.names.cursor(), sql, given) is not None
 
     # Sequences of columns.
