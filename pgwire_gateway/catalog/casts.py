@@ -29,7 +29,7 @@ from ...engine.quoting import fold, ident, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
-from ...sql.text.tokens import PARAMETER, STRING, Token, occurs, tokenize
+from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, occurs, tokenize
 from . import like_escape
 from .float_type import in_cast, wide_floats
 from .oids import TYPE_MARK
@@ -248,15 +248,22 @@ def _tableoid(node: exp.Column) -> exp.Expr:
 
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
-    r"|[+-]\d\d'\)?::date|\}'\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
+    r"|[+-]\d\d'\)?::date|\}'\s*\)?\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
+    r"|\b(?:numeric|decimal)\s*\(\s*\d\d"
+    r"|\bzone\s+'(?:utc|gmt)?[+<-]|\btimezone\s*\(\s*'(?:utc|gmt)?[+<-]"
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
     rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like",
-               " at", "(at", ",at", "=at", "\nat", "::_", ":: _")  # fmt: skip
+_HINT_WORDS = (
+    *("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like"),
+    *("numeric", "decimal", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
+)
+# Digits of a numeric in DuckDB; PostgreSQL's has up to 1000.
+PRECISION_MAX = 38
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
+_OFFSET = re.compile(r"(?:utc|gmt|<[\w+-]+>)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Bounds of the texts whose parameter types are kept: their number, the longest one, and the longest examined.
 TEXTS_KEPT = 512
@@ -454,9 +461,13 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
         typed = at > 0 and _precedes_type(tokens, at - 1)
         if token.kind == "JSONB" and typed:
             yield Replacement(token.start, token.end, "JSON")
+        if token.kind in ("NUMERIC", "DECIMAL") and typed:
+            yield from _precision(tokens, at + 1)
+        if token.kind == STRING and before in ("ZONE", "("):
+            yield from _zone(tokens, at)
         if token.kind == "ANY":
             yield from _any(tokens, at)
-        if before == STRING and at + 1 < len(tokens) and _precedes_type(tokens, at):
+        if before in (STRING, ")") and at + 1 < len(tokens) and _precedes_type(tokens, at):
             yield from _array(tokens, at)
         if token.kind == "DEFAULT" and before == "]" and at + 1 < len(tokens):
             yield from _listed(tokens[at + 1], _items(tokens[at + 1]))
@@ -473,9 +484,28 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
         if value is None and at + 1 < len(tokens):
             value = tokens[at + 1]
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
-            digits = found[1]
-            pairs = (f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
-            yield Replacement(value.start, value.end, f"'{''.join(pairs)}'")
+            yield Replacement(value.start, value.end, f"'{_pairs(found[1])}'")
+
+
+def _zone(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The offset in `AT TIME ZONE 'UTC-05:00'`: to the west in PostgreSQL, to the east in DuckDB."""
+    before = [token.kind for token in tokens[max(at - 3, 0) : at]]
+    if before != ["AT", "TIME", "ZONE"] and before[-2:] != ["TIMEZONE", "("]:
+        return
+    if found := _OFFSET.fullmatch(tokens[at].value):
+        sign = "+" if found[1] == "-" else "-"
+        yield Replacement(tokens[at].start, tokens[at].end, f"'GMT{sign}{found[2]:>02}:{found[3] or '00'}'")
+
+
+def _precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The precision of a cast to numeric, if it is more than DuckDB's: greater values are then an error."""
+    kinds = [token.kind for token in tokens[at : at + 5]]
+    if kinds != ["(", NUMBER, ",", NUMBER, ")"]:
+        return
+    precision, scale = tokens[at + 1], tokens[at + 3]
+    if precision.text.isdecimal() and scale.text.isdecimal():
+        if int(precision.text) > PRECISION_MAX >= int(scale.text):
+            yield Replacement(precision.start, precision.end, str(PRECISION_MAX))
 
 
 def _precedes_type(tokens: Sequence[Token], at: int) -> bool:
@@ -484,9 +514,10 @@ def _precedes_type(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
-    """The literal before `::`, in brackets or not."""
+    """The literal before `::`, in brackets or not; `)` after a call."""
     if at > 2 and tokens[at - 1].kind == ")" and tokens[at - 3].kind == "(":
-        return tokens[at - 2]
+        called = at > 3 and tokens[at - 4].is_name and tokens[at - 4].kind not in RESERVED
+        return tokens[at - 1 if called else at - 2]
     return tokens[at - 1] if at else None
 
 
@@ -496,13 +527,32 @@ def _array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     To PostgreSQL dimensions belong to the value: `'{{1,2}}'::int[]` has two.
     """
     first, last = _brackets(tokens, at + 1)
-    items = _items(tokens[at - 1])
-    if first == last or items is None:
+    value = _value_before(tokens, at)
+    items = None if value is None else _items(value)
+    if value is None or first == last or items is None:
         return
-    yield from _listed(tokens[at - 1], items)
+    if tokens[at + 1].kind == "BYTEA":
+        items = _of_bytes(items)
+    yield from _listed(value, items)
     pairs = sum(token.kind == "[" for token in tokens[first:last])
     if items and (dimensions := _dimensions(items)) != pairs:
         yield Replacement(tokens[first].start, tokens[last - 1].end, "[]" * dimensions)
+
+
+def _of_bytes(items: list[object]) -> list[object]:
+    """Elements of an array of bytea: hexadecimal texts in DuckDB's form."""
+    made: list[object] = []
+    for item in items:
+        if isinstance(item, list):
+            made.append(_of_bytes(item))
+        else:
+            found = _HEX.fullmatch(item[1:-1]) if isinstance(item, str) else None
+            made.append(item if found is None else f"'{_pairs(found[1])}'")
+    return made
+
+
+def _pairs(digits: str) -> str:
+    return "".join(f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
 
 
 def _brackets(tokens: Sequence[Token], at: int) -> tuple[int, int]:

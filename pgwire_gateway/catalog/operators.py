@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold, literal
+from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token, occurs, tokenize
 
@@ -27,6 +28,7 @@ _HINT_WORDS = ("#", "?", "_agg", "every", "->", "json", "@", "code", "to_timesta
 TEXT_MAX = 64 * 1024
 # PostgreSQL's operator, in the characters of a text -> the macro's name.
 _OPERATORS = {"#>>": "@->>", "#>": "@->", "#-": "@-!"}
+_WITH_PATH = frozenset({"@->>", "@->", "@-!", "@|", "@&"})
 _XOR = "#"
 _NO_OPERANDS = frozenset(
     {"SELECT", "BY", "DISTINCT", "ALL", "ON", "WHERE", "HAVING", "AND", "OR", "NOT", "WHEN", "THEN", "ELSE"}
@@ -84,6 +86,8 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
             new = _operator(text, tokens, at, right, operator)
             if new:
                 yield Replacement(token.start, skip, new)
+            if new in _WITH_PATH and right < len(tokens):
+                yield from _path(tokens[right])
         elif following is not None and following.kind == "(" and token.is_word:
             if not _is_defined(tokens, at, closing) and not (catalog and token.kind == "FORMAT"):
                 yield from _call(tokens, at, closing, values)
@@ -126,6 +130,17 @@ def _operator(text: str, tokens: Sequence[Token], at: int, right: int, operator:
         if after.kind in _AFTER_AN_ARROW or after.text[0] in "=<>!|@":
             return "@>>"
     return None
+
+
+def _path(token: Token) -> Iterator[Replacement]:
+    """A literal of several keys as a list, if quotes in it may contain commas."""
+    if token.kind == STRING and '"' in token.value:
+        try:
+            keys = read_array(token.value, str)
+        except DucktailError:
+            return  # The macro reports it.
+        if all(isinstance(key, str) for key in keys):
+            yield Replacement(token.start, token.end, f"[{', '.join(map(literal, keys))}]")
 
 
 def _call(

@@ -10,6 +10,7 @@ Source: docs/sql.md, "Definitions in PostgreSQL's form".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,8 @@ from ..text.spans import Replacement, cut, original_positions
 from ..text.tokens import tokenize
 
 Values = tuple[object, ...]
+# The name of a foreign key, as PostgreSQL and ORMs form it: of a constraint that may have been omitted.
+FOREIGN_KEY_NAME = re.compile(r"(?:^|_)fk(?:ey)?(?:_|$)", re.IGNORECASE)
 
 _SESSION_USERS = frozenset({"current_user", "session_user", "current_role"})
 
@@ -406,7 +409,8 @@ class _Work:
         table = self._found()
         if table is None:
             return None
-        if self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name):
+        omitted = self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name)
+        if omitted and (FOREIGN_KEY_NAME.search(name) or not self._has_constraints(table)):
             self._session.notices.add(f'constraint "{name}" does not exist, skipping')
             return None
         found = self._session.names.find(INDEX, (name,) if table is None else (table.schema, name))
@@ -427,6 +431,15 @@ class _Work:
             f"AND table_name = $3 AND {folded_sql('index_name')} = $5 LIMIT 1"
         )
         given = [table.catalog, table.schema, table.name, name, fold(name)]
+        return ask_maybe(self._session.names.cursor(), sql, given) is not None
+
+    def _has_constraints(self, table: Object) -> bool:
+        """True if a table has constraints whose names DuckDB may not have kept."""
+        sql = (
+            "SELECT 1 FROM system.main.duckdb_constraints() WHERE database_name = $1 AND schema_name = $2 "
+            "AND table_name = $3 AND constraint_type IN ('CHECK', 'UNIQUE') LIMIT 1"
+        )
+        given = [table.catalog, table.schema, table.name]
         return ask_maybe(self._session.names.cursor(), sql, given) is not None
 
     # Sequences of columns.

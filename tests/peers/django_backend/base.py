@@ -10,9 +10,15 @@ ADDRESSES = ("GenericIPAddressField", "IPAddressField")
 
 
 class DatabaseFeatures(features.DatabaseFeatures):
-    """PostgreSQL's features without savepoints: a TestCase rolls back one transaction for each test."""
+    """PostgreSQL's features without savepoints: a TestCase rolls back one transaction for each test.
+
+    The names of collations are DuckDB's own.
+    """
 
     uses_savepoints = False
+    supports_partial_indexes = False
+    supports_nulls_distinct_unique_constraints = False
+    test_collations = features.BaseDatabaseFeatures.test_collations
 
 
 class DatabaseOperations(operations.DatabaseOperations):
