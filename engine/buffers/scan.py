@@ -292,7 +292,7 @@ class Scan:
         version = query.captured.version if isinstance(query, ChangesQuery) else 0
         # Compaction sets the first before it removes events, and counts the second behind it.
         compacted = buffer.compacted_lsn, buffer.renumbered
-        return id(buffer), *compacted, query.stream, version, self._columns
+        return buffer.identity, *compacted, query.stream, version, self._columns
 
     def end_of_transactions(self, count: int) -> int:
         """The LSN at the end of the scan's `count`-th transaction; the scan's end if it has fewer.
