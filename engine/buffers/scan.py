@@ -546,6 +546,8 @@ class Scan:
         where = f"lsn > {low} AND lsn <= {high}"
         rows = self._events.between(low + 1, high).sized_sql(where, self._behind())
         lsns, sizes = arrow_table(cursor.execute(f"{rows} ORDER BY lsn")).columns
+        if not len(lsns):
+            return high  # Compaction has removed them meanwhile.
         fitting = int(np.searchsorted(np.cumsum(sizes.to_numpy()), WINDOW_BYTES_MAX, "right"))
         return int(lsns[max(0, fitting - 1)].as_py())
 
