@@ -207,8 +207,8 @@ def opened(tmp_path: Path) -> tuple[Database, Client]:
 def test_buffer_log_and_view(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     database, client = opened(tmp_path)
-    history(client, chance, amount("DUCKTAIL_LOG_READS_STEPS", 8, 60))
-    kinds = chosen(list(STREAMS), 2, "test_buffer_log_and_view")
+    history(client, chance, amount("DUCKTAIL_LOG_READS_STEPS", 6, 60))
+    kinds = chosen(list(STREAMS), 1, "test_buffer_log_and_view")
     for kind in kinds:
         same(client, kind, chance, quiet=True)
         rows = {}
