@@ -275,6 +275,7 @@ class StreamBuffer:
     """
 
     def __init__(self, partitions: int, bytes_max: int) -> None:
+        self.identity = object()  # distinguishes windows of this buffer's log from those of an earlier one's
         self.mutex = threading.Lock()
         self.feeding = threading.Lock()
         self.making_changes = threading.Lock()

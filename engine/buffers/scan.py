@@ -292,7 +292,7 @@ class Scan:
         version = query.captured.version if isinstance(query, ChangesQuery) else 0
         # Compaction sets the first before it removes events, and counts the second behind it.
         compacted = buffer.compacted_lsn, buffer.renumbered
-        return id(buffer), *compacted, query.stream, version, self._columns
+        return buffer.identity, *compacted, query.stream, version, self._columns
 
     def end_of_transactions(self, count: int) -> int:
         """The LSN at the end of the scan's `count`-th transaction; the scan's end if it has fewer.
@@ -546,6 +546,8 @@ class Scan:
         where = f"lsn > {low} AND lsn <= {high}"
         rows = self._events.between(low + 1, high).sized_sql(where, self._behind())
         lsns, sizes = arrow_table(cursor.execute(f"{rows} ORDER BY lsn")).columns
+        if not len(lsns):
+            return high  # Compaction has removed them meanwhile.
         fitting = int(np.searchsorted(np.cumsum(sizes.to_numpy()), WINDOW_BYTES_MAX, "right"))
         return int(lsns[max(0, fitting - 1)].as_py())
 

@@ -163,9 +163,10 @@ def rows_in_formats(
     """
     places = tuple(range(len(types)) if columns is None else columns)
     turns = [recoder(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
-    if not any(turns) and kind == DATA_ROW:
+    by_column = len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX
+    if not any(turns) and kind == DATA_ROW and (columns is None or not by_column):
         return b"".join(rows if columns is None else projected(rows, columns))
-    if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
+    if by_column:
         split = columns_of(rows, len(types))
         picked_columns = [split[place] for place in places]
         return encode_fields(list(map(_turned, picked_columns, turns)), kind)

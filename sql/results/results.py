@@ -50,6 +50,7 @@ class ResultColumn:
     number: int = 0
 
 
+ALL_COLUMNS = tuple(range(len(EVENT_NAMES)))
 EVENT_RESULT = tuple(ResultColumn(name, type_) for name, type_ in EVENT_COLUMNS)
 
 
@@ -266,11 +267,16 @@ class LogBatch:
         return self.page.rows.slice(self.part.start, self.row_count).select(list(self.columns))
 
     def ready(self) -> EventBatch:
-        """The same events in the form of the buffers."""
-        rows = self.record_batch()
-        types = tuple(EVENT_TYPES[EVENT_NAMES.index(name)] for name in rows.schema.names)
-        types = EVENT_TYPES if types == EVENT_TYPES else types
-        return EventBatch(datarow.messages(rows, types), self.lsns, self.partitions, None, types)
+        """The same events in the form of the buffers; columns that were not read are NULL."""
+        rows = self.page.rows.slice(self.part.start, self.row_count)
+        there = rows.schema.names
+        places = [there.index(name) if name in there else None for name in EVENT_NAMES]
+        arrays = [pa.nulls(rows.num_rows) if place is None else rows.column(place) for place in places]
+        columns = tuple(EVENT_NAMES.index(there[place]) for place in self.columns)
+        ready = datarow.messages(pa.RecordBatch.from_arrays(arrays, names=list(EVENT_NAMES)), EVENT_TYPES)
+        return EventBatch(
+            ready, self.lsns, self.partitions, None if columns == ALL_COLUMNS else columns, EVENT_TYPES
+        )
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
         """The rows, and the function that restores a batch from them."""
