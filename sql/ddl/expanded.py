@@ -263,6 +263,11 @@ class _Work:
                 name = self._sequence(place, serial)
                 kind = "TEMP SEQUENCE" if place.temporary else "SEQUENCE"
                 yield from self._execute(f"CREATE {kind} {name} {serial.options}")
+                self._session.notices.add(
+                    f'{self._statement.classified.verb} will create implicit sequence "{_parts(literal(name))[-1]}" '
+                    f'for serial column "{place.table}.{serial.column}"',
+                    severity="DEBUG",
+                )
                 marks[serial.mark] = literal(name)
             result = yield from self.run(step.pieces, marks)
             return result
