@@ -263,9 +263,10 @@ class _Work:
                 name = self._sequence(place, serial)
                 kind = "TEMP SEQUENCE" if place.temporary else "SEQUENCE"
                 yield from self._execute(f"CREATE {kind} {name} {serial.options}")
+                verb, made = self._statement.classified.verb, _parts(literal(name))[-1]
                 self._session.notices.add(
-                    f'{self._statement.classified.verb} will create implicit sequence "{_parts(literal(name))[-1]}" '
-                    f'for serial column "{place.table}.{serial.column}"',
+                    f'{verb} will create implicit sequence "{made}" for serial column '
+                    f'"{place.table}.{serial.column}"',
                     severity="DEBUG",
                 )
                 marks[serial.mark] = literal(name)
