@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from server_process import ServerProcess
 
+from ducktail.engine.version import VERSION
+
 pytestmark = pytest.mark.psql
 
 # How long psql may take to complete a word: a server that has just begun, two busy cores.
@@ -114,7 +116,7 @@ def test_views_streams_indexes_and_sequences_are_described(psql: Psql) -> None:
         ("\\dp orders", [["main", "orders", "table", "", "", ""]]),
         ("\\l", [["ducktail", "ducktail", "UTF8", "C", "C", "", "libc", ""]]),
         ("\\dt ducktail.*", None),
-        ("\\dx", []),
+        ("\\dx", [["ducktail", VERSION, "ducktail", ""]]),
         ("\\sf twice", "CREATE MACRO main.twice(a) AS (a * 2)"),
         ("\\sf nowhere", 'ERROR:  function "nowhere" does not exist'),
         ("\\sv cheap", "CREATE OR REPLACE VIEW main.cheap AS"),
