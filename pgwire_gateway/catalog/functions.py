@@ -448,7 +448,13 @@ def _lookup_macros() -> dict[str, str]:
     )
     of_object = described.format(" WHERE z_d.objsubid = 0")
     of_this_kind = described.format(" WHERE z_d.objsubid = 0 AND z_d.classoid = z_c")
+    kinds = "CASE {} WHEN 'r' THEN 'table ' WHEN 'v' THEN 'view ' WHEN 'i' THEN 'index ' ELSE 'sequence ' END"
+    kind = kinds.format(_lookup("pg_class", "oid", "relkind", "z_o"))
     return found | {
+        "pg_describe_object(z_c, z_o, z_s)": f"CASE z_c WHEN 1259 THEN {kind} || "
+        f"{_lookup('pg_class', 'oid', '__name', 'z_o')} "
+        f"WHEN 1255 THEN 'function ' || {_lookup('pg_proc', 'oid', '__name', 'z_o')} "
+        f"WHEN 2615 THEN 'schema ' || {namespace} END",
         "pg_get_indexdef(z_o, z_k, z_p)": f"if(z_k = 0, {definition}, {key})",
         "pg_get_expr(z_e, z_r)": "z_e::VARCHAR",
         "pg_get_expr(z_e, z_r, z_p)": "z_e::VARCHAR",

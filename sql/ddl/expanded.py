@@ -291,6 +291,12 @@ class _Work:
                 name = self._sequence(place, serial)
                 kind = "TEMP SEQUENCE" if place.temporary else "SEQUENCE"
                 yield from self._execute(f"CREATE {kind} {name} {serial.options}")
+                verb, made = self._statement.classified.verb, _parts(literal(name))[-1]
+                self._session.notices.add(
+                    f'{verb} will create implicit sequence "{made}" for serial column '
+                    f'"{place.table}.{serial.column}"',
+                    severity="DEBUG",
+                )
                 marks[serial.mark] = literal(name)
             result = yield from self.run(step.pieces, marks)
             return result

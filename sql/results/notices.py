@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 # The number of notices kept for a driver that does not take them.
 NOTICES_MAX = 100
-# The severities that each level of client_min_messages leaves out; other levels leave out none.
-LEFT_OUT = {"warning": ("NOTICE",), "error": ("NOTICE", "WARNING")}
+# The severities that each level of client_min_messages leaves out; the levels of DEBUG leave out none.
+LEFT_OUT = {
+    **dict.fromkeys(("log", "info", "notice"), ("DEBUG",)),
+    "warning": ("DEBUG", "NOTICE"),
+    "error": ("DEBUG", "NOTICE", "WARNING"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,3 +122,15 @@ def test_a_stream_and_its_notices(connection: Connection, group: str) -> None:
     assert [key for _, key in first + second] == [{"id": number} for number in (1, 2, 3, 4)]
     psycopg2.extras.register_default_jsonb(connection, loads=lambda text: text)
     assert json.loads(ask(connection, read)[0][1]) == {"id": 3}
+
+
+def test_a_serial_is_told_of_at_debug1(connection: Connection) -> None:
+    connection.rollback()
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE quiet (id SERIAL)")
+        assert not connection.notices
+        cursor.execute("SET client_min_messages = debug1")
+        cursor.execute('CREATE TEMP TABLE "Odd t" (n SERIAL)')
+    told = 'CREATE TABLE will create implicit sequence "Odd t_n_seq" for serial column "Odd t.n"'
+    assert connection.notices == [f"DEBUG:  {told}\n"]
+    connection.rollback()
