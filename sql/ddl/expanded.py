@@ -395,7 +395,8 @@ class _Work:
         if step.references and self._session.variables[UNENFORCED] == "on":
             self._warn()
             spans = step.references
-            kept = [piece for piece in step.pieces if not any(a <= piece.start < b for a, b in spans)]
+            pieces = (piece for piece in step.pieces if piece is not step.reference_names)
+            kept = [piece for piece in pieces if not any(a <= piece.start < b for a, b in spans)]
             return replace(step, pieces=(*kept, *(Replacement(a, b, "") for a, b in spans)))
         if step.action is not None:
             place, words = step.action

@@ -115,7 +115,9 @@ class Step:
         foreign_key: the position of a foreign key that DuckDB cannot add to a table.
         adds_column: the foreign key belongs to a new column, from which it is removed.
         action: the place and the words of the first ON DELETE or ON UPDATE that DuckDB cannot carry out.
-        references: the spans of CREATE TABLE's foreign keys, which can be left out.
+        references: the spans of CREATE TABLE's foreign keys, which can be left out, with the piece that has
+            their names.
+        reference_names: that piece.
         owner: the table or column in OWNED BY, which DuckDB does not carry out; there is no statement.
         owner_to: the user of OWNER TO, folded; there is no statement.
     """
@@ -135,6 +137,7 @@ class Step:
     adds_column: bool = False
     action: tuple[int, str] | None = None
     references: tuple[tuple[int, int], ...] = ()
+    reference_names: Replacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ class _Edits:
     references: list[tuple[int, int]] = field(default_factory=list)
     adds_column: bool = False
     keys: list[str] = field(default_factory=list)
+    foreign_keys: list[str] = field(default_factory=list)
 
     @property
     def action(self) -> tuple[int, str] | None:
@@ -380,6 +384,7 @@ def _create_table(classified: Classified, edits: _Edits) -> Expansion:
     assert facts is not None and facts.table is not None
     at = _head(edits, facts.places[0])
     at += 2 * len(facts.table) - 1
+    names: Replacement | None = None
     listed = edits.kind(at) == "("
     if listed:
         end = closing(edits.tokens, at)
@@ -387,12 +392,15 @@ def _create_table(classified: Classified, edits: _Edits) -> Expansion:
             _elements(edits, at + 1, end)
             if edits.keys:
                 edits.insert(end - 1, ", " + ", ".join(edits.keys))
+            if edits.foreign_keys:
+                edits.insert(end - 1, ", " + ", ".join(edits.foreign_keys))
+                names = edits.pieces[-1]
         at = end + 1
     if edits.kind(at) == "OF":
         raise edits.refuse(at, "tables of a type are not supported")
     on_commit = _table_tail(edits, at, temporary=facts.temporary)
     found = replace(_one(classified, edits), on_commit=on_commit)
-    return found
+    return replace(found, steps=(replace(found.steps[0], reference_names=names),))
 
 
 def _head(edits: _Edits, place: int) -> int:
@@ -691,7 +699,8 @@ def _named(edits: _Edits, at: int, column: str | None) -> int:
         if len(columns) < len(slices):
             return at + 2
     if key and columns and not edits.adds_column:
-        edits.keys.append(constraint_names.key_check(key, name.name, columns))
+        keys = edits.foreign_keys if key == constraint_names.FOREIGN_KEY else edits.keys
+        keys.append(constraint_names.key_check(key, name.name, columns))
     return at + 2
 
 
