@@ -33,6 +33,7 @@ from ..catalog.streams import (
     key_of,
 )
 from ..database import Database
+from ..duck.binding import Parsed
 from ..duck.table_shape import RELATIONS, Column, TableShape
 from ..errors import (
     DuplicateObject,
@@ -271,13 +272,13 @@ def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) ->
     Args:
         catalog: the database's name in DuckDB.
     """
-    return dict(
-        cursor.execute(
-            f"SELECT {folded_sql('table_name')}, kind FROM {RELATIONS} WHERE database_name = $1 "
-            f"AND {folded_sql('schema_name')} = $2",
-            [catalog, fold(schema)],
-        ).fetchall()
-    )
+    return dict(_TAKEN.run(cursor, [catalog, fold(schema)]).fetchall())
+
+
+_TAKEN = Parsed(
+    f"SELECT {folded_sql('table_name')}, kind FROM {RELATIONS} WHERE database_name = $1 "
+    f"AND {folded_sql('schema_name')} = $2"
+)
 
 
 def free_name(first: str, taken: Container[str]) -> str:

@@ -20,6 +20,7 @@ import duckdb
 
 from ..errors import LockNotAvailable
 from ..quoting import fold, ident
+from .binding import Parsed
 
 TEMPORARY = "temp"
 DEFAULT_SCHEMA = "main"
@@ -36,10 +37,12 @@ _LISTED = (
     (TYPE, "types", "type_name", "type_oid", "system.main.array_to_string(labels, system.main.chr(31))"),
     (SCHEMA, "schemas", "schema_name", "oid", "NULL"),
 )
-_SQL = " UNION ALL ".join(
-    f"SELECT '{kind}', schema_name, {name}, {oid}, {definition} FROM system.main.duckdb_{listed}() "
-    "WHERE database_name = $1" + (" AND NOT internal" if kind in (VIEW, TYPE) else "")
-    for kind, listed, name, oid, definition in _LISTED
+_OBJECTS = Parsed(
+    " UNION ALL ".join(
+        f"SELECT '{kind}', schema_name, {name}, {oid}, {definition} FROM system.main.duckdb_{listed}() "
+        "WHERE database_name = $1" + (" AND NOT internal" if kind in (VIEW, TYPE) else "")
+        for kind, listed, name, oid, definition in _LISTED
+    )
 )
 
 _INDEXES = (
@@ -140,7 +143,7 @@ def read_objects(cursor: duckdb.DuckDBPyConnection, catalog: str) -> Objects:
     Raises:
         duckdb.Error: the query fails.
     """
-    rows = cursor.execute(_SQL, [catalog]).fetchall()
+    rows = _OBJECTS.run(cursor, [catalog]).fetchall()
     return Objects(
         Object(kind, catalog, schema, name, oid or 0, definition or "")
         for kind, schema, name, oid, definition in rows

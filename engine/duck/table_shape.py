@@ -14,6 +14,7 @@ import duckdb
 from ..errors import InternalError, NotSupported, UndefinedTable
 from ..partitioning import has_form
 from ..quoting import fold, folded_sql, ident
+from .binding import Parsed
 from .cursors import ask_maybe
 from .objects import Object, read_indexes
 
@@ -95,33 +96,44 @@ _IN_SCHEMA = f"{folded_sql('schema_name')} = $1"
 _TABLE = f"{_IN_SCHEMA} AND {folded_sql('table_name')} = $2"
 _HERE = f"database_name = current_database() AND {_TABLE}"
 
-# Their parameters are the schema's and the table's name, folded.
-_COLUMNS = f"""
+# Their parameters are the schema's and the table's name, folded. A definition reads the shapes of its tables
+# several times.
+_COLUMNS = Parsed(
+    f"""
     SELECT column_name, data_type, column_default, NOT is_nullable, is_generated, schema_name, table_name
     FROM system.main.duckdb_columns() WHERE {_HERE}
     ORDER BY column_index"""
-_KINDS = f"""
+)
+_KINDS = Parsed(
+    f"""
     SELECT 'table' FROM system.main.duckdb_tables() WHERE {_HERE}
     UNION ALL
     SELECT CASE WHEN temporary THEN 'temporary' ELSE 'attached' END FROM system.main.duckdb_tables()
     WHERE database_name <> current_database() AND {_TABLE}
     UNION ALL
     SELECT 'view' FROM system.main.duckdb_views() WHERE {_IN_SCHEMA} AND {folded_sql("view_name")} = $2"""
-_CONSTRAINTS = f"""
+)
+_CONSTRAINTS = Parsed(
+    f"""
     SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
     WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
     ORDER BY constraint_index"""
+)
 # Indexes without those of constraints.
-_HAS_INDEXES = f"""
+_HAS_INDEXES = Parsed(
+    f"""
     SELECT index_count > (
         SELECT count(*) FROM system.main.duckdb_constraints()
         WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')
     ) FROM system.main.duckdb_tables() WHERE {_HERE}"""
+)
 _INDEXES = f"""
     SELECT index_name, is_unique, expressions::VARCHAR[], sql FROM system.main.duckdb_indexes() WHERE {_HERE}
     ORDER BY index_name"""
-_COLLATED = f"""
+_COLLATED = Parsed(
+    f"""
     SELECT sql FROM system.main.duckdb_tables() WHERE {_HERE} AND contains(sql, ' COLLATE ')"""
+)
 # A column in DuckDB's text of a table, behind the bracket or a comma; and elements that look like one.
 _COLLATION = re.compile(r'[(,] ?("(?:[^"]|"")*+"|\w++) VARCHAR COLLATE ([\w.]++)')
 _STRING = re.compile(r"'(?:[^']|'')*+'")
@@ -162,7 +174,7 @@ def read_shape(
             has our prefix, or the primary key has no hash.
     """
     _require_base_table(cursor, schema, name)
-    rows = cursor.execute(_COLUMNS, [fold(schema), fold(name)]).fetchall()
+    rows = _COLUMNS.run(cursor, [fold(schema), fold(name)]).fetchall()
     if not rows:  # In autocommit each query has its own snapshot.
         raise UndefinedTable(f'table "{schema}.{name}" does not exist')
     schema, name = rows[0][5], rows[0][6]
@@ -196,10 +208,10 @@ def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> di
 
     They are only in the table's text.
     """
-    found = ask_maybe(cursor, _COLLATED, [fold(schema), fold(name)])
-    if found is None:
+    found = _COLLATED.run(cursor, [fold(schema), fold(name)]).fetchall()
+    if not found:
         return {}
-    columns = _COLLATION.finditer(_STRING.sub("''", str(found[0])))
+    columns = _COLLATION.finditer(_STRING.sub("''", str(found[0][0])))
     return {fold(_unquoted(column[1])): column[2] for column in columns}
 
 
@@ -209,7 +221,7 @@ def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) ->
 
 
 def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
-    kinds = [row[0] for row in cursor.execute(_KINDS, [fold(schema), fold(name)]).fetchall()]
+    kinds = [row[0] for row in _KINDS.run(cursor, [fold(schema), fold(name)]).fetchall()]
     if "table" in kinds:
         return
     if not kinds:
@@ -264,7 +276,7 @@ def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> lis
         LockNotAvailable: it has indexes that cannot be listed now (`read_indexes`).
     """
     key = [fold(schema), fold(name)]
-    if ask_maybe(cursor, _HAS_INDEXES, key) != (True,):
+    if _HAS_INDEXES.run(cursor, key).fetchall() != [(True,)]:
         return []
     return [Index(i, unique, tuple(e), sql) for i, unique, e, sql in read_indexes(cursor, _INDEXES, key)]
 
@@ -293,7 +305,7 @@ def _unique_sets(
     """
     primary_key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
-    for kind, columns in cursor.execute(_CONSTRAINTS, [fold(schema), fold(name)]).fetchall():
+    for kind, columns in _CONSTRAINTS.run(cursor, [fold(schema), fold(name)]).fetchall():
         # DuckDB writes a constraint's columns as in its text.
         columns = tuple(spelled[fold(column)] for column in columns)
         unique.append(columns)
