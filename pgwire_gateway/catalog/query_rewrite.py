@@ -327,6 +327,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         return _row_function(node, *ROW_FUNCTIONS[name])
     if name in _EXPANDED:
         return parse_one(_EXPANDED[name], read="duckdb")
+    if fold(str(node.this)) == "generate_subscripts" and arguments:
+        return _subscripts(node)
     if name == "_pg_expandarray":
         return exp.Anonymous(this="unnest", expressions=[node])
     if fold(str(node.this)) in _RENAMED:
@@ -357,6 +359,14 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expr:
     if called(node) == "format_type" and isinstance(bare(second), exp.Null) and names[0] == "oid":
         return name_of(first, "regtype") if shape.name == "pg_type" else node
     return node
+
+
+def _subscripts(node: exp.Anonymous) -> exp.Expr:
+    """The subscripts of a vector, which begin at 0."""
+    column = column_of(node.expressions[0])
+    if column is None or column.pg_type not in _VECTORS:
+        return node
+    return exp.Paren(this=exp.Sub(this=node.copy(), expression=exp.Literal.number(1)))
 
 
 def _serial_sequence(node: exp.Anonymous) -> exp.Expr:
