@@ -12,7 +12,8 @@ from server_process import ServerProcess
 
 DEFINITIONS = (
     'CREATE TABLE t (id SERIAL, a INT, b INT CONSTRAINT "It\'s" CHECK (b > 1), '
-    "n INT GENERATED ALWAYS AS (a * 2) STORED, CONSTRAINT tp PRIMARY KEY (id), CONSTRAINT ab UNIQUE (a, b), CONSTRAINT ba UNIQUE (b, a))",
+    "n INT GENERATED ALWAYS AS (a * 2) STORED, CONSTRAINT tp PRIMARY KEY (id), "
+    "CONSTRAINT ab UNIQUE (a, b), CONSTRAINT ba UNIQUE (b, a))",
     "CREATE INDEX mixed ON t (a, (b + 1), id)",
     "CREATE TABLE r (t INT CONSTRAINT f REFERENCES t (id))",
     "COMMENT ON TABLE t IS 'a table'",
