@@ -30,7 +30,7 @@ from .parsing import prepare
 # of its text: all together have a bound, and very long texts are not kept.
 STATEMENTS_KEPT = 256
 KEPT_CHARS_ALL = 256 * 1024
-KEPT_TEXT_CHARS_MAX = 16 * 1024
+KEPT_TEXT_CHARS_MAX = 24 * 1024  # A catalog query with its relations has up to 22 thousand.
 # The maximum number of questions to other nodes for one statement: one for all names, and some for the
 # columns of scans in ENVELOPE CHANGES.
 ASKED_MAX = 34
