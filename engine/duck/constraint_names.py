@@ -26,7 +26,7 @@ _FAILED, _WITH = "CHECK constraint failed on table ", " with expression CHECK("
 
 
 def opening(name: str) -> str:
-    """The text in front of the condition of a constraint with this name, up to CLOSING.
+    """The text before the condition of a constraint with this name, up to CLOSING.
 
     >>> opening("positive") + "a > 0" + CLOSING
     "CASE 'constraint positive' WHEN '' THEN NULL ELSE (a > 0) END"
