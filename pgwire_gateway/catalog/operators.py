@@ -20,7 +20,7 @@ from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token, occurs, tokenize
 
 _HINT = re.compile(
-    r"#>|#-|[\w)\]\"]\s*#\s*[\w(\"$-]|\?\s*[|&]|\?\s*'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
+    r"#>|#-|[\w)\]\"]\s*#\s*[\w(\"$-]|\?\s*[|&]|\?\s*e?'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
     r"|\b(?:encode|decode|to_timestamp)\s*\(|\bformat\s*\(\s*e?'[^']*%|jsonb?_(?:array_elements|object_keys)|string_to_table",
     re.IGNORECASE,
 )
