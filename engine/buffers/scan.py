@@ -55,9 +55,10 @@ from .read_ahead import (
     ReadAhead,
 )
 
-# LSNs in which the rows of a window are searched first, times their number; without keys, images and headers,
-# the LSNs of a window.
+# LSNs in which the rows of a window are searched first, times their number.
 REACH = 16
+# LSNs of a window without keys, images and headers, times the number of rows of other windows.
+NARROW_REACH = 64
 # LSNs whose rows are measured together.
 BLOCK_LSNS = 1024
 # Columns of an event without a bound of their size.
@@ -66,8 +67,8 @@ WIDE = frozenset({"key", "before", "after", "headers"})
 # queries.
 VERSIONS_AT_ONCE = 8
 TXID = EVENT_NAMES.index("txid")
-# Ready rows that are examined together, at first and at most: a page costs a slice in each partition.
-PAGE_ROWS, PAGE_ROWS_MAX = 256, 8192
+# Ready rows that are examined together, at first and at most: each time costs a slice in each partition.
+STEP_ROWS, STEP_ROWS_MAX = 256, 8192
 # Fewest transactions whose events are searched together in the log.
 WINDOW_TRANSACTIONS = 1024
 
@@ -409,8 +410,9 @@ class Scan:
     def _cold(self) -> LogWindow:
         """The next window of the log."""
         self._buffer.log_reads += 1
-        source, starts, target = self._source, dict(self._after), self._target
+        source, target = self._source, self._target
         table, high = self._in_transaction(self._columns, typed=False)
+        starts = dict(self._after)  # Not before the edges that the transaction has found.
         rows = as_batch(table)
         if isinstance(self._query, ChangesQuery):
             layout = self._query.layout
@@ -503,7 +505,7 @@ class Scan:
     ) -> int:
         """The LSN at which the window behind another LSN ends, by the rows and bytes of its partitions."""
         if isinstance(self._query, Events) and WIDE.isdisjoint(columns):
-            return self._reached(low, min(low + REACH * self._target, through_lsn))[0]
+            return self._reached(low, min(low + NARROW_REACH * self._target, through_lsn))[0]
         while self._blocks and self._blocks[0][0] <= low:
             self._blocks.popleft()
         if not self._blocks:
@@ -705,7 +707,7 @@ def end_in_buffer(buffer: StreamBuffer, after: Mapping[int, int], through_lsn: i
         The LSN; `through_lsn` if there are at most `count`; None if the buffers do not reach that far.
     """
     after = dict(after)
-    size, seen, txid, end = PAGE_ROWS, 0, 0, 0
+    size, seen, txid, end = STEP_ROWS, 0, 0, 0
     while True:
         page = buffer.read(after, through_lsn, size)
         if page is None:
@@ -723,7 +725,7 @@ def end_in_buffer(buffer: StreamBuffer, after: Mapping[int, int], through_lsn: i
             return through_lsn
         if page.lsns:
             after = {number: max(lsn, page.lsns[-1]) for number, lsn in after.items()}
-        size = min(2 * size, PAGE_ROWS_MAX)
+        size = min(2 * size, STEP_ROWS_MAX)
 
 
 def txid_of(row: bytes) -> int:

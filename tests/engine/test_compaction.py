@@ -441,7 +441,7 @@ def test_what_a_read_under_way_is_still_to_give_stays(
     base: Compacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The rows that it has not read ahead.
-    for constant, value in (("FIRST_ROWS", 1), ("REACH", 10)):
+    for constant, value in (("FIRST_ROWS", 1), ("NARROW_REACH", 10)):
         monkeypatch.setattr(scan, constant, value)
     base("create table t (id int primary key, v int)")
     options = "partitions = 1, retention = 'none', compaction = 'key', compaction_lag = '1 s'"

@@ -140,7 +140,7 @@ def test_a_scan_under_way_outlives_a_version(
     client: Client, clock: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What it has read ahead it gives.
-    for constant, value in (("FIRST_ROWS", 1), ("REACH", 10)):
+    for constant, value in (("FIRST_ROWS", 1), ("NARROW_REACH", 10)):
         monkeypatch.setattr(scan, constant, value)
     client("insert into t select i, 0 from range(3000) r(i)")
     client("alter table t alter v set default 1")

@@ -1,0 +1,78 @@
+"""Windows of the log: as many as the events need, however few are fetched, and never past an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from local_client import Client, raises
+
+from ducktail.engine.buffers.buffer import StreamBuffer
+from ducktail.engine.database import Database
+from ducktail.engine.waiting import drive
+
+EVENTS = 12_000
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """A session; the events of s are in the log, the newest few excepted."""
+    database = Database.open(":memory:")
+    made = Client(database)
+    made("create table t (id int primary key, v text)")
+    made("create stream s on t with (partitions = 4, buffer_bytes = 65536)")
+    made("create consumer group g on s")
+    for first, last in ((0, 100), (100, EVENTS)):
+        made(f"insert into t select i, 'v' || i from range({first}, {last}) r(i)")
+    made("select count(*) from stream s")
+    yield made
+    made.close()
+    database.close()
+
+
+def buffer_of(client: Client) -> StreamBuffer:
+    database = client.session.database
+    return database.buffers.of(database.catalog.streams["main", "s"])
+
+
+def fetched(client: Client, rows: int) -> tuple[list[int], int]:
+    """The LSNs that a portal gives, so many rows a fetch, and how often it read the log."""
+    buffer = buffer_of(client)
+    before = buffer.log_reads
+    result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
+    found: list[int] = []
+    while (batch := result.fetch(rows)) is not None:
+        assert batch.row_count <= rows
+        found += batch.lsns  # type: ignore[attr-defined]
+    return found, buffer.log_reads - before
+
+
+def test_a_fetch_of_few_rows_costs_no_window(client: Client) -> None:
+    few, reads = fetched(client, 100)
+    many, least = fetched(client, 10_000)
+    assert few == many == list(range(1, EVENTS + 1))
+    assert reads <= least + 1 <= 5
+
+
+def test_a_group_behind_the_buffer_reads_on_in_its_window(client: Client) -> None:
+    buffer = buffer_of(client)
+    before, found = buffer.log_reads, []
+    while rows := client("select lsn, after from stream s consumer group g limit 150"):
+        found += [lsn for lsn, _ in rows]
+        client("commit offsets on s consumer group g")
+    assert found == list(range(1, EVENTS + 1))
+    assert buffer.log_reads - before <= 6
+    # Another group does not read what the first left of other columns, nor of other partitions.
+    client("create consumer group h on s start earliest")
+    rows = client("select * from stream s consumer group h partition 2 limit 150")
+    assert [row[1] for row in rows] == [2] * 150
+
+
+def test_a_window_behind_the_edge_is_not_used(client: Client) -> None:
+    client("select * from stream s consumer group g limit 10")
+    client("commit offsets on s consumer group g")
+    database = client.session.database
+    database.retention.trim(database.catalog.streams["main", "s"], 100)
+    with raises("72000"):
+        client("select * from stream s consumer group g limit 10")
+    assert [row[0] for row in client("select * from stream s limit 3")] == [101, 102, 103]
