@@ -80,10 +80,3 @@ def test_a_dump_makes_the_same_database(servers: tuple[ServerProcess, ServerProc
     psql(other, text)
     assert psql(one, LOOK) == psql(other, LOOK)
     assert psql(other, "SELECT id, name FROM paid; SELECT last_value FROM items_n_seq;") == "1|Ann\n2\n"
-
-
-def test_rows_as_statements(servers: tuple[ServerProcess, ServerProcess]) -> None:
-    found = dumped(servers[0], "--data-only", "--inserts", "--table=orders")
-    assert [line for line in found if line.startswith("INSERT")] == [
-        "INSERT INTO main.orders VALUES (1, 1, 2.50, true, '{a,\"b c\"}', '\\x00ff');"
-    ]
