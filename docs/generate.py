@@ -140,6 +140,7 @@ WHEN = {
     "42P02": "a parameter without a value, or beyond $65535",
     "42710": "the name is taken",
     "42P06": "the schema's name is taken",
+    "42P16": "a table would have two primary keys",
     "42P07": "the name is taken by a table, a view, a sequence or an index",
     "42701": "a column that occurs twice",
     "42P05": "the prepared statement already exists",

@@ -223,6 +223,9 @@ class DuplicateObject(DucktailError, sqlstate="42710", dbapi="ProgrammingError")
 class DuplicateTable(DucktailError, sqlstate="42P07", dbapi="ProgrammingError"): ...
 
 
+class InvalidTableDefinition(DucktailError, sqlstate="42P16", dbapi="ProgrammingError"): ...
+
+
 class DuplicateSchema(DucktailError, sqlstate="42P06", dbapi="ProgrammingError"): ...
 
 
