@@ -433,6 +433,7 @@ class Session(Context):
                 self.cursors.drop_result()
                 if self.block.begun:
                     self.block.rollback()
+            self.portals.close()
             self.database.sessions.unregister(self.id)
             self.positions.close()
             self.holds.close()

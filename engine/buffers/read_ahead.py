@@ -8,7 +8,11 @@ first row waits for a small window only.
 A group that is behind reads with many short scans, each of which begins where the previous one has ended. A
 closed scan therefore leaves its window here, and a scan that begins within it continues in memory. Windows
 hold published events, which do not change; a window that was read before compaction or retention removed some
-of its events is not used again. Source: docs/design/reading.md.
+of its events is not used again.
+
+The windows of open scans have a common bound too. Beyond it, the one that has not been read for the longest
+time is taken from its scan, which then continues from its position with a small window: a client may open
+many cursors and leave them. Source: docs/design/reading.md.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ FIRST_ROWS, GROWTH, ROWS_MAX = 2048, 4, 1 << 17
 WINDOW_BYTES_MAX = 16 << 20
 # Bytes of all windows that wait for a next scan, with their encoded rows.
 KEPT_BYTES_MAX = 64 << 20
+# Bytes of the windows that open scans hold, with their encoded rows; the latest one may be larger.
+OPEN_BYTES_MAX = 256 << 20
 
 # Rows of a window that are encoded together, however few of them are fetched at a time.
 PAGE_ROWS = 1 << 14
@@ -178,13 +184,61 @@ class Cold:
 Page = Hot | Cold
 
 
+class Held:
+    """The window that an open scan holds, and the part of it that the scan needs.
+
+    Attributes:
+        taken: the window has been taken from the scan.
+    """
+
+    def __init__(self) -> None:
+        self.window: LogWindow | None = None
+        self.part: LogWindow | None = None
+        self.taken = False
+
+
 class ReadAhead:
-    """The windows that closed scans have left, the latest of each stream's readers; bounded in bytes."""
+    """The windows of open scans, and those that closed ones have left; both bounded in bytes."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._windows: OrderedDict[int, LogWindow] = OrderedDict()
         self._bytes = 0
+        self._open: OrderedDict[Held, int] = OrderedDict()
+        self._open_bytes = 0
+
+    def hold(self, held: Held, window: LogWindow, part: LogWindow, *, may_be_taken: bool) -> None:
+        """Give a scan a window; those of other scans make room for it.
+
+        Args:
+            may_be_taken: the scan can read the rest of it again.
+        """
+        with self._mutex:
+            self._forget(held)
+            held.window, held.part = window, part
+            if not may_be_taken:
+                return
+            self._open[held] = window.size
+            self._open_bytes += window.size
+            while self._open_bytes > OPEN_BYTES_MAX and len(self._open) > 1:
+                other = next(iter(self._open))
+                self._forget(other)
+                other.window, other.part, other.taken = None, None, True
+
+    def use(self, held: Held) -> None:
+        """Note that a scan reads its window."""
+        with self._mutex:
+            if held in self._open:
+                self._open.move_to_end(held)
+
+    def release(self, held: Held) -> None:
+        """Take the window of a scan that is closed."""
+        with self._mutex:
+            self._forget(held)
+            held.window = held.part = None
+
+    def _forget(self, held: Held) -> None:
+        self._open_bytes -= self._open.pop(held, 0)
 
     def put(self, window: LogWindow) -> None:
         """Keep a window; the windows that were used least recently make room for it."""

@@ -49,6 +49,7 @@ from .read_ahead import (
     ROWS_MAX,
     WINDOW_BYTES_MAX,
     Cold,
+    Held,
     LogWindow,
     Page,
     Pages,
@@ -140,8 +141,7 @@ class Scan:
         # Last LSN, number and bytes of the rows of each block of LSNs up to `_sized_lsn`.
         self._blocks: deque[tuple[int, int, int]] = deque()
         self._sized_lsn = 0
-        self._window: LogWindow | None = None
-        self._kept: LogWindow | None = None  # the window of which `_window` is the part for this scan
+        self._held = Held()
         self._place = 0  # the first row of the window that has not been returned
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
@@ -206,7 +206,7 @@ class Scan:
     def hot(self) -> bool:
         """True if the next events are in the buffers, as far as known without the log."""
         buffer = self._buffer
-        if self._window is not None or self._aside is not None or self._within_copy() is not None:
+        if self._held.part is not None or self._aside is not None or self._within_copy() is not None:
             return False
         if isinstance(self._query, ChangesQuery):
             changes = buffer.changes
@@ -221,13 +221,10 @@ class Scan:
             name for name in self._query.names if name in columns or name in ("lsn", "partition")
         )
 
-    def read(self, limit: int, ready: int | None = None) -> Page:
+    def read(self, limit: int) -> Page:
         """The next events, at most `limit` rows; only `exhausted` marks the end.
 
         The rows of an update in ENVELOPE CHANGES stay together: one more row is returned if necessary.
-
-        Args:
-            ready: the maximum of rows from the buffers, if it is less.
 
         Raises:
             Gap: an event of the scan has been trimmed.
@@ -235,8 +232,7 @@ class Scan:
         """
         if not self._alive():
             raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
-        ready = limit if ready is None else ready
-        found: Page | None = self._buffered(ready) if self._window is None else None
+        found: Page | None = self._buffered(limit) if self._held.part is None else None
         if found is None:
             return self._from_window(limit)
         self._buffer.given.add(len(found.lsns))
@@ -245,10 +241,8 @@ class Scan:
 
     def _from_window(self, limit: int) -> Page:
         """The next events from the log, of one window."""
-        if not self._find_window():
-            self._hold(self._cold())
-        window, start = self._window, self._place
-        assert window is not None
+        window = self._find_window() or self._hold(self._cold())
+        start = self._place
         end = self._place = window.stop(start, limit)
         lsns, partitions = window.lsns[start:end].tolist(), window.partitions[start:end].tolist()
         at_end = end == len(window.lsns)
@@ -257,20 +251,30 @@ class Scan:
         self._buffer.given.add(len(lsns))
         self._given(lsns, exhausted, window.high if at_end else 0)
         if at_end:
-            self._window = None
+            self._held.part = None
         if isinstance(query, ChangesQuery):
             batch = window.pages.rows.slice(window.first + start, end - start)
             return Hot(lsns, partitions, datarow.messages(batch, query.layout.types), exhausted)
         page, part = window.pages.at(window.first + start, window.first + end)
         return Cold(lsns, partitions, page, part, _layout(self._columns), exhausted)
 
-    def _find_window(self) -> bool:
-        """True if a window has the scan's next events: its own, or one that an earlier scan has left."""
-        if self._window is None and self._source is not None and self._kept is None and not self.over:
+    def _find_window(self) -> LogWindow | None:
+        """The window with the scan's next events: its own, or one that an earlier scan has left."""
+        if self._held.taken:
+            # The others need the memory: the next window begins at the scan's position, and is small.
+            self._held.taken = False
+            self._target, self._reach = FIRST_ROWS, REACH
+            self._blocks.clear()
+            self._sized_lsn = 0
+        part = self._held.part
+        if part is not None:
+            self._ahead.use(self._held)
+            return part
+        if self._source is not None and self._held.window is None and not self.over:
             found = self._ahead.find(self._source, self._after)
             if found is not None and self._retains(found):
-                self._hold(found)
-        return self._window is not None
+                return self._hold(found)
+        return None
 
     def _retains(self, window: LogWindow) -> bool:
         """True if all events of a window behind the scan's position are retained."""
@@ -278,11 +282,14 @@ class Scan:
             partitions = self._buffer.partitions
             return all(lsn >= partitions[number].trimmed_through_lsn for number, lsn in self._after.items())
 
-    def _hold(self, window: LogWindow) -> None:
-        """Return the rows of a window next."""
-        self._kept, self._place = window, 0
+    def _hold(self, window: LogWindow) -> LogWindow:
+        """Return the rows of a window next; the part of it that the scan needs."""
+        self._place = 0
         self._target = min(GROWTH * window.target, ROWS_MAX)
-        self._window = window.within(self._after, self.through_lsn) if self._source is not None else window
+        is_shared = self._source is not None
+        part = window.within(self._after, self.through_lsn) if is_shared else window
+        self._ahead.hold(self._held, window, part, may_be_taken=is_shared)
+        return part
 
     @property
     def _source(self) -> tuple[object, ...] | None:
@@ -632,9 +639,10 @@ class Scan:
     def close(self) -> None:
         """Free the scan's cursor; its window remains for the next scan."""
         self.leave()
-        if self._kept is not None and self._source == self._kept.source:
-            self._ahead.put(self._kept)
-        self._window = self._kept = None
+        window = self._held.window
+        if window is not None and self._source == window.source:
+            self._ahead.put(window)
+        self._ahead.release(self._held)
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None

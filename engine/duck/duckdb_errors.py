@@ -65,6 +65,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     ),
     "DependencyException": ((r"", e.DependentObjects),),
     "ConstraintException": (
+        (r"^CHECK constraint failed", e.CheckViolation),
         (r"[Dd]uplicate key", e.UniqueViolation),
         (r"NOT NULL", e.NotNullViolation),
         (r"CHECK constraint", e.CheckViolation),

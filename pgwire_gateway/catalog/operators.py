@@ -30,6 +30,7 @@ TEXT_MAX = 64 * 1024
 _OPERATORS = {"#>>": "@->>", "#>": "@->", "#-": "@-!"}
 _WITH_PATH = frozenset({"@->>", "@->", "@-!", "@|", "@&"})
 _XOR = "#"
+_BITS = re.compile(r"&|<<|>>|\|(?!\|)")
 _NO_OPERANDS = frozenset(
     {"SELECT", "BY", "DISTINCT", "ALL", "ON", "WHERE", "HAVING", "AND", "OR", "NOT", "WHEN", "THEN", "ELSE"}
     | {"CASE", "RETURNING", "IN", "BETWEEN", "LIMIT", "OFFSET", "IS", "LIKE", "USING", "AS", "SET"}
@@ -73,6 +74,10 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
     values = _values_of(tokens)
     # In a query of the catalog, format is PostgreSQL's already.
     catalog = any(token.kind.startswith("PG_") for token in tokens)
+    # The end of each chain of arrows, by its operators: a chain is walked once.
+    chains: dict[int, int] = {}
+    # These bind tighter than a macro in DuckDB, and as `#` in PostgreSQL: the parser then refuses `#`.
+    bits = "#" in text and any(_BITS.match(text, token.start) for token in tokens)
     skip = 0
     for at, token in enumerate(tokens):
         if token.start < skip:
@@ -83,7 +88,9 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
             right = at + 1
             while right < len(tokens) and tokens[right].start < skip:
                 right += 1
-            new = _operator(text, tokens, at, right, operator)
+            if operator == _XOR and bits:
+                continue
+            new = _operator(text, tokens, at, right, operator, chains)
             if new:
                 yield Replacement(token.start, skip, new)
             if new in _WITH_PATH and right < len(tokens):
@@ -93,7 +100,9 @@ def _edits(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
                 yield from _call(tokens, at, closing, values)
 
 
-def _operator(text: str, tokens: Sequence[Token], at: int, right: int, operator: str) -> str | None:
+def _operator(
+    text: str, tokens: Sequence[Token], at: int, right: int, operator: str, chains: dict[int, int]
+) -> str | None:
     """The macro's name for an operator; None where DuckDB's own is meant.
 
     DuckDB's `->` takes a comparison after its right side as a part of it. Only there it is replaced, so that
@@ -118,18 +127,29 @@ def _operator(text: str, tokens: Sequence[Token], at: int, right: int, operator:
     if operator in _ON_JSON and _is_json(tokens, at, right, operator):
         return _ON_JSON[operator]
     if operator == "->" and following.kind in (STRING, NUMBER, PARAMETER) and right + 1 < len(tokens):
-        end = right + 1
-        while end + 1 < len(tokens) and (step := _ARROW.match(text, tokens[end].start)) is not None:
-            end += 1
-            while end < len(tokens) and tokens[end].start < step.end():
-                end += 1
-            end += 1
+        end = _chain_end(text, tokens, right + 1, chains)
         if end >= len(tokens):
             return None
         after = tokens[end]
         if after.kind in _AFTER_AN_ARROW or after.text[0] in "=<>!|@":
             return "@>>"
     return None
+
+
+def _chain_end(text: str, tokens: Sequence[Token], at: int, chains: dict[int, int]) -> int:
+    """The index behind the chain of arrows that goes on at a token."""
+    passed, end = [], at
+    while end + 1 < len(tokens) and (step := _ARROW.match(text, tokens[end].start)) is not None:
+        if end in chains:
+            end = chains[end]
+            break
+        passed.append(end)
+        end += 1
+        while end < len(tokens) and tokens[end].start < step.end():
+            end += 1
+        end += 1
+    chains.update(dict.fromkeys(passed, end))
+    return end
 
 
 def _path(token: Token) -> Iterator[Replacement]:

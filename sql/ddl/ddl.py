@@ -648,13 +648,17 @@ def _guard_functions(session: Context, classified: Classified, facts: DdlFacts) 
     )
     if not session.path_functions or not stored or facts.verb not in ("CREATE", "ALTER"):
         return
+    operators = [name for name in session.path_functions if not name[0].isalpha() and name[0] != "_"]
     before, *rest = classified.tokens
     for token in rest:
-        if token.kind == "(" and before.is_word and fold(before.text) in session.path_functions:
+        called = token.kind == "(" and before.is_word and fold(before.text) in session.path_functions
+        written = next((name for name in operators if classified.text.startswith(name, token.start)), None)
+        if called or written is not None:
+            what = f'function "{before.text}"' if written is None else "an operator of PostgreSQL's"
             raise NotSupported(
-                f'function "{before.text}" cannot be stored in a {facts.object_type.lower()}',
+                f"{what} cannot be stored in a {facts.object_type.lower()}",
                 detail="It is not DuckDB's own, so the file could not be used without ducktail's server.",
-                position=before.start + 1,
+                position=(before if written is None else token).start + 1,
             )
         before = token
 

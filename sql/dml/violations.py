@@ -101,11 +101,14 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
     one = found.constraint
     if not session.access.sees((fold(one.schema), fold(one.table))):
         error.violated = Violated(schema, table)
+        error.message = f'update or delete on table "{table}" violates a foreign key constraint'
         return
     error.violated = Violated(schema, one.table, constraint=one.name)
     if not one.referenced or session.access.sees((fold(one.schema), fold(one.referenced))):
         error.message = _message(one, key)
         error.detail = error.detail or found.detail
+    else:
+        error.message = f'insert or update on table "{table}" violates a foreign key constraint'
 
 
 def _message(violated: _Constraint, key: Key) -> str:

@@ -13,6 +13,7 @@ Errors" of PL/pgSQL, and the appendix "PostgreSQL Error Codes" for the names of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ...engine.errors import (
@@ -54,6 +55,7 @@ _CONDITIONS = {
     "lock_not_available": "55P03",
     "not_null_violation": "23502",
     "object_in_use": "55006",
+    "query_canceled": "57014",
     "raise_exception": "P0001",
     "serialization_failure": "40001",
     "syntax_error": "42601",
@@ -177,7 +179,11 @@ class _Code(TokenReader):
 
     def _condition(self) -> str:
         if self.accept("SQLSTATE"):
-            return self.value()
+            state = self.value()
+            if re.fullmatch(r"[0-9A-Z]{5}", state, re.ASCII) is None:
+                raise SyntaxError_(f'invalid SQLSTATE code "{state}"')
+            # The code of a class catches all of it.
+            return state[:2] if state.endswith("000") else state
         name = fold(self.identifier())
         if name == OTHERS:
             return name

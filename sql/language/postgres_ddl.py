@@ -16,6 +16,7 @@ Source: docs/sql.md, "Definitions in PostgreSQL's form"; PostgreSQL documentatio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -63,6 +64,10 @@ _STORAGE = frozenset(
     | {"gin_pending_list_limit", "autosummarize", "log_autovacuum_min_duration"}
 )
 _STORAGE_PREFIXES = ("autovacuum_", "toast.")
+
+# Literals of bytes, and of moments with a blank before the offset, as in sql/pipeline/placed_literals.py.
+_BYTES = re.compile(r"\\x((?:[0-9A-Fa-f]{2}){2,})")
+_MOMENT = re.compile(r"(\d{4,6}-\d\d-\d\d[ T][\d:.]+) ([+-]\d\d(?::?\d\d)?)")
 
 UNLOGGED = "UNLOGGED has no effect: the log of one database file holds all of its tables"
 _TUNES = "{} has no effect: it tunes PostgreSQL's storage"
@@ -467,6 +472,11 @@ def _elements(edits: _Edits, first: int, end: int) -> None:
     for a, b in edits.slices(first, end):
         _element(edits, a, b)
         kind = edits.kind(a + 2) if edits.kind(a) == "CONSTRAINT" else edits.kind(a)
+        if kind == "FOREIGN":
+            at = next((i for i in range(a, b) if edits.kind(i) == "REFERENCES"), b)
+            last = _behind_reference(edits, at, b) if at < b else b
+            if last < b:
+                raise TokenReader(edits.text, edits.tokens, last).unexpected()
         if kind != "FOREIGN":
             kept = True
         elif kept:  # With the comma in front of it, or behind it where nothing is left in front.
@@ -561,6 +571,7 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
         elif kind == "CONSTRAINT" and at + 2 < end:
             at = _named(edits, at, column and column[0])
         elif kind == "DEFAULT":
+            _typed_default(edits, at + 1, column)
             at = _default(edits, at + 1, end, depth)
         elif kind == "REFERENCES" and column is not None:
             last = _behind_reference(edits, at, end)
@@ -572,6 +583,27 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
         else:
             rule = next((rule for words, rule in _CLAUSES if edits.are(at, *words)), None)
             at = at + 1 if rule is None else rule(edits, at, end)
+
+
+def _typed_default(edits: _Edits, at: int, column: tuple[str, int, int] | None) -> None:
+    """Write a literal of bytes, or of a moment with a blank before its offset, in DuckDB's form.
+
+    Args:
+        column: the column's name, and the span of its type; None where only the catalog has the type.
+    """
+    token = edits.tokens[at] if at < len(edits.tokens) else None
+    if token is None or token.kind != STRING or edits.kind(at + 1) == "::":
+        return
+    if (found := _BYTES.fullmatch(token.value)) is not None:
+        if column is None:
+            hint = f"Write its type: {token.text}::bytea."
+            raise edits.refuse(at, "a default in hexadecimal digits without its type is not supported", hint)
+        if edits.kind(column[1]) == "BYTEA" and column[2] == column[1] + 1:
+            pairs = "".join(f"\\x{byte:02X}" for byte in bytes.fromhex(found[1]))
+            edits.put(at, at + 1, f"'{pairs}'")
+    elif column is not None and (moment := _MOMENT.fullmatch(token.value)) is not None:
+        if edits.kind(column[1]) in ("TIMESTAMPTZ", "TIMESTAMP"):
+            edits.put(at, at + 1, f"'{moment[1]}{moment[2]}'")
 
 
 def _default(edits: _Edits, first: int, end: int, depth: int) -> int:
@@ -1226,6 +1258,7 @@ def _alter_column(action: _Action) -> Iterator[Step]:
             if edits.kind(end) == "COLLATE":
                 _collate(edits, end, b)
         elif edits.are(at, "SET", "DEFAULT"):
+            _typed_default(edits, at + 2, None)
             _default(edits, at + 2, b, edits.tokens[at].depth)
         yield action.itself()
 

@@ -40,8 +40,11 @@ TEXT_CHARS_MAX = 8 * 1024
 _FOUND, _MARKED = "origins", "columns with origins"
 # The mark of a statement whose columns never have one.
 NEVER = "never"
-# Texts with these keep their literals, because a quote in them may not be that of a string.
-_SPECIAL = re.compile(r"\\|\$(?!\d)|--|/\*")
+# Texts with these keep their literals: a quote in them may not be that of a string, or the string is a name.
+_SPECIAL = re.compile(
+    r"\\|\$(?!\d)|--|/\*|\b(?:from|join|as|update|into)\s*'|\bfrom\b[^()']{0,500},\s*'",
+    re.IGNORECASE,
+)
 # Words without which a text names no table.
 _NAMING = re.compile(r"\b(?:from|table|returning)\b", re.IGNORECASE)
 # The beginning of a list of literals or parameters, in a text without its literals.

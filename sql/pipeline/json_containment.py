@@ -21,6 +21,7 @@ from ..text.tokens import Token
 
 _MACROS = {"@>": "@>&", "<@": "<@&"}
 _JSON_OPERAND = re.compile(r"'(@>|<@)\((?:JSON, |[^()]*, JSON\))")
+_OPERATOR_CHARS = frozenset("+-*/<>=~!@#%^&|?")
 # The most operators of a statement that are tried.
 OPERATORS_MAX = 16
 
@@ -67,6 +68,9 @@ def _operators(tokens: Sequence[Token], operator: str) -> Iterator[int]:
     """The positions of an operator."""
     for at, token in enumerate(tokens[:-1]):
         following = tokens[at + 1]
+        behind = tokens[at + 2] if at + 2 < len(tokens) else None
+        if behind is not None and behind.start == following.end and behind.text[0] in _OPERATOR_CHARS:
+            continue  # It is a part of a longer one.
         if token.text + following.text == operator and token.end == following.start:
             yield token.start
 

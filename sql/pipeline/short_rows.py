@@ -40,29 +40,31 @@ def column_list(session: Context, classified: Classified) -> Replacement | None:
     values = tokens[at + 2 : last]
     count = sum(token.kind == "," and token.depth == depth for token in values) + bool(values)
     columns = _columns(table.definition)
-    if not 0 < count < len(columns):
+    if columns is None or not 0 < count < len(columns):
         return None
     place = tokens[at].start
     return Replacement(place, place, f"({', '.join(map(ident, columns[:count]))}) ")
 
 
 @lru_cache(TABLES_KEPT)
-def _columns(definition: str) -> tuple[str, ...]:
-    """The columns that a table stores, from DuckDB's text of it.
+def _columns(definition: str) -> tuple[str, ...] | None:
+    """The columns of a table, from DuckDB's text of it; None if some are generated, whose places count.
 
-    >>> _columns('CREATE TABLE t(a INTEGER, "B c" VARCHAR, g INTEGER GENERATED ALWAYS AS(a), CHECK((a > 1)))')
+    >>> _columns('CREATE TABLE t(a INTEGER, "B c" VARCHAR, CHECK((a > 1)))')
     ('a', 'B c')
     """
     tokens = tokenize(definition)
     opening = next((at for at, token in enumerate(tokens) if token.kind == "("), None)
     if opening is None:
-        return ()
+        return None
     end = closing(tokens, opening)
     starts = [opening + 1]
     starts += (i + 1 for i in range(opening, end) if tokens[i].kind == "," and tokens[i].depth == 1)
     found = []
     for first, until in zip(starts, [*(start - 1 for start in starts[1:]), end], strict=True):
         generated = any(token.kind == "GENERATED" and token.depth == 1 for token in tokens[first + 1 : until])
-        if not generated and (tokens[first].kind == QUOTED or tokens[first].kind not in _CONSTRAINTS):
+        if generated:
+            return None
+        if tokens[first].kind == QUOTED or tokens[first].kind not in _CONSTRAINTS:
             found.append(tokens[first].name)
     return tuple(found)

@@ -96,10 +96,11 @@ class EventSource:
         return self._left is not None and self._left <= INLINE_ROWS_MAX and self.scan.hot
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next events; from the log as many as are encoded well together, which the result divides."""
+        """The next events, at most `limit`: rows that a client has not asked for stay with the scan."""
         left = EVENT_ROWS if self._left is None else min(self._left, EVENT_ROWS)
+        asked = left if limit is None else min(limit, left)
         while left and not self.scan.exhausted:
-            found = self.scan.read(left, left if limit is None else min(limit, left))
+            found = self.scan.read(asked)
             if not found.lsns:
                 continue
             if self._left is not None:

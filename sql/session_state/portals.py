@@ -136,6 +136,11 @@ class Portals:
             if portal.declared:
                 self.remove(name)
 
+    def close(self) -> None:
+        """Close all portals, at the end of the session: an open scan holds its window of the log."""
+        for name, _ in self:
+            self.remove(name)
+
     def keep_held(self, keep_rest: Callable[[Result], None]) -> None:
         """Spool the results that outlive the transaction, before its COMMIT.
 

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...engine.duck.objects import SCHEMA, SEQUENCE, TABLE, TYPE
-from ...engine.errors import DucktailError, DuplicateObject, DuplicateSchema, DuplicateTable, NotSupported
+from ...engine.errors import (
+    ActiveTransaction,
+    DucktailError,
+    DuplicateObject,
+    DuplicateSchema,
+    DuplicateTable,
+    NotSupported,
+)
 from ...engine.quoting import fold
 from ...engine.waiting import Waiting
 from ..language.do_block import Block, If, Sql, Step
@@ -42,10 +49,20 @@ def run_do(session: Context, statement: ParsedStatement, parameters: Values) -> 
     assert isinstance(block, Block)
     try:
         yield from _block(session, block)
+    except _Lost as lost:
+        raise lost.error from None
     except DucktailError as error:
         error.position = None  # It is a position in a statement of the code.
         raise
     return Result.command("DO")
+
+
+class _Lost(Exception):
+    """A caught error after which the transaction cannot continue; no handler catches it."""
+
+    def __init__(self, error: DucktailError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def _block(session: Context, block: Block) -> Waiting[None]:
@@ -77,7 +94,16 @@ def _within(session: Context, block: Block) -> Waiting[None]:
         handler = block.handler_of(error)
         if handler is None:
             raise
-        session.block.return_to(SAVEPOINT)
+        # The error may have ended DuckDB's transaction, with everything that was done before the block.
+        session.block.failed()
+        try:
+            session.block.return_to(SAVEPOINT)
+        except NotSupported as lost:
+            message = "an error in DO cannot be caught here: the transaction cannot continue"
+            hint = "ROLLBACK; run the DO first, or in a transaction of its own."
+            raise _Lost(NotSupported(message, detail=lost.detail, hint=hint)) from None
+        except DucktailError as lost:
+            raise _Lost(lost) from None
         session.block.release_savepoint(SAVEPOINT)
         yield from _steps(session, handler.steps)
         return
@@ -114,9 +140,13 @@ def _holds(session: Context, condition: str) -> Waiting[bool]:
 
 def _run(session: Context, sql: Sql) -> Waiting[Result]:
     parsed = yield from session.parse(session.spell(sql.text).rewritten, told=False)
-    if parsed.classified.kind not in _KINDS:
-        raise NotSupported(f"{parsed.classified.verb} is not supported in DO")
-    _refuse_existing(session, parsed.classified)
+    classified = parsed.classified
+    if classified.kind not in _KINDS:
+        raise NotSupported(f"{classified.verb} is not supported in DO")
+    if classified.setting is not None and classified.setting.name.startswith("transaction_"):
+        raise ActiveTransaction(f'"{classified.setting.name}" must be set before any query')
+    if not session.access.limited:  # Others may not be told what there is.
+        _refuse_existing(session, classified)
     return (yield from session.execute_within(parsed.declared(()), ()))
 
 
@@ -126,6 +156,6 @@ def _refuse_existing(session: Context, classified: Classified) -> None:
     if facts is None or kind is None or facts.or_replace or facts.if_not_exists or facts.temporary:
         return
     name = facts.names[0]
-    place = ("main", name[-1]) if kind == SCHEMA else session.names.made_key(name)
+    place = (fold(name[-1]), fold(name[-1])) if kind == SCHEMA else session.names.made_key(name)
     if session.names.objects().get(kind, *place) is not None:
         raise _ERRORS.get(kind, DuplicateTable)(f'{fold(facts.object_type)} "{name[-1]}" already exists')

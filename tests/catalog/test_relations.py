@@ -289,3 +289,12 @@ def test_statistics_of_tables_join_their_comments(home: Any) -> None:
         "SELECT st.relname, d.objsubid, d.description FROM pg_catalog.pg_statio_all_tables st "
         "JOIN pg_description d ON d.objoid = st.relid WHERE st.relname = 'told'"
     ) == [("told", 1, "first")]
+
+
+def test_the_checks_that_are_counted_are_those_that_are_listed(home: Any) -> None:
+    home.cursor.execute(
+        "CREATE TABLE checked (a INT CHECK (a > 0), b INT CHECK (b > 0 AND 'UNIQUE x' <> ''))"
+    )
+    listed = "SELECT count(*) FROM pg_constraint WHERE conrelid = 'checked'::regclass AND contype = 'c'"
+    [(count,)] = home.ask(listed)
+    assert home.ask("SELECT relchecks FROM pg_class WHERE relname = 'checked'") == [(count,)] == [(2,)]

@@ -76,3 +76,21 @@ def test_a_window_behind_the_edge_is_not_used(client: Client) -> None:
     with raises("72000"):
         client("select * from stream s consumer group g limit 10")
     assert [row[0] for row in client("select * from stream s limit 3")] == [101, 102, 103]
+
+
+def test_open_reads_share_a_bound(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows are taken from reads that wait; they go on where they were, without a row twice."""
+    monkeypatch.setattr("ducktail.engine.buffers.read_ahead.OPEN_BYTES_MAX", 1 << 20)
+    ahead = client.session.database.buffers._ahead
+    results = [
+        drive(client.session.execute(drive(client.session.parse("select * from stream s")))) for _ in range(6)
+    ]
+    found: list[list[int]] = [[] for _ in results]
+    while results:
+        for place, result in enumerate(results):
+            if (batch := result.fetch(1700)) is not None:
+                found[place] += batch.lsns  # type: ignore[attr-defined]
+            assert ahead._open_bytes <= 1 << 20 or len(ahead._open) == 1
+        results = [result for result in results if not result.ended]
+    assert found == [list(range(1, EVENTS + 1))] * 6
+    assert not ahead._open_bytes and not ahead._open

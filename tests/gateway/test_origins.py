@@ -105,6 +105,18 @@ def origins(connection: Connection, names: Names, text: str, *, simple: bool) ->
     return [None if pair == (0, 0) else names[pair] for pair in numbers]
 
 
+def test_a_string_may_be_the_name_of_a_table(here: Connection) -> None:
+    here.execute("CREATE TABLE one (a INT, b INT); CREATE TABLE other (b INT, a INT)")
+    told = []
+    for text in ("SELECT a FROM 'one'", "SELECT a FROM 'other'", "SELECT a AS 'x' FROM one"):
+        result = here.pgconn.exec_(text.encode())
+        told.append((result.ftable(0), result.ftablecol(0)))
+    oids = [here.execute(f"SELECT '{name}'::regclass::oid").fetchone() for name in ("one", "other")]
+    (one,), (other,) = [oid or (0,) for oid in oids]
+    here.execute("DROP TABLE one, other")
+    assert told == [(one, 1), (other, 2), (one, 1)]
+
+
 def test_origins_are_those_of_postgresql(here: Connection, there: Connection) -> None:
     ours, theirs = names_of(here), names_of(there)
     for simple in (False, True):
