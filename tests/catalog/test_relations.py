@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ducktail.engine.duck import constraint_names
 from ducktail.engine.values import value_types
 from ducktail.pgwire_gateway.catalog import oids, rewrite
 from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES, TYPES_BY_NAME
@@ -292,9 +293,8 @@ def test_statistics_of_tables_join_their_comments(home: Any) -> None:
 
 
 def test_the_checks_that_are_counted_are_those_that_are_listed(home: Any) -> None:
-    home.cursor.execute(
-        "CREATE TABLE checked (a INT CHECK (a > 0), b INT CHECK (b > 0 AND 'UNIQUE x' <> ''))"
-    )
+    name = constraint_names.key_check(constraint_names.UNIQUE, "named", ["a"])
+    home.cursor.execute(f"CREATE TABLE checked (a INT UNIQUE CHECK (a > 0), b INT CHECK (b > 0), {name})")
     listed = "SELECT count(*) FROM pg_constraint WHERE conrelid = 'checked'::regclass AND contype = 'c'"
     [(count,)] = home.ask(listed)
     assert home.ask("SELECT relchecks FROM pg_class WHERE relname = 'checked'") == [(count,)] == [(2,)]

@@ -18,8 +18,7 @@ CREATE TABLE orders (id bigint PRIMARY KEY, customer integer REFERENCES customer
     price numeric(10,2) CHECK (price >= 0), paid boolean DEFAULT false, tags text[], photo bytea);
 CREATE INDEX orders_customer ON orders (customer);
 CREATE VIEW paid AS SELECT o.id, c.name FROM main.orders o JOIN main.customers c ON c.id = o.customer;
-CREATE TABLE items (n serial CONSTRAINT items_key PRIMARY KEY, k bigint GENERATED ALWAYS AS IDENTITY,
-    x integer DEFAULT 5);
+CREATE TABLE items (n serial PRIMARY KEY, k bigint GENERATED ALWAYS AS IDENTITY, x integer DEFAULT 5);
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE SEQUENCE numbers START 5 INCREMENT 2;
 COMMENT ON TABLE items IS 'it''s items';

@@ -33,6 +33,8 @@ SECRET = bytes(range(32))
 class Column:
     name: str = "n"
     type: str = "INTEGER"
+    table_oid: int = 0
+    number: int = 0
 
 
 @dataclass

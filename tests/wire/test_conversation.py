@@ -274,7 +274,8 @@ def test_named_statements_and_portals(talk: Driver, written: Any, read_fields: A
         assert [kind for kind, _ in answers] == ["E", "Z"]
         codes.append(read_fields(answers[0][1])["C"])
     assert codes == [
-        "42P05", "26000", "08P01", "08P01", "22023", "08P01", "34000", "26000", "34000", "42601",
+        # A failed transaction has lost its portals, which PostgreSQL would find and refuse.
+        "42P05", "26000", "08P01", "08P01", "22023", "08P01", "25P02", "26000", "25P02", "42601",
     ]  # fmt: skip
     assert talk.kinds(written.close("S", "s") + written.close("S", "s") + written.sync) == "33Z"
 
