@@ -220,6 +220,15 @@ class EventBatch:
         return events.copy_rows(self.rows, self.types, self.columns, form, timezone)
 
 
+# The Arrow types of an event's columns that are no texts.
+_NULLS = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LogBatch:
     """Events from the log as Arrow; JSON is text.
@@ -271,7 +280,10 @@ class LogBatch:
         rows = self.page.rows.slice(self.part.start, self.row_count)
         there = rows.schema.names
         places = [there.index(name) if name in there else None for name in EVENT_NAMES]
-        arrays = [pa.nulls(rows.num_rows) if place is None else rows.column(place) for place in places]
+        arrays = [
+            pa.nulls(rows.num_rows, _NULLS.get(type_, pa.string())) if place is None else rows.column(place)
+            for place, type_ in zip(places, EVENT_TYPES, strict=True)
+        ]
         columns = tuple(EVENT_NAMES.index(there[place]) for place in self.columns)
         ready = datarow.messages(pa.RecordBatch.from_arrays(arrays, names=list(EVENT_NAMES)), EVENT_TYPES)
         return EventBatch(

@@ -107,7 +107,12 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("stream", WRITES)
+LOOKED_UP = pytest.mark.xfail(
+    reason="an INSERT's columns are looked up before the wait for memory", strict=True
+)
+
+
+@pytest.mark.parametrize("stream", [pytest.param("s", marks=LOOKED_UP), "e"])
 def test_a_write_waits_for_memory_as_for_a_lock(serve: Callable[..., ServerProcess], stream: str) -> None:
     server = serve(options=MEMORY)
     with server.connect() as client, server.connect() as other, server.connect() as hog:

@@ -134,7 +134,7 @@ def test_damage_that_is_accepted_is_accepted_once(path: Path) -> None:
         plain.execute("create table other (id int)")
     # The file was written since: but that the log has not led to the table is known, and accepted.
     client = Client(Database.open(str(path)))
-    assert client.one("select count(*) from stream st after 0") == 8
+    assert client.one("select count(commit_time) from stream st after 0") == 8
     client("insert into t values (11)")
     closed(client)
     with duckdb.connect(str(path)) as plain:

@@ -140,5 +140,5 @@ def test_an_error_is_no_oracle(bob: Connection, name: str) -> None:
 def test_values_stay_in_errors(bob: Connection) -> None:
     assert "'odd'" in error_of(bob, "SELECT CAST('o' || 'dd' AS INT)")[1].replace('"', "'")
     bob.execute("INSERT INTO bobs.mine VALUES (7, 8)")
-    assert "id: 7" in error_of(bob, "INSERT INTO bobs.mine VALUES (7, 9)")[1]
+    assert "(id)=(7)" in error_of(bob, "INSERT INTO bobs.mine VALUES (7, 9)")[1]
     bob.execute("DELETE FROM bobs.mine")

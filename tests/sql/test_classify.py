@@ -171,7 +171,6 @@ def test_kind(kind: Kind, text: str) -> None:
         ("pragma enable_profiling", "0A000"),
         ("pragma json_execute_serialized_sql('x')", "0A000"),
         ("lock table t", "0A000"),
-        ("do $$ x $$", "0A000"),
         ("create materialized view v as select 1", "0A000"),
         ("prepare transaction 'x'", "0A000"),
         ("commit prepared 'x'", "0A000"),
