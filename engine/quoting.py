@@ -27,6 +27,15 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def blob_text(value: bytes) -> str:
+    r"""DuckDB's text of bytes: `\x` and two digits for each.
+
+    >>> blob_text(b"a\0")
+    '\\x61\\x00'
+    """
+    return "".join(f"\\x{byte:02X}" for byte in value)
+
+
 def list_literal(items: Sequence[object]) -> str:
     """DuckDB's list of elements that are SQL already; None is NULL, and a list is a list within.
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from duckdb import Value
 
 from ..errors import DucktailError
+from ..quoting import blob_text
 from .duckdb_types import DuckType, read_type
 from .parameters import binary_reader, text_reader
 from .strings import utf8
@@ -219,7 +220,7 @@ def _text(value: object) -> str:
     if isinstance(value, Value):
         value = value.object
     if isinstance(value, bytes):
-        return "".join(f"\\x{byte:02X}" for byte in value)
+        return blob_text(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, datetime.datetime):

@@ -25,7 +25,7 @@ from typing import Any
 from sqlglot import exp
 
 from ...engine.errors import DucktailError
-from ...engine.quoting import fold, ident, list_literal, literal
+from ...engine.quoting import blob_text, fold, ident, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
@@ -552,7 +552,7 @@ def _of_bytes(items: list[object]) -> list[object]:
 
 
 def _pairs(digits: str) -> str:
-    return "".join(f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
+    return blob_text(bytes.fromhex(digits))
 
 
 def _brackets(tokens: Sequence[Token], at: int) -> tuple[int, int]:

@@ -148,11 +148,13 @@ def _check_table(session: Context, classified: Classified, expansion: Expansion)
     assert expansion.table is not None and classified.ddl is not None
     found = session.names.resolver.find(TABLE, expansion.table)
     if found is None:
-        name = ".".join(expansion.table)
-        place = classified.ddl.table_place or 0
-        raise UndefinedTable(f"table with name {name} does not exist", position=place + 1)
+        raise _undefined(expansion.table, classified.ddl.table_place or 0)
     if not (found.temporary or session.access.owns(session.access.item_of(found.key))):
         raise InsufficientPrivilege(f'must be owner of table "{found.name}"')
+
+
+def _undefined(name: Name, place: int) -> UndefinedTable:
+    return UndefinedTable(f'relation "{".".join(name)}" does not exist', position=place + 1)
 
 
 def _tag(classified: Classified) -> str:
@@ -339,7 +341,7 @@ class _Work:
         assert facts is not None and name is not None
         found = self._session.names.resolver.find(TABLE, name)
         if found is None and not facts.if_exists:
-            raise UndefinedTable(f'relation "{".".join(name)}" does not exist', position=facts.places[0] + 1)
+            raise _undefined(name, facts.places[0])
         return found
 
     def _place(self) -> _Place | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from ...engine.duck import constraint_names
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, own_default
 from ...engine.errors import InvalidParameterValue, NotSupported, ProgramLimitExceeded, SyntaxError_
-from ...engine.quoting import fold, ident
+from ...engine.quoting import blob_text, fold, ident
 from ..text.classified import Classified, Kind, Name, TokenReader
 from ..text.spans import Replacement
 from ..text.tokens import NUMBER, QUOTED, STRING, Token, closing
@@ -599,8 +599,7 @@ def _typed_default(edits: _Edits, at: int, column: tuple[str, int, int] | None) 
             hint = f"Write its type: {token.text}::bytea."
             raise edits.refuse(at, "a default in hexadecimal digits without its type is not supported", hint)
         if edits.kind(column[1]) == "BYTEA" and column[2] == column[1] + 1:
-            pairs = "".join(f"\\x{byte:02X}" for byte in bytes.fromhex(found[1]))
-            edits.put(at, at + 1, f"'{pairs}'")
+            edits.put(at, at + 1, f"'{blob_text(bytes.fromhex(found[1]))}'")
     elif column is not None and (moment := _MOMENT.fullmatch(token.value)) is not None:
         if edits.kind(column[1]) in ("TIMESTAMPTZ", "TIMESTAMP"):
             edits.put(at, at + 1, f"'{moment[1]}{moment[2]}'")

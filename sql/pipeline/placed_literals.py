@@ -21,7 +21,7 @@ import duckdb
 
 from ...engine.duck.binding import bind
 from ...engine.errors import DucktailError
-from ...engine.quoting import list_literal, literal
+from ...engine.quoting import blob_text, list_literal, literal
 from ...engine.values.arrays import read_array
 from ..session_state.context import Context
 from ..session_state.operand_types import operand_types
@@ -93,8 +93,7 @@ def _list(items: list[object], type_: str) -> str | None:
 
 
 def _bytes(value: bytes, type_: str) -> str | None:
-    shown = "".join(f"\\x{byte:02X}" for byte in value)
-    return f"('{shown}'::BLOB)" if type_ == "BLOB" else None
+    return f"('{blob_text(value)}'::BLOB)" if type_ == "BLOB" else None
 
 
 def _moment(text: str, type_: str) -> str | None:

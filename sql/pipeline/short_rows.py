@@ -11,7 +11,7 @@ from functools import lru_cache
 from ...engine.duck.objects import TABLE
 from ...engine.quoting import ident
 from ..session_state.context import Context
-from ..text.classified import Classified
+from ..text.classified import Classified, Name
 from ..text.spans import Replacement
 from ..text.tokens import QUOTED, closing, tokenize
 
@@ -33,17 +33,25 @@ def column_list(session: Context, classified: Classified) -> Replacement | None:
         at += 2 if tokens[at].kind == "AS" else 1
     if [token.kind for token in tokens[at : at + 2]] != ["VALUES", "("]:
         return None
-    table = session.names.resolver.find(TABLE, facts.target)
-    if table is None or table.kind != TABLE:
-        return None
     last, depth = closing(tokens, at + 1), tokens[at + 1].depth + 1
     values = tokens[at + 2 : last]
     count = sum(token.kind == "," and token.depth == depth for token in values) + bool(values)
-    columns = _columns(table.definition)
+    columns = _of_table(session, facts.target)
     if columns is None or not 0 < count < len(columns):
         return None
     place = tokens[at].start
     return Replacement(place, place, f"({', '.join(map(ident, columns[:count]))}) ")
+
+
+def _of_table(session: Context, name: Name) -> tuple[str, ...] | None:
+    """As `_columns`; None for no table. Those of a captured table are known without a question to DuckDB."""
+    if not session.block.ddl and len(name) < 3:
+        captured = session.block.tables.get(session.names.table_key(name))
+        if captured is not None:
+            shape = captured.shape
+            return None if shape.generated else tuple(column.name for column in shape.stored)
+    table = session.names.resolver.find(TABLE, name)
+    return _columns(table.definition) if table is not None and table.kind == TABLE else None
 
 
 @lru_cache(TABLES_KEPT)

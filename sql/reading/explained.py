@@ -29,7 +29,7 @@ from ..text.spans import cut
 from .envelope_changes import changes_of
 from .query_scan import NUMBERS
 from .read_requests import Pruning, narrowed_here, pruning, request_of, within_times
-from .scan_relation import EventRelation, explainable, relation_of, unlimited
+from .scan_relation import explainable, relation_of, unlimited
 from .scans import bound_shapes, stream_of
 
 
@@ -71,6 +71,8 @@ def explained(
             changes = changes_of(session, found.scan)
             begin = partial(session.database.buffers.scan, stream, bounds, changes=changes is not None)
             name = f"__ducktail_scan_{next(NUMBERS)}"
+            from .event_relation import EventRelation
+
             session.cursor.register(name, EventRelation(begin, hidden=False, changes=changes is not None))
             names.append(name)
             relation = ident(name) if changes is None else changes.relation_sql(ident(name), hidden=False)

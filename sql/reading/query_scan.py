@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -31,8 +32,11 @@ from .envelope_changes import PairSource, whole_rows
 from .open_scan import new_scan
 from .plain_scan import least, limit_of
 from .row_order import Rising, taken_whole
-from .scan_relation import HIDDEN_LSN, EventRelation, relation_of, unlimited
+from .scan_relation import HIDDEN_LSN, relation_of, unlimited
 from .tracking import OpenedScan, TrackedBatch, Tracker
+
+if TYPE_CHECKING:
+    from .event_relation import EventRelation
 
 NUMBERS = itertools.count(1)
 

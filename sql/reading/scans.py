@@ -49,7 +49,7 @@ from .plain_scan import INLINE_ROWS_MAX, least, open_shape, run_plain, settle, t
 from .query_scan import NUMBERS, Pulled, Read, ReadAway, Reading, scanner_of
 from .read_requests import pruning
 from .row_order import Rising
-from .scan_relation import HIDDEN_LSN, EventRelation, bindable, relation_of, unlimited
+from .scan_relation import HIDDEN_LSN, bindable, relation_of, unlimited
 from .tracking import TrackedBatch
 
 # Errors of names and types, which DuckDB's relation reports without their place.
@@ -234,6 +234,8 @@ def _open_one(session: Context, reading: Reading, found: Shape) -> Waiting[None]
     name = f"__ducktail_scan_{next(NUMBERS)}"
     changes = changes_of(session, found.scan)
     scanner = scanner_of(session, opened, None if changes is None else changes.events)
+    from .event_relation import EventRelation
+
     relation = EventRelation(scanner, hidden=found.hidden, changes=opened.changes)
     tracker = tracker_of(session, opened, found)
     rising = Rising(opened.gathered)

@@ -1,9 +1,8 @@
 """BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
 
 Isolation is DuckDB's snapshot isolation, which is stronger than READ COMMITTED: a level is reported as it was
-asked for. DuckDB has no savepoints: ROLLBACK TO
-returns to one where nothing was changed since or before, and fails the block otherwise
-(`session_state/block.py`). Source: docs/sql.md, "Transactions".
+asked for. DuckDB has no savepoints: ROLLBACK TO returns to one where nothing was changed since or before, and
+fails the block otherwise (`session_state/block.py`). Source: docs/sql.md, "Transactions".
 """
 
 from __future__ import annotations
