@@ -107,12 +107,7 @@ WRITES = {
 }
 
 
-NOT_REPEATED = pytest.mark.xfail(
-    reason="a repeated INSERT finds its transaction aborted by a look-up that got no memory", strict=True
-)
-
-
-@pytest.mark.parametrize("stream", [pytest.param("s", marks=NOT_REPEATED), "e"])
+@pytest.mark.parametrize("stream", WRITES)
 def test_a_write_waits_for_memory_as_for_a_lock(serve: Callable[..., ServerProcess], stream: str) -> None:
     server = serve(options=MEMORY)
     with server.connect() as client, server.connect() as other, server.connect() as hog:
