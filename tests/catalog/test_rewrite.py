@@ -163,7 +163,7 @@ def test_it_is_quick(home: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "spelt"),
     [
-        (r"SELECT '\x00ff'::bytea", r"SELECT '\x00\xff'::bytea"),
+        (r"SELECT '\x00ff'::bytea", r"SELECT '\x00\xFF'::bytea"),
         (r"INSERT INTO t VALUES (E'\\xC3'::bytea, CAST('\x0102' AS bytea), bytea '\x03')",
          r"INSERT INTO t VALUES ('\xC3'::bytea, CAST('\x01\x02' AS bytea), bytea '\x03')"),
         (r"SELECT '\x00ff'::blob, 'abc'::bytea, '\x0'::bytea", None),
