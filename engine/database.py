@@ -315,6 +315,7 @@ class Database(Parts):
             self.retention.close()
             self.offsets.close()
             self.publisher.close()
+            self.buffers.close()
 
     def check_name(self, name: str) -> None:
         """Refuse a name that is not this database's.

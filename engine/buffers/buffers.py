@@ -96,6 +96,10 @@ class Buffers:
         self._ahead = ReadAhead()
         self.running_scans = RunningScans()
 
+    def close(self) -> None:
+        """Wait for what is being read ahead for scans."""
+        self._ahead.close()
+
     def __getitem__(self, stream_id: int) -> StreamBuffer:
         return self._by_stream[stream_id]
 

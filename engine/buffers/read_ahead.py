@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,8 @@ WINDOW_BYTES_MAX = 16 << 20
 KEPT_BYTES_MAX = 64 << 20
 # Bytes of the windows that open scans hold, with their encoded rows; the latest one may be larger.
 OPEN_BYTES_MAX = 256 << 20
+# Log rows of a window from which on the next one is read while it is sent, and how many are read so at once.
+AHEAD_ROWS, AHEAD_AT_ONCE = 1 << 15, 2
 
 # Rows of a window that are encoded together, however few of them are fetched at a time.
 PAGE_ROWS = 1 << 14
@@ -185,16 +188,44 @@ Page = Hot | Cold
 
 
 class Held:
-    """The window that an open scan holds, and the part of it that the scan needs.
+    """The window that an open scan holds, the part of it that the scan needs, and the window that comes next.
 
     Attributes:
-        taken: the window has been taken from the scan.
+        taken: the windows have been taken from the scan.
+        coming: reads the next window; it has the error of that read.
+        arrived: the next window.
     """
 
     def __init__(self) -> None:
         self.window: LogWindow | None = None
         self.part: LogWindow | None = None
         self.taken = False
+        self.coming: Future[None] | None = None
+        self.arrived: LogWindow | None = None
+
+    def settle(self) -> None:
+        """Wait until no window is being read for the scan."""
+        if self.coming is not None:
+            wait([self.coming])
+
+    def arrival(self) -> LogWindow | None:
+        """Take the next window, once it is there; None without any, or if it was taken.
+
+        Raises:
+            DucktailError: the window could not be read.
+        """
+        coming, self.coming = self.coming, None
+        if coming is not None:
+            coming.result()
+        arrived, self.arrived = self.arrived, None
+        return arrived
+
+    def when_settled(self, work: Callable[[LogWindow | None], None]) -> None:
+        """Do something with the next window as soon as none is being read, in whatever thread that is."""
+        if self.coming is None:
+            work(self.arrived)
+        else:
+            self.coming.add_done_callback(lambda _: work(self.arrived))
 
 
 class ReadAhead:
@@ -206,6 +237,15 @@ class ReadAhead:
         self._bytes = 0
         self._open: OrderedDict[Held, int] = OrderedDict()
         self._open_bytes = 0
+        self._threads = ThreadPoolExecutor(AHEAD_AT_ONCE, thread_name_prefix="ducktail-ahead")
+        self._running = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Wait for the windows that are being read; no more are read ahead."""
+        with self._mutex:
+            self._closed = True
+        self._threads.shutdown()
 
     def hold(self, held: Held, window: LogWindow, part: LogWindow, *, may_be_taken: bool) -> None:
         """Give a scan a window; those of other scans make room for it.
@@ -223,7 +263,31 @@ class ReadAhead:
             while self._open_bytes > OPEN_BYTES_MAX and len(self._open) > 1:
                 other = next(iter(self._open))
                 self._forget(other)
-                other.window, other.part, other.taken = None, None, True
+                other.window, other.part, other.arrived, other.taken = None, None, None, True
+
+    def begin(self, held: Held, size: int, read: Callable[[], LogWindow]) -> None:
+        """Read the next window of a scan in another thread, unless threads or memory are short.
+
+        Args:
+            size: about the bytes of the window.
+        """
+        with self._mutex:
+            is_short = self._running >= AHEAD_AT_ONCE or self._open_bytes + size > OPEN_BYTES_MAX
+            if self._closed or is_short or held.coming is not None or held not in self._open:
+                return
+            self._running += 1
+            self._open[held] += size
+            self._open_bytes += size
+            held.coming = self._threads.submit(self._read, held, read)
+
+    def _read(self, held: Held, read: Callable[[], LogWindow]) -> None:
+        try:
+            window = read()
+            with self._mutex:
+                held.arrived = None if held.taken else window
+        finally:
+            with self._mutex:
+                self._running -= 1
 
     def use(self, held: Held) -> None:
         """Note that a scan reads its window."""

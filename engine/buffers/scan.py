@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import duckdb
 import numpy as np
@@ -31,7 +32,7 @@ from ..catalog.streams import Stream
 from ..clock import Clock
 from ..duck.cursors import arrow_table, ask, ask_maybe
 from ..duck.duckdb_errors import translated
-from ..errors import DataCorrupted, SerializationFailure, UndefinedObject
+from ..errors import DataCorrupted, DucktailError, QueryCanceled, SerializationFailure, UndefinedObject
 from ..groups.parked import Aside, behind_sql
 from ..log.deleted_ranges import Edge, read_edges
 from ..log.envelope_changes import HIDDEN_PLACE, ChangesQuery
@@ -44,6 +45,7 @@ from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .gaps import Gone
 from .publishing import refill_changes
 from .read_ahead import (
+    AHEAD_ROWS,
     FIRST_ROWS,
     GROWTH,
     ROWS_MAX,
@@ -145,6 +147,7 @@ class Scan:
         self._place = 0  # the first row of the window that has not been returned
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
+        self._behind_lsns = self._after  # the position behind which the log is being read
         self._floor = bounds.from_lsn - 1
         self._snapshot_lsn = self.through_lsn = bounds.through_lsn
         self.begun_us, self.seen_lsn = clock.now_us(), max(bounds.through_lsn, bounds.seen_lsn)
@@ -179,7 +182,8 @@ class Scan:
                     raise gone(self._query.stream, partition, number, lsn, self._bounds).error()
                 self._after[number] = partition.trimmed_through_lsn
         if self._floor > 0:
-            self._after = {number: max(lsn, self._floor) for number, lsn in self._after.items()}
+            for number, lsn in self._after.items():
+                self._after[number] = max(lsn, self._floor)
         return ends
 
     @property
@@ -241,7 +245,7 @@ class Scan:
 
     def _from_window(self, limit: int) -> Page:
         """The next events from the log, of one window."""
-        window = self._find_window() or self._hold(self._cold())
+        window = self._find_window() or self._hold(self._next_ahead() or self._cold(self._after))
         start = self._place
         end = self._place = window.stop(start, limit)
         lsns, partitions = window.lsns[start:end].tolist(), window.partitions[start:end].tolist()
@@ -270,11 +274,32 @@ class Scan:
         if part is not None:
             self._ahead.use(self._held)
             return part
-        if self._source is not None and self._held.window is None and not self.over:
+        if self._source is not None and not self.over:
             found = self._ahead.find(self._source, self._after)
             if found is not None and self._retains(found):
                 return self._hold(found)
         return None
+
+    def _next_ahead(self) -> LogWindow | None:
+        """The window that was read while the last one was given; None without any."""
+        try:
+            window = self._held.arrival()
+        except QueryCanceled:
+            raise
+        except DucktailError:
+            return None  # What is wrong now is what a read of now finds.
+        if window is None or window.source != self._source or not window.covers(self._after):
+            return None
+        return window if self._retains(window) else None
+
+    def _read_ahead(self, window: LogWindow) -> None:
+        """Begin to read the window behind this one, while this one is encoded and sent."""
+        if window.target < AHEAD_ROWS or window.high >= self._ahead_lsn:
+            return
+        after = {number: max(lsn, window.high) for number, lsn in self._after.items()}
+        assert self._source is not None
+        if self._ahead.find(self._source, after) is None:
+            self._ahead.begin(self._held, window.size, partial(self._cold, after))
 
     def _retains(self, window: LogWindow) -> bool:
         """True if all events of a window behind the scan's position are retained."""
@@ -289,6 +314,8 @@ class Scan:
         is_shared = self._source is not None
         part = window.within(self._after, self.through_lsn) if is_shared else window
         self._ahead.hold(self._held, window, part, may_be_taken=is_shared)
+        if is_shared:
+            self._read_ahead(window)
         return part
 
     @property
@@ -347,10 +374,9 @@ class Scan:
     def _make_changes(self, query: ChangesQuery) -> None:
         """Keep rows of ENVELOPE CHANGES ready, from the first hot read of them on."""
         self._buffer.read_s = self._clock.monotonic_s()
-        if self._cursor is None:
-            self._cursor = self._new_cursor()
+        self._held.settle()  # The cursor serves one read at a time.
         try:
-            refill_changes(self._cursor, query, self._buffer, min(self._after.values()))
+            refill_changes(self._ready(), query, self._buffer, min(self._after.values()))
         except (duckdb.Error, OSError) as error:
             raise self._told(error) from error
 
@@ -374,7 +400,7 @@ class Scan:
         while not self.exhausted:
             if not self._alive():
                 raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
-            rows, high = self._in_transaction(columns, typed=True)
+            rows, high = self._in_transaction(columns, self._after, typed=True)
             self._target = min(GROWTH * self._target, ROWS_MAX)
             self._given([], high >= self.through_lsn, high)
             if rows.num_rows:
@@ -414,12 +440,12 @@ class Scan:
                 self._cursor.execute("SET SESSION arrow_lossless_conversion = true")
         return self._cursor
 
-    def _cold(self) -> LogWindow:
-        """The next window of the log."""
+    def _cold(self, after: dict[int, int]) -> LogWindow:
+        """The window of the log behind a position; `after` becomes that of the edges."""
         self._buffer.log_reads += 1
         source, target = self._source, self._target
-        table, high = self._in_transaction(self._columns, typed=False)
-        starts = dict(self._after)  # Not before the edges that the transaction has found.
+        table, high = self._in_transaction(self._columns, after, typed=False)
+        starts = dict(after)  # Not before the edges that the transaction has found.
         rows = as_batch(table)
         if isinstance(self._query, ChangesQuery):
             layout = self._query.layout
@@ -429,20 +455,23 @@ class Scan:
         numbers = lsns.to_numpy(), partitions.to_numpy()
         return LogWindow(source or (), starts, high, Pages(rows), 0, *numbers, target)
 
-    def _in_transaction(self, columns: Sequence[str], *, typed: bool) -> tuple[pa.Table, int]:
-        """The next window, read in one MVCC snapshot."""
+    def _in_transaction(
+        self, columns: Sequence[str], after: dict[int, int], *, typed: bool
+    ) -> tuple[pa.Table, int]:
+        """The window behind a position, read in one MVCC snapshot."""
         cursor = self._ready(typed=typed)
+        self._behind_lsns = after
         try:
             cursor.execute("BEGIN")
             try:
-                return self._next_window(cursor, columns, typed=typed)
+                return self._next_window(cursor, columns, after, typed=typed)
             finally:
                 cursor.execute("COMMIT")
         except duckdb.Error as error:
             raise self._told(error) from error
 
-    def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Check that no unread event is behind an edge.
+    def _check_edges(self, cursor: duckdb.DuckDBPyConnection, after: dict[int, int]) -> int:
+        """Check that no event behind a position is behind an edge.
 
         A read from the start that has returned nothing yet begins at the edge instead.
 
@@ -451,11 +480,11 @@ class Scan:
         """
         edges = read_edges(cursor, self._query.stream.stream_id)
         for number, edge in edges.partitions.items():
-            if number not in self._after or self._after[number] >= edge.through_lsn:
+            if number not in after or after[number] >= edge.through_lsn:
                 continue
             if self._has_given or number not in self._from_start:
                 raise self._passed(number, edge).error()
-            self._after[number] = edge.through_lsn
+            after[number] = edge.through_lsn
         return edges.through_lsn
 
     def _passed(self, number: int, edge: Edge) -> Gone:
@@ -476,14 +505,14 @@ class Scan:
         )
 
     def _next_window(
-        self, cursor: duckdb.DuckDBPyConnection, columns: Sequence[str], *, typed: bool
+        self, cursor: duckdb.DuckDBPyConnection, columns: Sequence[str], after: dict[int, int], *, typed: bool
     ) -> tuple[pa.Table, int]:
         """Events of the next window with events of the stream, and the LSN up to which they are complete."""
         # The log of a version behind the edge may be deleted; a copy's rows are not in a log.
-        least = min(self._check_edges(cursor), self.through_lsn)
+        least = min(self._check_edges(cursor, after), self.through_lsn)
         if (copy := self._within_copy()) is not None:
             least = min(least, copy.base_lsn)
-        low = max(min(self._after.values()), least)
+        low = max(min(after.values()), least)
         last_lsn = min(low, self.through_lsn)
         again = self._again(self._given_lsn, last_lsn, FIRST_ROWS)
         if again is not None:
@@ -561,7 +590,7 @@ class Scan:
         return int(lsns[max(0, fitting - 1)].as_py())
 
     def _behind(self, lsn: str = "lsn", partition: str = "partition") -> str:
-        return unread_sql(self._after, len(self._buffer.partitions), lsn, partition)
+        return unread_sql(self._behind_lsns, len(self._buffer.partitions), lsn, partition)
 
     def _excluded(self, low: int, high: int) -> str:
         """SQL predicate on the log's rows that skips events parked in a window, and events behind them."""
@@ -637,12 +666,19 @@ class Scan:
         self._closed = True
 
     def close(self) -> None:
-        """Free the scan's cursor; its window remains for the next scan."""
+        """Free the scan's cursor, once no window is being read; its windows remain for the next scan."""
         self.leave()
-        window = self._held.window
+        self._leave_window(self._held.window)
+        self._ahead.release(self._held)
+        self._held.when_settled(self._free)
+
+    def _leave_window(self, window: LogWindow | None) -> None:
+        """Keep a window for the next scan."""
         if window is not None and self._source == window.source:
             self._ahead.put(window)
-        self._ahead.release(self._held)
+
+    def _free(self, arrived: LogWindow | None) -> None:
+        self._leave_window(arrived)
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None

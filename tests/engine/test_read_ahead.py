@@ -94,3 +94,58 @@ def test_open_reads_share_a_bound(client: Client, monkeypatch: pytest.MonkeyPatc
         results = [result for result in results if not result.ended]
     assert found == [list(range(1, EVENTS + 1))] * 6
     assert not ahead._open_bytes and not ahead._open
+
+
+def test_the_next_window_is_read_while_one_is_given(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
+    result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
+    found = list(result.fetch(100).lsns)  # type: ignore[union-attr]
+    (held,) = client.session.database.buffers._ahead._open
+    held.settle()
+    assert held.window is not None and held.arrived is not None
+    first = int(held.arrived.lsns[0])
+    assert first == held.window.lsns[-1] + 1
+    reads = buffer_of(client).log_reads
+    while found[-1] < first:
+        found += result.fetch(1000).lsns  # type: ignore[union-attr]
+        held.settle()
+    assert buffer_of(client).log_reads == reads + 1  # The window behind it, and not this one again.
+    while (batch := result.fetch(1000)) is not None:
+        found += batch.lsns  # type: ignore[attr-defined]
+    assert found == list(range(1, EVENTS + 1))
+
+
+def test_a_window_read_ahead_that_retention_passes_is_not_given(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
+    result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
+    found = list(result.fetch(100).lsns)  # type: ignore[union-attr]
+    database = client.session.database
+    (held,) = database.buffers._ahead._open
+    held.settle()
+    assert held.window is not None
+    last = int(held.window.lsns[-1])
+    database.retention.trim(database.catalog.streams["main", "s"], last + 50)
+    with raises("72000"):
+        while (batch := result.fetch(1000)) is not None:
+            found += batch.lsns  # type: ignore[attr-defined]
+    assert found == list(range(1, last + 1))
+
+
+def test_a_read_that_is_closed_leaves_the_window_that_was_coming(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
+    ahead = client.session.database.buffers._ahead
+    result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
+    result.fetch(100)
+    (held,) = ahead._open
+    coming = held.coming
+    assert coming is not None
+    result.close()
+    coming.result()
+    buffers = client.session.database.buffers
+    buffers.close()  # Its threads have done what follows the read, too.
+    assert not ahead._open_bytes and len(ahead._windows) == 2
+    assert client("select count(*) from stream s") == [(EVENTS,)]
