@@ -122,7 +122,7 @@ class StatementText:
             return None
         # Several sessions may share it: the value is assigned whole, and read once.
         kept = self._shown
-        if kept is None or kept[0] is not found:
+        if kept is None or (kept[0] is not found and kept[0] != found):
             kept = self._shown = (found, self._columns(found))
         return kept[1]
 
