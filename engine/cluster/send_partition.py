@@ -249,7 +249,7 @@ def _of_log(database: Database, stream: Stream, partition: int, after: int, limi
     if not rows:
         return PIECE_SCHEMA.empty_table()
     of = _producers(database, stream, partition, lsns[0], lsns[-1])
-    column = columns_of(rows, len(EVENT_COLUMNS))[_TIME]
+    (column,) = columns_of(rows, (_TIME,))
     texts = column.to_pylist() if isinstance(column, pa.Array) else list(column)
     named = [of.get(lsn, (None, None)) for lsn in lsns]
     return pa.table(

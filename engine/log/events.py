@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..values.copy_rows import COPY_DATA, CopyForm, encode_texts
-from ..values.datarow import DATA_ROW, columns, encode_fields, field_column, fields
+from ..values.datarow import DATA_ROW, encode_fields, field_column, fields, picked
 from ..values.datarow import columns as columns_of
 from ..values.datarow import field as field_of
 from ..values.encoding import BINARY, TEXT, Prefixed, Recoder, recoder
@@ -87,7 +87,7 @@ def events_of(rows: Sequence[bytes]) -> list[Event]:
     """The events of ready rows (text DataRows in UTC)."""
     if not rows:
         return []
-    taken = list(map(_column, EVENT_TYPES, columns(rows, len(EVENT_TYPES))))
+    taken = list(map(_column, EVENT_TYPES, columns_of(rows, range(len(EVENT_TYPES)))))
     return list(map(Event._make, zip(*taken, strict=True)))
 
 
@@ -164,21 +164,21 @@ def rows_in_formats(
     places = tuple(range(len(types)) if columns is None else columns)
     turns = [recoder(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
     by_column = len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX
-    if not any(turns) and kind == DATA_ROW and (columns is None or not by_column):
-        return b"".join(rows if columns is None else projected(rows, columns))
+    if not any(turns) and kind == DATA_ROW:
+        if columns is None:
+            return b"".join(rows)
+        return picked(rows, places) if by_column else b"".join(projected(rows, places))
     if by_column:
-        split = columns_of(rows, len(types))
-        picked_columns = [split[place] for place in places]
-        return encode_fields(list(map(_turned, picked_columns, turns)), kind)
+        return encode_fields(list(map(_turned, columns_of(rows, places), turns)), kind)
     found = []
     for row in rows:
         values = fields(row)
-        picked = [values[place] for place in places]
+        wanted = [values[place] for place in places]
         found.append(
             datarow_of(
                 [
                     value if value is None or turn is None else turn(value)
-                    for value, turn in zip(picked, turns, strict=True)
+                    for value, turn in zip(wanted, turns, strict=True)
                 ],
                 kind,
             )
@@ -209,11 +209,9 @@ def copy_rows(
     places = tuple(range(len(types)) if columns is None else columns)
     if form.binary:
         return rows_in_formats(rows, types, columns, (BINARY,) * len(places), timezone, COPY_DATA)
-    split = columns_of(rows, len(types))
     wanted = []
-    for place in places:
+    for place, column in zip(places, columns_of(rows, places), strict=True):
         turn = recoder(types[place], TEXT, timezone)
-        column = split[place]
         if turn is not None:
             column = _turned(column, turn)
         wanted.append(column)
@@ -241,7 +239,7 @@ def transactions_of(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]
 def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
     """Ready rows as an Arrow batch with all columns."""
     if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
-        found = columns_of(rows, len(EVENT_COLUMNS))
+        found = columns_of(rows, range(len(EVENT_COLUMNS)))
         columns = [
             _cast(values, type_, field.type)
             for values, type_, field in zip(found, EVENT_TYPES, EVENT_SCHEMA, strict=True)

@@ -25,6 +25,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -51,6 +52,7 @@ PIECE_BYTES_MAX = 2**28
 ROW_BYTES_MAX = 2**30 - 1
 
 Row = tuple[object, ...]
+Places = npt.NDArray[np.int32]
 Encoder = Callable[[av.Raw], bytes]
 
 
@@ -432,33 +434,74 @@ def fields(row: bytes | memoryview) -> list[bytes | None]:
     return found
 
 
-def columns(rows_: Sequence[bytes], count: int) -> list[Sequence[bytes | None] | pa.Array]:
-    """The values of complete DataRows of `count` columns, by column; Arrow columns if the rows are many."""
-    size = sum(map(len, rows_))
-    if len(rows_) <= SMALL_ROWS_MAX or size > PIECE_BYTES_MAX:
-        return list(zip(*map(fields, rows_), strict=True))
-    data = b"".join(rows_)
-    octets = np.frombuffer(data, np.uint8)
-    # A row is split into its head, and a length word and a value for each column: the end of each of these.
-    ends = np.empty((len(rows_), 1 + 2 * count), np.int32)
-    sizes = np.fromiter(map(len, rows_), np.int32, len(rows_))
-    place = np.cumsum(sizes, dtype=np.int32) - sizes + HEAD.size
-    ends[:, 0] = place
-    there = []
-    for column in range(count):
-        words = octets[place[:, None] + np.arange(LENGTH.size)].view(">i4")[:, 0]
-        place = place + LENGTH.size
-        ends[:, 1 + 2 * column] = place
-        place = place + np.maximum(words, 0)
-        ends[:, 2 + 2 * column] = place
-        there.append(words >= 0)
-    buffers = [None, pa.py_buffer(np.append(np.int32(0), ends.ravel())), pa.py_buffer(data)]
-    cut = pa.Array.from_buffers(pa.binary(), ends.size, buffers)
+def columns(rows_: Sequence[bytes], places: Sequence[int]) -> list[Sequence[bytes | None] | pa.Array]:
+    """The values of columns of complete DataRows; Arrow columns if the rows are many.
+
+    Args:
+        places: the places of these columns in a row, in any order.
+    """
+    if len(rows_) <= SMALL_ROWS_MAX or sum(map(len, rows_)) > PIECE_BYTES_MAX:
+        split = list(map(fields, rows_))
+        return [[row[place] for row in split] for place in places]
+    data, starts, words = _starts(rows_, max(places, default=-1) + 1)
+    # A row is split at both ends of each value.
+    cuts = [place + edge for start in starts[:-1] for place, edge in ((start, 0), (start, LENGTH.size))]
+    width, cut = _cut(data, [*cuts, starts[-1]], rows_)
     found: list[Sequence[bytes | None] | pa.Array] = []
-    for column, valid in enumerate(there):
-        values = cut.take(pa.array(np.arange(2 + 2 * column, ends.size, ends.shape[1])))
+    for place in places:
+        values = cut.take(pa.array(np.arange(2 + 2 * place, len(cut), width)))
+        valid = words[place] >= 0
         found.append(values if valid.all() else pc.if_else(pa.array(valid), values, None))
     return found
+
+
+def picked(rows_: Sequence[bytes], places: Sequence[int]) -> memoryview:
+    """Complete DataRows with only these columns, in this order, as one run of messages.
+
+    Args:
+        rows_: at most PIECE_BYTES_MAX bytes together.
+    """
+    data, starts, _ = _starts(rows_, max(places) + 1)
+    # A row is split where a run of wanted columns begins or ends.
+    edges = sorted({edge for place in places for edge in (place, place + 1) if not _within(edge, places)})
+    width, cut = _cut(data, [starts[edge] for edge in edges], rows_)
+    wanted = [1 + edges.index(place) for place in places if place in edges]
+    parts = [cut.take(pa.array(np.arange(piece, len(cut), width))) for piece in wanted]
+    return _rows(parts, len(places), len(rows_), DATA_ROW).data
+
+
+def _within(edge: int, places: Sequence[int]) -> bool:
+    """True if the columns before and behind an edge always follow one another."""
+    before, behind = places.count(edge - 1), places.count(edge)
+    pairs = sum(one + 1 == edge == other for one, other in pairwise(places))
+    return before == behind == pairs
+
+
+def _starts(rows_: Sequence[bytes], count: int) -> tuple[bytes, list[Places], list[Places]]:
+    """Rows in one run of bytes, the places of the first fields' length words and of the end of the last one,
+    and the length words.
+    """
+    data = b"".join(rows_)
+    octets = np.frombuffer(data, np.uint8)
+    sizes = np.fromiter(map(len, rows_), np.int32, len(rows_))
+    place = np.cumsum(sizes, dtype=np.int32) - sizes + HEAD.size
+    starts, lengths = [place], []
+    for _ in range(count):
+        words = octets[place[:, None] + np.arange(LENGTH.size)].view(">i4")[:, 0]
+        place = place + LENGTH.size + np.maximum(words, 0)
+        starts.append(place)
+        lengths.append(words)
+    return data, starts, lengths
+
+
+def _cut(data: bytes, places: Sequence[Places], rows_: Sequence[bytes]) -> tuple[int, pa.Array]:
+    """Rows split at these places: the number of pieces of a row, and the pieces."""
+    ends = np.empty((len(rows_), len(places) + 1), np.int32)
+    for number, place in enumerate(places):
+        ends[:, number] = place
+    np.cumsum(np.fromiter(map(len, rows_), np.int32, len(rows_)), out=ends[:, -1])
+    buffers = [None, pa.py_buffer(np.append(np.int32(0), ends.ravel())), pa.py_buffer(data)]
+    return ends.shape[1], pa.Array.from_buffers(pa.binary(), ends.size, buffers)
 
 
 def field_column(rows_: pa.Array, index: int) -> pa.Array:
