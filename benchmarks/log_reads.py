@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -26,6 +28,8 @@ from stream_read import connect, ducktail_server
 
 HERE = Path(__file__).resolve().parent
 PARTITIONS = 8
+# Seconds in which SELECT 1 is asked beside large reads.
+ANSWERS_S = 6.0
 COLUMNS = "lsn, partition, op, key, after, commit_time"
 # Least bytes of a stream's buffer, and bytes that certainly hold all events.
 LEAST, ALL = 64 << 10, 1 << 30
@@ -102,6 +106,28 @@ def at_once(conninfo: str, query: Callable[[int], str]) -> None:
         thread.join()
     for connection in connections:
         connection.close()
+
+
+def answer_times(conninfo: str, query: str) -> list[float]:
+    """Seconds of each `SELECT 1` beside eight psqls that copy the query's rows, again and again."""
+    text = f"COPY ({query}) TO STDOUT"
+    loop = 'while psql -X "$1" -c "$2" > "$3"; do :; done'
+    readers = [
+        subprocess.Popen(["sh", "-c", loop, "sh", conninfo, text, os.devnull], start_new_session=True)
+        for _ in range(PARTITIONS)
+    ]
+    times = []
+    try:
+        with connect(conninfo) as own:
+            while sum(times) < ANSWERS_S:
+                start = time.perf_counter()
+                own.execute("SELECT 1").fetchall()
+                times.append(time.perf_counter() - start)
+    finally:
+        for reader in readers:
+            os.killpg(reader.pid, signal.SIGKILL)
+            reader.wait()
+    return times
 
 
 def backlog(connection: psycopg.Connection, stream: str, group: str, rows: int) -> int:
@@ -255,6 +281,10 @@ def run(kind: str, events: int, step: int, repeats: int, kinds: Sequence[str], d
         for number in range(repeats):
             turn(found, conninfo, peer_conninfo, number, kinds)
             print(f"turn {number + 1} of {repeats}", flush=True)
+        beside = [
+            ("eight COPYs of the log", answer_times(conninfo, f"SELECT {COLUMNS} FROM STREAM in_{kinds[0]}")),
+            ("eight COPYs of PostgreSQL's", answer_times(peer_conninfo, f"SELECT {COLUMNS} FROM events")),
+        ]
     places = [f"in_{one}" for one in kinds]
     lines = [
         f"## {kind.capitalize()} table, {step:,} rows a transaction",
@@ -279,6 +309,10 @@ def run(kind: str, events: int, step: int, repeats: int, kinds: Sequence[str], d
         cells = (f"{work}, {column}" for column in columns)
         shown = [f"{found.median(cell):.3f}" if cell in found.seconds else "" for cell in cells]
         lines.append(f"| {work} | {' | '.join(shown)} |")
+    lines += ["", "| SELECT 1 beside | median, ms | 99 of 100, ms |", "|---|---:|---:|"]
+    for name, times in beside:
+        middle, most = statistics.median(times), statistics.quantiles(times, n=100)[98]
+        lines.append(f"| {name} | {middle * 1000:.1f} | {most * 1000:.1f} |")
     return "\n".join([*lines, ""])
 
 

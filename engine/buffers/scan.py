@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -659,7 +660,8 @@ class Scan:
         """Interrupt a running query of the scan; callable from any thread."""
         cursor = self._cursor
         if cursor is not None:
-            cursor.interrupt()
+            with suppress(duckdb.ConnectionException):  # It has been closed meanwhile.
+                cursor.interrupt()
 
     def leave(self) -> None:
         """Mark the scan as unused; callable from any thread, even while another runs its last query."""
@@ -679,9 +681,9 @@ class Scan:
 
     def _free(self, arrived: LogWindow | None) -> None:
         self._leave_window(arrived)
-        if self._cursor is not None:
-            self._cursor.close()
-            self._cursor = None
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None:
+            cursor.close()
 
 
 def lost_events(

@@ -2,7 +2,8 @@
 
 Encoding rows allocates and frees arrays of some megabytes all the time. The C library returns each of them to
 the system at once and gets the next one page by page, cleared: a tenth of the cost of a result. So the
-process keeps some freed memory, returns the rest at intervals, and collects garbage less often.
+process keeps some freed memory, returns the rest at intervals, and collects garbage less often. Its threads
+take turns more often, so that a short statement does not wait for a large one.
 configuration.py reads the settings. Source: docs/design/pgwire_gateway.md, "Trade-offs".
 """
 
@@ -39,6 +40,9 @@ FREED_BYTES_MAX = 64 << 20
 # 700 are the requests of some twenty clients, none of them garbage: repeated searches took a quarter of the
 # event loop's time. This number of objects takes a few megabytes.
 YOUNG_OBJECTS_MAX = 10_000
+# A thread that computes gives way to another after this time. Beside large answers the event loop, and so every
+# other client, waits each time for Python's default of 5 ms.
+SWITCH_S = 0.001
 
 
 def run_server(chosen: argparse.Namespace) -> int:
@@ -71,6 +75,7 @@ def run_server(chosen: argparse.Namespace) -> int:
     try:
         keep_freed_memory()
         collect_seldom()
+        sys.setswitchinterval(SWITCH_S)
         database.shown_settings = configuration.shown(settings)
         if node is not None:
             join(database, node)

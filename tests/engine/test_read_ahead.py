@@ -149,3 +149,14 @@ def test_a_read_that_is_closed_leaves_the_window_that_was_coming(
     buffers.close()  # Its threads have done what follows the read, too.
     assert not ahead._open_bytes and len(ahead._windows) == 2
     assert client("select count(*) from stream s") == [(EVENTS,)]
+
+
+def test_a_read_is_interrupted_while_it_is_closed(client: Client) -> None:
+    result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
+    result.fetch(100)
+    scan = result.source.scan  # type: ignore[attr-defined]
+    assert scan._cursor is not None
+    scan._cursor.close()  # As another thread does that closes the read.
+    scan.interrupt()
+    result.close()
+    assert client("select count(*) from stream s") == [(EVENTS,)]
