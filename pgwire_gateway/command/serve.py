@@ -40,8 +40,8 @@ FREED_BYTES_MAX = 64 << 20
 # 700 are the requests of some twenty clients, none of them garbage: repeated searches took a quarter of the
 # event loop's time. This number of objects takes a few megabytes.
 YOUNG_OBJECTS_MAX = 10_000
-# A thread that computes gives way to another after this time. Beside large answers the event loop, and so every
-# other client, waits each time for Python's default of 5 ms.
+# A thread that computes gives way to another after this time. Beside large answers the event loop, and so
+# every other client, waits each time for Python's default of 5 ms.
 SWITCH_S = 0.001
 
 
