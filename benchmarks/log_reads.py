@@ -116,7 +116,7 @@ def answer_times(conninfo: str, query: str) -> list[float]:
         subprocess.Popen(["sh", "-c", loop, "sh", conninfo, text, os.devnull], start_new_session=True)
         for _ in range(PARTITIONS)
     ]
-    times = []
+    times: list[float] = []
     try:
         with connect(conninfo) as own:
             while sum(times) < ANSWERS_S:

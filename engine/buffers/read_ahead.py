@@ -220,12 +220,12 @@ class Held:
         arrived, self.arrived = self.arrived, None
         return arrived
 
-    def when_settled(self, work: Callable[[LogWindow | None], None]) -> None:
-        """Do something with the next window as soon as none is being read, in whatever thread that is."""
+    def when_settled(self, work: Callable[[], None]) -> None:
+        """Do something as soon as no window is being read, in whatever thread that is."""
         if self.coming is None:
-            work(self.arrived)
+            work()
         else:
-            self.coming.add_done_callback(lambda _: work(self.arrived))
+            self.coming.add_done_callback(lambda _: work())
 
 
 class ReadAhead:
@@ -299,7 +299,8 @@ class ReadAhead:
         """Take the window of a scan that is closed."""
         with self._mutex:
             self._forget(held)
-            held.window = held.part = None
+            held.window = held.part = held.arrived = None
+            held.taken = True  # Nobody waits for the one that is being read.
 
     def _forget(self, held: Held) -> None:
         self._open_bytes -= self._open.pop(held, 0)

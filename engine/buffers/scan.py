@@ -146,6 +146,7 @@ class Scan:
         self._sized_lsn = 0
         self._held = Held()
         self._place = 0  # the first row of the window that has not been returned
+        self._has_read_on = False  # it has returned a window to its end
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
         self._behind_lsns = self._after  # the position behind which the log is being read
@@ -256,7 +257,7 @@ class Scan:
         self._buffer.given.add(len(lsns))
         self._given(lsns, exhausted, window.high if at_end else 0)
         if at_end:
-            self._held.part = None
+            self._held.part, self._has_read_on = None, True
         if isinstance(query, ChangesQuery):
             batch = window.pages.rows.slice(window.first + start, end - start)
             return Hot(lsns, partitions, datarow.messages(batch, query.layout.types), exhausted)
@@ -295,7 +296,8 @@ class Scan:
 
     def _read_ahead(self, window: LogWindow) -> None:
         """Begin to read the window behind this one, while this one is encoded and sent."""
-        if window.target < AHEAD_ROWS or window.high >= self._ahead_lsn:
+        # A scan that has not read a window to its end may need no other.
+        if not self._has_read_on or window.target < AHEAD_ROWS or window.high >= self.through_lsn:
             return
         after = {number: max(lsn, window.high) for number, lsn in self._after.items()}
         assert self._source is not None
@@ -668,19 +670,15 @@ class Scan:
         self._closed = True
 
     def close(self) -> None:
-        """Free the scan's cursor, once no window is being read; its windows remain for the next scan."""
+        """Free the scan's cursor, once no window is being read; its window remains for the next scan."""
         self.leave()
-        self._leave_window(self._held.window)
+        window = self._held.window
+        if window is not None and self._source == window.source:
+            self._ahead.put(window)
         self._ahead.release(self._held)
         self._held.when_settled(self._free)
 
-    def _leave_window(self, window: LogWindow | None) -> None:
-        """Keep a window for the next scan."""
-        if window is not None and self._source == window.source:
-            self._ahead.put(window)
-
-    def _free(self, arrived: LogWindow | None) -> None:
-        self._leave_window(arrived)
+    def _free(self) -> None:
         cursor, self._cursor = self._cursor, None
         if cursor is not None:
             cursor.close()

@@ -8,8 +8,10 @@ import pytest
 from local_client import Client, raises
 
 from ducktail.engine.buffers.buffer import StreamBuffer
+from ducktail.engine.buffers.read_ahead import Held
 from ducktail.engine.database import Database
 from ducktail.engine.waiting import drive
+from ducktail.sql.results.results import Result
 
 EVENTS = 12_000
 
@@ -96,34 +98,41 @@ def test_open_reads_share_a_bound(client: Client, monkeypatch: pytest.MonkeyPatc
     assert not ahead._open_bytes and not ahead._open
 
 
-def test_the_next_window_is_read_while_one_is_given(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def read_on(client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list[int], Held]:
+    """A read that has begun its second window while the third one is read, and the LSNs given until then."""
     monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
     result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
-    found = list(result.fetch(100).lsns)  # type: ignore[union-attr]
-    (held,) = client.session.database.buffers._ahead._open
+    found = list(result.fetch(1000).lsns)  # type: ignore[union-attr]
+    (held,) = held_of(client)
+    while held.coming is None:
+        found += result.fetch(1000).lsns  # type: ignore[union-attr]
     held.settle()
+    return result, found, held
+
+
+def held_of(client: Client) -> list[Held]:
+    return list(client.session.database.buffers._ahead._open)
+
+
+def test_the_next_window_is_read_while_one_is_given(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, found, held = read_on(client, monkeypatch)
     assert held.window is not None and held.arrived is not None
     first = int(held.arrived.lsns[0])
-    assert first == held.window.lsns[-1] + 1
+    assert found[-1] < first == held.window.lsns[-1] + 1
     reads = buffer_of(client).log_reads
-    while found[-1] < first:
-        found += result.fetch(1000).lsns  # type: ignore[union-attr]
-        held.settle()
-    assert buffer_of(client).log_reads == reads + 1  # The window behind it, and not this one again.
     while (batch := result.fetch(1000)) is not None:
         found += batch.lsns  # type: ignore[attr-defined]
+        if held.coming is not None:
+            held.settle()
     assert found == list(range(1, EVENTS + 1))
+    assert buffer_of(client).log_reads <= reads + 1  # The window that has arrived is not read again.
 
 
 def test_a_window_read_ahead_that_retention_passes_is_not_given(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
-    result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
-    found = list(result.fetch(100).lsns)  # type: ignore[union-attr]
+    result, found, held = read_on(client, monkeypatch)
     database = client.session.database
-    (held,) = database.buffers._ahead._open
-    held.settle()
     assert held.window is not None
     last = int(held.window.lsns[-1])
     database.retention.trim(database.catalog.streams["main", "s"], last + 50)
@@ -133,22 +142,23 @@ def test_a_window_read_ahead_that_retention_passes_is_not_given(
     assert found == list(range(1, last + 1))
 
 
-def test_a_read_that_is_closed_leaves_the_window_that_was_coming(
+def test_a_read_that_is_closed_forgets_the_window_that_was_coming(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
+    result, _, held = read_on(client, monkeypatch)
+    result.close()
     ahead = client.session.database.buffers._ahead
+    assert held.arrived is None and not ahead._open_bytes and len(ahead._windows) == 1
+    assert client("select count(*) from stream s") == [(EVENTS,)]
+
+
+def test_a_short_read_reads_nothing_ahead(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 1)
+    client("select * from stream s limit 3")
     result = drive(client.session.execute(drive(client.session.parse("select * from stream s"))))
     result.fetch(100)
-    (held,) = ahead._open
-    coming = held.coming
-    assert coming is not None
+    assert [held.coming for held in held_of(client)] == [None]
     result.close()
-    coming.result()
-    buffers = client.session.database.buffers
-    buffers.close()  # Its threads have done what follows the read, too.
-    assert not ahead._open_bytes and len(ahead._windows) == 2
-    assert client("select count(*) from stream s") == [(EVENTS,)]
 
 
 def test_a_read_is_interrupted_while_it_is_closed(client: Client) -> None:
