@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import duckdb
 import numpy as np
@@ -71,6 +72,7 @@ WIDE = frozenset({"key", "before", "after", "headers"})
 # queries.
 VERSIONS_AT_ONCE = 8
 TXID = EVENT_NAMES.index("txid")
+Read = TypeVar("Read")
 # Ready rows that are examined together, at first and at most: each time costs a slice in each partition.
 STEP_ROWS, STEP_ROWS_MAX = 256, 8192
 # Fewest transactions whose events are searched together in the log.
@@ -350,7 +352,11 @@ class Scan:
         if end is None:
             try:
                 aside = None if self._aside is None else (self._excluded, self._again)
-                end = end_in_log(self._ready(), self._events, self._starts(), self.through_lsn, count, aside)
+                end = self._from_logs(
+                    lambda: end_in_log(
+                        self._ready(), self._events, self._starts(), self.through_lsn, count, aside
+                    )
+                )
             except duckdb.Error as error:
                 raise self._told(error) from error
         return end if end < self.through_lsn else self._snapshot_lsn
@@ -367,19 +373,24 @@ class Scan:
             # They have the columns from before a schema change.
             self._buffer.drop_changes()
         if self._buffer.changes is None and self._buffer.holds(self._after):
-            self._make_changes(self._query)
+            self._make_changes()
         changes = self._buffer.changes
         if changes is None or changes.table_version != version:
             return None
         self._buffer.read_s = self._clock.monotonic_s()
         return changes.read(self._after, self.through_lsn, limit)
 
-    def _make_changes(self, query: ChangesQuery) -> None:
+    def _make_changes(self) -> None:
         """Keep rows of ENVELOPE CHANGES ready, from the first hot read of them on."""
         self._buffer.read_s = self._clock.monotonic_s()
         self._held.settle()  # The cursor serves one read at a time.
+
+        def work() -> None:
+            assert isinstance(self._query, ChangesQuery)
+            refill_changes(self._ready(), self._query, self._buffer, min(self._after.values()))
+
         try:
-            refill_changes(self._ready(), query, self._buffer, min(self._after.values()))
+            self._from_logs(work)
         except (duckdb.Error, OSError) as error:
             raise self._told(error) from error
 
@@ -430,8 +441,12 @@ class Scan:
         """
         cursor = self._ready(typed=True)
         try:
-            sql = self._window_sql(cursor, 0, 0, [*self._query.names, HIDDEN_PLACE], typed=True)
-            return cursor.sql(sql).to_arrow_table().schema
+            # At the scan's end, and not at LSN 0: retention may be deleting the log of an old version.
+            end = self.through_lsn
+            names = [*self._query.names, HIDDEN_PLACE]
+            return self._from_logs(
+                lambda: cursor.sql(self._window_sql(cursor, end - 1, end, names, typed=True)).to_arrow_table()
+            ).schema
         except duckdb.Error as error:
             raise self._told(error) from error
 
@@ -464,14 +479,31 @@ class Scan:
         """The window behind a position, read in one MVCC snapshot."""
         cursor = self._ready(typed=typed)
         self._behind_lsns = after
-        try:
+
+        def work() -> tuple[pa.Table, int]:
             cursor.execute("BEGIN")
             try:
                 return self._next_window(cursor, columns, after, typed=typed)
             finally:
                 cursor.execute("COMMIT")
+
+        try:
+            return self._from_logs(work)
         except duckdb.Error as error:
             raise self._told(error) from error
+
+    def _from_logs(self, work: Callable[[], Read]) -> Read:
+        """Read logs; once more if retention has dropped the empty log of an old version meanwhile."""
+        try:
+            return work()
+        except duckdb.CatalogException:
+            tables = f"SELECT table_name FROM system.main.duckdb_tables() WHERE schema_name = '{SCHEMA}'"
+            logs = {name for (name,) in self._ready().execute(tables).fetchall()}
+            standing = self._query.standing(logs)
+            if standing == self._query:
+                raise
+            self._query = standing
+            return work()
 
     def _check_edges(self, cursor: duckdb.DuckDBPyConnection, after: dict[int, int]) -> int:
         """Check that no event behind a position is behind an edge.

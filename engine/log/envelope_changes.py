@@ -13,7 +13,7 @@ Source: docs/streams.md, "Typed rows".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ..catalog.captured_tables import Captured
@@ -124,6 +124,10 @@ class ChangesQuery:
     def between(self, first_lsn: int, last_lsn: int) -> ChangesQuery:
         """The query restricted to the logs that may have LSNs of this range, including both ends."""
         return ChangesQuery(self.events.between(first_lsn, last_lsn), self._shown)
+
+    def standing(self, logs: Container[str]) -> ChangesQuery:
+        """The query without the logs of old versions that retention has dropped (`Events.standing`)."""
+        return ChangesQuery(self.events.standing(logs), self._shown)
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:

@@ -36,6 +36,7 @@ from .log import (
     ROW_NAMES,
     Commit,
     Layout,
+    bare_name,
     end_of_transaction,
     schema_json,
     shown_table,
@@ -89,6 +90,14 @@ class Events(ABC):
     @abstractmethod
     def between(self, first_lsn: int, last_lsn: int) -> Events:
         """The query restricted to the logs that may have LSNs of this range, including both ends."""
+
+    @abstractmethod
+    def standing(self, logs: Container[str]) -> Events:
+        """The query without the logs of old versions that are not among these: retention has dropped them.
+
+        Args:
+            logs: the names of log tables, without their schema.
+        """
 
     def of(self, tables: Container[int]) -> Events:
         """The query restricted to the logs of these tables; at least one is a table of the stream."""
@@ -275,6 +284,10 @@ class LogEvents(Events):
 
     def holding(self, lsns: Collection[int]) -> Self:
         """This query: its one log is always read."""
+        return self
+
+    def standing(self, logs: Container[str]) -> Self:
+        """This query: its one log stands as long as the stream."""
         return self
 
     def parked(self) -> Self:
@@ -680,6 +693,10 @@ class VersionsQuery(Events):
         found = [self.between(lsn, lsn) for lsn in lsns if lsn >= first_lsn]
         return self._of([part for part in self.versions if part in found])
 
+    def standing(self, logs: Container[str]) -> EventQuery | VersionsQuery:
+        """The query of the versions whose logs are there."""
+        return self._of([part for part in self.versions if bare_name(part.captured.log) in logs])
+
     def _of(self, versions: Sequence[EventQuery]) -> EventQuery | VersionsQuery:
         """The query of some of the versions; of the newest if there are none."""
         if len(versions) > 1:
@@ -752,6 +769,10 @@ class TablesQuery(Events):
         ]
         return self._of([table.holding(lsns) for table in made or self.tables[:1]])
 
+    def standing(self, logs: Container[str]) -> Events:
+        """The query of the versions of each table whose logs are there."""
+        return self._of([table.standing(logs) for table in self.tables])
+
     def _of(self, tables: Sequence[TableEvents]) -> Events:
         if len(tables) == 1:
             return tables[0]
@@ -820,6 +841,10 @@ class CopiedEvents(Events):
     def lsns(self) -> str:
         """The LSNs of the copy and of the stream's logs."""
         return f"(SELECT lsn FROM {self.copied.log} UNION ALL SELECT lsn FROM {self.events.lsns})"
+
+    def standing(self, logs: Container[str]) -> Events:
+        """The query without the logs of old versions that retention has dropped."""
+        return replace(self, events=self.events.standing(logs))
 
     def between(self, first_lsn: int, last_lsn: int) -> Events:
         """The query of the parts that may have LSNs of this range."""

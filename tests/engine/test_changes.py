@@ -117,7 +117,8 @@ def test_values_are_the_same_ready_from_the_log_and_read_again(database: Databas
     warm = scan(database)
     ready = warm.read(1000)
     assert warm.exhausted and warm.hot and warm._buffer.log_reads == 0
-    window = scan(database)._cold()
+    cold = scan(database)
+    window = cold._cold(cold._after)
     batch, query = window.pages.rows, warm._query
     assert isinstance(query, ChangesQuery) and window.high == warm.through_lsn
     types = query.layout.types

@@ -170,3 +170,26 @@ def test_a_read_is_interrupted_while_it_is_closed(client: Client) -> None:
     scan.interrupt()
     result.close()
     assert client("select count(*) from stream s") == [(EVENTS,)]
+
+
+@pytest.mark.parametrize(
+    "columns", ["* from stream z", "* from stream z envelope changes", "count(*) from stream z"]
+)
+def test_the_log_of_an_old_version_goes_during_a_read(client: Client, columns: str) -> None:
+    client("create table old (id int primary key)")
+    client("create stream z on old with (buffer_bytes = 65536)")
+    client("insert into t values (-1, 'between the versions')")
+    client("alter table old add column v text")
+    client("insert into old select i, repeat('v', 100) from range(3000) r(i)")
+    client("select count(*) from stream z")
+    result = drive(client.session.execute(drive(client.session.parse(f"select {columns}"))))
+    catalog = client.session.database.catalog
+    (table,) = catalog.tables_of(catalog.streams["main", "z"])
+    assert len(table.versions) == 2
+    client.session.database.retention.look()
+    (table,) = catalog.tables_of(catalog.streams["main", "z"])
+    assert len(table.versions) == 1  # The log of the first one had no events.
+    found = 0
+    while (batch := result.fetch(100_000)) is not None:
+        found += batch.row_count
+    assert found == (1 if "count" in columns else 3000 if "changes" in columns else 3008)
