@@ -68,6 +68,7 @@ class Query:
         explain: EXPLAIN precedes it, with or without ANALYZE.
         copy: it is `COPY (query) TO`; the tree is the inner query's.
         transactions: the clause LIMIT n TRANSACTIONS; None without it.
+        commits: the scan with COMMIT; None without one.
     """
 
     text: str
@@ -78,6 +79,7 @@ class Query:
     explain: bool = False
     transactions: TransactionLimit | None = None
     copy: bool = False
+    commits: Scan | None = None
 
     @property
     def parameters_count(self) -> int:
@@ -153,6 +155,12 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
     begin = _behind_explain(tokens)
     _refuse_definitions(tokens[begin:])
     _check_limits(tokens)
+    if len(committing := [scan for scan in scans if scan.commits]) > 1:
+        raise NotSupported(
+            "COMMIT of several stream scans is not supported",
+            hint="Each commit would be durable by itself: run COMMIT OFFSETS for each group first.",
+            position=committing[1].start + 1,
+        )
     copied = _copied(tokens, begin)
     first, last = copied or (begin, len(tokens) - 1)
     tree = parse_tree(text, tokens[first].start, tokens[last].end, scans)
@@ -174,6 +182,7 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
         begin > 0,
         transactions,
         copied is not None,
+        next(iter(committing), None),
     )
 
 
