@@ -19,6 +19,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from ...engine.duck import constraint_comments
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, stored_opening
 from ...engine.quoting import literal
 from ...engine.values import value_types
@@ -107,6 +108,14 @@ def base_views(wanted: Container[str]) -> dict[str, str]:
               ON {HOME}.folded(s.name) = c.parts[-1]
               AND coalesce(c.parts[-2], {HOME}.folded(s.schema_name)) = {HOME}.folded(s.schema_name)""",
         "duck_types": numbered(_types()),
+        # DuckDB's text of a column's type has the labels of an enum and not its name.
+        "duck_enums": f"""
+            SELECT DISTINCT ON (head) * FROM (
+                SELECT oid, schema_name, type_name, {HOME}.shown_name(false, schema_name, type_name) AS name,
+                       'ENUM(' || array_to_string(list_transform(labels,
+                           LAMBDA z_w: {HOME}.quote_literal(z_w)), ', ') || ')' AS head
+                FROM {HOME}.duck_types WHERE logical_type = 'ENUM')
+            ORDER BY head, schema_name <> 'main', schema_name, type_name""",
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
             UNION ALL
@@ -142,15 +151,17 @@ def _columns(wanted: Container[str]) -> str:
         "default_oid": place_sql(OTHER, path_sql("r.oid", "c.column_name")),
         "is_nullable": "c.is_nullable", "data_type": "c.data_type", "is_generated": "c.is_generated",
         "generation_expression": _generation_shown(), "type_modifier": _modifier("c.data_type"),
-        **{name: f"t.{name}" for name in TYPE_ATTRIBUTES},
+        **{name: f"if(e.oid IS NULL, t.{name}, {sql})" for name, sql in _OF_ENUM.items()},
+        "type_schema": "coalesce(e.schema_name, 'pg_catalog')",
     }  # fmt: skip
     picked = {name: sql for name, sql in offered.items() if name in wanted or name in ("relation", "number")}
     derived, types = "", ""
     if any("own." in sql for sql in picked.values()):
         derived += f", {_own_sequence()} AS own"
-    if not picked.keys().isdisjoint(TYPE_ATTRIBUTES):
-        derived += f", {HEAD} AS type_head"
-        types = f"JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head"
+    if not picked.keys().isdisjoint({*TYPE_ATTRIBUTES, "type_schema"}):
+        derived += f", {HEAD} AS type_head, {_ENUM_HEAD} AS enum_head"
+        types = f"""JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
+            LEFT JOIN {HOME}.duck_enums AS e ON e.head = c.enum_head"""
     columns = ", ".join(f"{sql} AS {name}" for name, sql in picked.items())
     return f"""
             SELECT {columns}
@@ -214,10 +225,22 @@ TYPE_ATTRIBUTES = (
     "typcategory",
 )  # fmt: skip
 
+# The same of a column of an enum, or of a list of them.
+_ENUM_HEAD = """CASE WHEN starts_with(data_type, 'ENUM(') THEN
+    if(ends_with(data_type, '[]'), data_type[:len(data_type) - 2], data_type) END"""
+_IS_LIST = "ends_with(c.data_type, ']')"
+_OF_ENUM = {
+    "type_oid": f"e.oid - if({_IS_LIST}, 2, 0)", "typname": f"if({_IS_LIST}, '_', '') || e.type_name",
+    "shown": f"e.name || if({_IS_LIST}, '[]', '')", "typlen": f"if({_IS_LIST}, -1, 4)",
+    "typbyval": f"NOT {_IS_LIST}", "typalign": "'i'", "typstorage": f"if({_IS_LIST}, 'x', 'p')",
+    "typcollation": "0", "typcategory": f"if({_IS_LIST}, 'A', 'E')",
+}  # fmt: skip
+
 # The columns of a branch of `_objects`, with their values for branches without them.
 _OBJECT = {
     "kind": "", "database_name": "database_name", "schema_name": "schema_name", "table_name": "''",
-    "name": "", "table_oid": "table_oid", "comment": "comment", "row_count": "0", "column_count": "0",
+    "name": "", "table_oid": "table_oid", "comment": "comment",
+    "on_constraints": "NULL::VARCHAR", "row_count": "0", "column_count": "0",
     "has_index": "false", "checks": "0", "definition": "''", "is_unique": "false", "is_primary": "false",
     "place_in_list": "NULL::BIGINT", "columns": "NULL::BIGINT[]", "keys": "NULL::VARCHAR[]",
 }  # fmt: skip
@@ -233,8 +256,8 @@ def _objects(branches: Sequence[str]) -> str:
 
 # Those of them that only a few relations need.
 _PRUNED = frozenset(
-    {"comment", "row_count", "column_count", "has_index", "checks", "definition", "is_unique", "is_primary",
-     "columns", "keys"}
+    {"comment", "on_constraints", "row_count", "column_count", "has_index", "checks", "definition",
+     "is_unique", "is_primary", "columns", "keys"}
 )  # fmt: skip
 
 
@@ -249,6 +272,8 @@ def _tables(shown: str, wanted: Container[str]) -> str:
         f"{HOME}.tables() AS z_t WHERE {shown.format('table_name')}", wanted,
         kind="'r'", name="table_name", row_count="estimated_size", column_count="column_count",
         has_index="has_primary_key OR index_count > 0", checks=_CHECKS,
+        comment=constraint_comments.own_sql("comment"),
+        on_constraints=constraint_comments.on_constraints_sql("comment"),
     )  # fmt: skip
 
 
@@ -478,7 +503,31 @@ def extra_of(shape: Shape) -> tuple[str, ...]:
     """The columns that only the relation's wide form has."""
     branches = branches_of(shape)
     own = branches[0].extra if branches else {}
-    return tuple(dict.fromkeys([*own, *(AROUND.get(shape.name, {}) if branches else {})]))
+    return tuple(dict.fromkeys([*own, *(around(shape) if branches else {})]))
+
+
+# The prefix of the second form of a column of schemas' names (public_schema.py).
+MEANT = "__meant_"
+_IS_PUBLIC = (
+    f"NOT EXISTS (SELECT 1 FROM {HOME}.schemas() AS z_s "
+    f"WHERE z_s.database_name = {SERVED} AND z_s.schema_name = 'public')"
+)
+
+
+def names_schema(column: str) -> bool:
+    """True for a column of schemas' names."""
+    return column in ("nspname", "schemaname", "schema_name") or column.endswith("_schema")
+
+
+@lru_cache(None)
+def around(shape: Shape) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The columns of a wide form that are computed around the branches."""
+    meant = {
+        MEANT + name: (f"if(\"{name}\" = 'main' AND {_IS_PUBLIC}, 'public', \"{name}\")", (name,))
+        for name in shape.names
+        if names_schema(name)
+    }
+    return meant | AROUND.get(shape.name, {})
 
 
 def empty_sql(shape: Shape, wanted: Iterable[str]) -> str:
@@ -495,9 +544,10 @@ def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]
     """
     wanted = list(wanted)
     types = {column.name: column for column in shape.columns}
-    around = {name: AROUND[shape.name][name] for name in wanted if name in AROUND.get(shape.name, {})}
-    inside = [name for name in wanted if name not in around]
-    inside += [name for _, needs in around.values() for name in needs]
+    offered = around(shape)
+    outside = {name: offered[name] for name in wanted if name in offered}
+    inside = [name for name in wanted if name not in outside]
+    inside += [name for _, needs in outside.values() for name in needs]
     varying = [name for name in dict.fromkeys(inside) if any(name in _values(branch) for branch in branches)]
     if not varying:
         varying = [next(iter(branches[0].values))]
@@ -506,8 +556,8 @@ def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]
     )
     picked = []
     for name in wanted:
-        if name in around:
-            sql = around[name][0]
+        if name in outside:
+            sql = outside[name][0]
         elif name in varying:
             sql = f'"{name}"'
         else:
@@ -531,7 +581,7 @@ _WORD = re.compile(r"\w+")
 _OFFERED = frozenset(_OBJECT) | frozenset(
     {"relation", "number", "column_name", "kind", "schema_name", "table_name", "temporary", "comment",
      "column_default", "identity", "own_sequence", "own_shown", "own_oid", "is_nullable", "data_type",
-     "is_generated", "generation_expression", "type_modifier", "default_oid", *TYPE_ATTRIBUTES}
+     "is_generated", "generation_expression", "type_modifier", "type_schema", "default_oid", *TYPE_ATTRIBUTES}
 )  # fmt: skip
 
 
