@@ -143,7 +143,7 @@ def borrow(options: Options, node: str = "") -> Connection:
     Raises:
         ConnectorError: see `connect`.
     """
-    connection = _idle.pop(_key(options), None)
+    connection = _idle.pop(parameters(options), None)
     if connection is not None:
         try:
             connection.execute("SELECT 1")
@@ -155,7 +155,7 @@ def borrow(options: Options, node: str = "") -> Connection:
 
 def give_back(connection: Connection, options: Options) -> None:
     """Keep an idle connection for the worker's next task."""
-    key = _key(options)
+    key = parameters(options)
     same = _idle.pop(key, None)
     if same is not None:
         same.close()
@@ -183,7 +183,7 @@ def borrowed(options: Options, node: str = "") -> Iterator[Connection]:
     give_back(connection, options)
 
 
-def _key(options: Options) -> tuple[Any, ...]:
+def parameters(options: Options) -> tuple[Any, ...]:
     """The parameters of a connection, and its process: a fork must not use its parent's connection."""
     return (os.getpid(), *(options[name] for name in _MADE_FROM))
 
@@ -238,8 +238,11 @@ def retrying(work: Callable[[], T], timeout_s: float) -> T:
             return work()
         except ConnectorError as error:
             left = end - time.monotonic()
-            if not error.retryable or left <= 0:
+            if not error.retryable:
                 raise
+            if left <= 0:
+                waited = f"; tried for {timeout_s:g} s (option retryTimeout)" if timeout_s else ""
+                raise type(error)(error.message + waited, error.sqlstate, error.retryable) from None
         time.sleep(min(wait, left))
         wait = min(wait * 2, RETRY_LAST_S)
 
@@ -291,6 +294,12 @@ class Connections:
         """Close all connections."""
         while self._open:
             self._open.popitem()[1].close()
+
+    def __enter__(self) -> Connections:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 # Bytes that are read at a time for the small parts of Arrow's framing.
