@@ -205,7 +205,7 @@ def share_of(wanted: st.Scan, partitions: Sequence[int], after: Mapping[int, int
     if after is not None:
         # AFTER 0 is what is retained, in each partition that has it.
         at = format_positions({partition: after.get(partition, 0) for partition in partitions})
-    return replace(wanted, partitions=tuple(partitions), after=at, wait=None, wait_for=None)
+    return replace(wanted, partitions=tuple(partitions), after=at, commits=False, wait=None, wait_for=None)
 
 
 def after_of(

@@ -130,13 +130,8 @@ def execute(session: Context, statement: ParsedStatement, parameters: tuple[obje
     """
     away = statement.away
     assert away is not None
-    reads = _reads(statement)
-    if session.block.begun and not reads:
-        raise NotSupported(
-            f"{statement.classified.verb} on node {away.node.name} cannot be part of a transaction here",
-            detail=f"{_streams(away)} on another node, and two nodes cannot commit as one.",
-            hint="Run it outside of a transaction block, or on that node.",
-        )
+    if session.block.begun and not _reads(statement):
+        raise _not_in_block(away, statement.classified.verb)
     if isinstance(statement.node, st.RenameStream):
         # That node asks no other: whether one has the name is asked from here.
         known = _links(session).remote.known
@@ -150,6 +145,14 @@ def execute(session: Context, statement: ParsedStatement, parameters: tuple[obje
             )
         )
     return (yield from _executed(session, statement, parameters))
+
+
+def _not_in_block(away: RemoteTarget, what: str) -> NotSupported:
+    return NotSupported(
+        f"{what} on node {away.node.name} cannot be part of a transaction here",
+        detail=f"{_streams(away)} on another node, and two nodes cannot commit as one.",
+        hint="Run it outside of a transaction block, or on that node.",
+    )
 
 
 def _executed(
@@ -191,7 +194,9 @@ def _source(
     """Start the statement on the other node and return the source of its rows."""
     away = statement.away
     assert away is not None
-    reads = _reads(statement)
+    reads, commits = _reads(statement), _commits(statement)
+    if commits and session.block.begun:
+        raise _not_in_block(away, "COMMIT OFFSETS")
     request = Request(
         "execute",
         statement.text,
@@ -206,7 +211,8 @@ def _source(
     _check_sure(session, statement, parameters)
     session.database.cluster.count(ROUTED)
     try:
-        source = yield from _begun(session, away, node, request, again=reads)
+        # A new connection knows of no read: it would not commit what was read on the lost one.
+        source = yield from _begun(session, away, node, request, again=reads and not commits)
     except ConnectionLost:
         if reads and not pending:
             _links(session).unsure |= _members(statement, parameters)
@@ -216,7 +222,7 @@ def _source(
         if moved is None:
             raise _told(session, statement, away, error) from error
         node = moved
-        source = yield from _begun(session, away, node, request, again=reads)
+        source = yield from _begun(session, away, node, request, again=reads and not commits)
     if reads and not pending and (members := _members(statement, parameters)):
         _links(session).unsure -= members
         source.members = members
@@ -311,6 +317,12 @@ def _reads(statement: ParsedStatement) -> bool:
         return classified.kind is Kind.READ and not classified.cte_writes
     row = st.row_of(node)
     return row is not None and row.effect is st.Effect.READS
+
+
+def _commits(statement: ParsedStatement) -> bool:
+    """True if the statement first commits what its session has read at the owner."""
+    node = statement.node
+    return isinstance(node, Query) and node.commits is not None
 
 
 def _streams(away: RemoteTarget) -> str:

@@ -587,7 +587,7 @@ def _commit_unassigned(topic: SharedTopic, home: Home, lsns: dict[int, int] | No
         shares = _commit_shares(topic, home, left, facts, given=given)
         try:
             yield from run_shares(topic, shares, "committed", committed)
-            home.session.positions.committed(key, position)
+            home.session.positions.committed(key, None, position)
             return
         except SerializationFailure as refused:
             later = epoch_told(refused)
@@ -619,6 +619,8 @@ def _commit_as_member(
         home.tell("committed", hold=claimed.number, lsns={p: claimed.lsns[p] for p in committed})
         raise
     yield from home.committed(claimed, claimed.lsns)
+    key = (home.stream.stream_id, home.group.group_id)
+    home.session.positions.committed(key, member, claimed.lsns)
 
 
 def _check_own(topic: SharedTopic, partitions: Sequence[int]) -> None:

@@ -85,6 +85,11 @@ class Query:
         numbers = (token.text[1:] for token in self.tokens if token.kind == PARAMETER)
         return max((int(number) for number in numbers if number.isdigit()), default=0)
 
+    @property
+    def commits(self) -> Scan | None:
+        """The scan with COMMIT; None without one."""
+        return next((scan for scan in self.scans if scan.commits), None)
+
 
 _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b", re.IGNORECASE | re.ASCII)
 
@@ -153,6 +158,12 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
     begin = _behind_explain(tokens)
     _refuse_definitions(tokens[begin:])
     _check_limits(tokens)
+    if len(committing := [scan for scan in scans if scan.commits]) > 1:
+        raise NotSupported(
+            "COMMIT of several stream scans is not supported",
+            hint="Each commit would be durable by itself: run COMMIT OFFSETS for each group first.",
+            position=committing[1].start + 1,
+        )
     copied = _copied(tokens, begin)
     first, last = copied or (begin, len(tokens) - 1)
     tree = parse_tree(text, tokens[first].start, tokens[last].end, scans)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...engine.errors import InvalidParameterValue, SyntaxError_
+from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ...engine.quoting import fold
 from ..text.tokens import PARAMETER, Token
 from ..text.units import parse_interval_ms
@@ -43,6 +43,8 @@ _OTHER_CLAUSES = frozenset(
 )
 _PARTITIONS_LISTED_MAX = 1024
 _VALUE = (NUMBER, STRING, PARAMETER, "-")
+# The words of clauses that may follow MEMBER as an alias.
+_CLAUSES = frozenset({"PARTITION", "AFTER", "ENVELOPE", "COMMIT", "WAIT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Scan:
         start, end: the span in the text from STREAM through the alias and its column names.
         away: the other node whose stream it is, in a query that runs on this node.
         typed: name and type of its columns in that case, in ENVELOPE CHANGES.
+        commits: COMMIT: the statement first commits what the session has read of the group.
     """
 
     stream: Name
@@ -81,11 +84,13 @@ class Scan:
     columns: tuple[str, ...] = ()
     away: str | None = None
     typed: tuple[tuple[str, str], ...] = ()
+    commits: bool = False
 
     def __post_init__(self) -> None:
         assert 0 <= self.start < self.end
         assert self.envelope in ("json", "changes")
         assert self.member is None or self.group is not None
+        assert not self.commits or (self.group is not None and self.after is None)
         assert self.wait_for is None or self.wait is not None
 
     @property
@@ -140,6 +145,7 @@ def _clause_ahead(g: Grammar) -> str | None:
         "CONSUMER": following == "GROUP" and g.peek(2) != "BY",
         "AFTER": following in _VALUE,
         "ENVELOPE": following in ("JSON", "CHANGES"),
+        "COMMIT": True,
         "WAIT": following in _VALUE,
     }.get(word, False)
     return word if begins else None
@@ -213,6 +219,7 @@ def parse_scan(g: Grammar) -> Scan:
     clauses = _ScanClauses(g)
     while (word := _clause_ahead(g)) is not None:
         clauses.take(word)
+    clauses.check_commit()
     position = g.position
     alias, columns = _alias(g)
     if alias is not None and prefix is not None:
@@ -231,6 +238,7 @@ def parse_scan(g: Grammar) -> Scan:
         opening.kind == "TOPIC",
         alias if prefix is None else prefix,
         columns,
+        commits=clauses.commit is not None,
     )
 
 
@@ -252,6 +260,7 @@ class _ScanClauses:
         self.member: Text | None = None
         self.after: Scalar | None = None
         self.envelope: str | None = None
+        self.commit: int | None = None  # Position of the word.
         self.wait: Text | None = None
         self.wait_for: Number | None = None
 
@@ -262,6 +271,7 @@ class _ScanClauses:
             "CONSUMER": ("group", self._group),
             "AFTER": ("after", self._after),
             "ENVELOPE": ("envelope", self._envelope),
+            "COMMIT": ("commit", self._commit),
             "WAIT": ("wait", self._wait),
         }
         field, rule = rules[word]
@@ -288,13 +298,34 @@ class _ScanClauses:
             self.member = self.g.text_or_name("member")
 
     def _named_member(self) -> bool:
-        return self.g.is_name_ahead(1) and self.g.peek(1) not in ("PARTITION", "AFTER", "ENVELOPE", "WAIT")
+        return self.g.is_name_ahead(1) and self.g.peek(1) not in _CLAUSES
 
     def _after(self) -> None:
         self.after = self.g.lsn_or_positions("AFTER")
 
     def _envelope(self) -> None:
         self.envelope = fold(self.g.take().kind)
+
+    def _commit(self) -> None:
+        self.commit = self.g.tokens[self.g.index - 1].start + 1
+
+    def check_commit(self) -> None:
+        """Check that COMMIT has a group whose progress the read continues."""
+        if self.commit is None:
+            return
+        if self.group is None:
+            raise SyntaxError_(
+                'syntax error at or near "COMMIT"',
+                hint="COMMIT wants CONSUMER GROUP g. As an alias it wants AS.",
+                position=self.commit,
+            )
+        if self.after is not None:
+            raise NotSupported(
+                "COMMIT is not supported with AFTER",
+                detail="A read with AFTER leaves no read position.",
+                hint="Leave AFTER out: the group's next events are read.",
+                position=self.commit,
+            )
 
     def _wait(self) -> None:
         position = self.g.position
@@ -374,6 +405,7 @@ def render_scan(scan: Scan) -> str:
         member_clause(scan.member),
         clause("AFTER", scan.after),
         when(scan.envelope != "json", f"ENVELOPE {scan.envelope.upper()}"),
+        when(scan.commits, "COMMIT"),
         clause("WAIT", scan.wait),
         clause("FOR", scan.wait_for),
     )

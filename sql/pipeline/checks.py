@@ -100,6 +100,8 @@ def check_read_only(session: Context, statement: ParsedStatement) -> None:
             raise _cannot("COPY FROM")
     if classified.locking:
         raise _cannot(f"SELECT FOR {classified.locking[0].strength}")
+    if kind is Kind.READ and isinstance(statement.node, Query) and statement.node.commits is not None:
+        raise _cannot("COMMIT OFFSETS")
     if kind is Kind.READ and not statement.inline:
         _check_query(session, statement, classified)
 

@@ -1,4 +1,4 @@
-"""The one pipeline of statements: locate, resolve, authorize, wait, run.
+"""The one pipeline of statements: locate, resolve, authorize, commit, wait, run.
 
 Rights are checked for objects, in the state of the catalog in which the statement runs. A statement of a
 transaction has the transaction's snapshot. In autocommit a query is checked and begun, and begun again if a
@@ -123,6 +123,8 @@ def _run_here(
 ) -> Waiting[Result]:
     """Run a statement whose locks are held."""
     yield from wait_for_partitions(session, statement.classified, statement.node)
+    if commit_offsets.commits_before(statement):
+        yield from commit_offsets.commit_before(session, statement, parameters)
     if run is not None:
         checks.check_views(session, statement)
         return (yield from run(session, statement, parameters))
@@ -273,6 +275,8 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
     if classified.kind is not Kind.READ or classified.locking:
         return False
     if isinstance(statement.node, Query):
+        if not commit_offsets.is_inline_before(session, statement.node):
+            return False
         return scans.is_inline(session, statement, statement.node)
     return queries.is_ready(statement) and not session.block.begun
 

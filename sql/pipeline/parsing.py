@@ -182,9 +182,23 @@ def _read(session: Context, text: str, *, expands: bool = True) -> tuple[Classif
                 detail="Events never change.",
                 position=classified.locking[0].position + 1,
             )
+        if isinstance(parsed, Query) and parsed.commits is not None:
+            _check_commit(classified, parsed.commits)
         if not isinstance(parsed, Query) or parsed.scans:
             return classified, parsed
     return classified, None
+
+
+def _check_commit(classified: Classified, scan: st.Scan) -> None:
+    """Refuse COMMIT in a statement that stores what it reads: its own transaction commits both together."""
+    copy = classified.copy
+    if classified.kind is Kind.READ or (copy is not None and copy.client and not copy.reads):
+        return
+    raise NotSupported(
+        f"COMMIT of a stream scan is not supported in {classified.verb}",
+        hint="Write in a transaction, and run COMMIT OFFSETS in it: data and offsets are committed together.",
+        position=scan.start + 1,
+    )
 
 
 def _declared(oid: int) -> str:

@@ -225,6 +225,12 @@ def explain(session: Context, statement: ParsedStatement, parameters: tuple[obje
     if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
         found = yield from _analyze_writing(session, inner, parameters, word)
         return plan_rows(found, as_json=as_json)
+    if facts.analyze and isinstance(inner.node, Query) and (scan := inner.node.commits) is not None:
+        raise NotSupported(
+            "COMMIT of a stream scan is not supported in EXPLAIN ANALYZE",
+            hint="EXPLAIN shows the plan without running it.",
+            position=facts.offset + scan.start + 1,
+        )
     if facts.analyze and isinstance(inner.node, Query) and any(scan.away for scan in inner.node.scans):
         raise NotSupported(
             "EXPLAIN ANALYZE cannot run a query that fetches from another node",

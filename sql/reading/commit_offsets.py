@@ -3,6 +3,10 @@
 Outside a transaction the committer writes the commit together with others, and the answer waits until it is
 durable. Inside, the commit is kept with the transaction and written by its COMMIT, as a compare-and-set: the
 committed LSN must still be where the transaction (or the earlier read) found it.
+
+A read with COMMIT runs the commit before anything else of it. It is the session's own: a session that has
+read nothing as the member commits nothing, because the events of the member's position may have been read by
+a program that ended before it processed them.
 Source: docs/sql.md, "Committing".
 """
 
@@ -16,7 +20,7 @@ from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.parking import covered_meanwhile, parked_of
 from ...engine.definitions.start_positions import check_lsns
 from ...engine.definitions.whole_copies import copy_of
-from ...engine.errors import WrongState
+from ...engine.errors import NotSupported, SerializationFailure, WrongState
 from ...engine.groups.member import Claim, CommitRight
 from ...engine.groups.parked import RELEASED, released_through
 from ...engine.groups.read_positions import ReadPosition
@@ -26,10 +30,15 @@ from ...engine.waiting import Waiting
 from ..cluster import membership
 from ..cluster.shares import check_owned, may_be_placed, own_partitions
 from ..language import statements as st
+from ..language.parse import Query
 from ..language.position_text import parse_positions
+from ..read_shape.shape import ReadKind
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values, number, text
+from ..session_state.statement import ParsedStatement
+from ..text.classified import Kind
+from .scans import bound_shapes, stream_of
 
 
 def commit_offset(session: Context, asked: st.CommitOffset, parameters: Values) -> Waiting[Result]:
@@ -52,12 +61,60 @@ def is_inline(session: Context, node: object) -> bool:
 
     A commit that covers released events which its session has read runs as a transaction instead.
     """
-    if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
-        return False
-    if session.block.begun or len(node.stream.parts) != 1:
+    return isinstance(node, st.CommitOffset | st.CommitOffsets) and _only_waits(session, node.stream)
+
+
+def is_inline_before(session: Context, query: Query) -> bool:
+    """True if the commit before a read only waits for the committer, or there is none."""
+    scan = query.commits
+    return scan is None or _only_waits(session, scan.stream)
+
+
+def _only_waits(session: Context, stream: st.Name) -> bool:
+    if session.database.parked.released or session.block.begun or len(stream.parts) != 1:
         return False
     # A share of a topic may have to be written with its member's epochs.
-    return not may_be_placed(session, node.stream)
+    return not may_be_placed(session, stream)
+
+
+def commits_before(statement: ParsedStatement) -> bool:
+    """True if a statement commits what its session has read before it reads."""
+    node = statement.node
+    return isinstance(node, Query) and node.commits is not None and statement.classified.kind is Kind.READ
+
+
+def commit_before(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[None]:
+    """COMMIT in a stream scan: COMMIT OFFSETS, if the session has read events that it has not committed.
+
+    Raises:
+        NotSupported: the query leaves no read position, so that nothing of it could be committed.
+        DucktailError: the error of COMMIT OFFSETS.
+    """
+    query = statement.node
+    assert isinstance(query, Query)
+    (found,) = [one for one in bound_shapes(session, statement, query, parameters) if one.scan.commits]
+    scan = found.scan
+    if scan.away is not None or found.kind is ReadKind.UNCHANGED:
+        return  # The stream's own node commits; or the client asks for the columns only.
+    if found.kind is ReadKind.NONE:
+        raise NotSupported(
+            "COMMIT is not supported in a query that leaves no read position",
+            detail=f"{found.reason[0].upper()}{found.reason[1:]}.",
+            hint="Read the events, and compute from them in a query around it or in the client.",
+            position=scan.start + 1,
+        )
+    assert scan.group is not None
+    stream = stream_of(session, found)
+    group = session.access.group(stream, text(scan.group, parameters), session.block.transaction)
+    member = None if scan.member is None else text(scan.member, parameters)
+    if session.positions.has_uncommitted((stream.stream_id, group.group_id), member):
+        asked = st.CommitOffsets(scan.stream, scan.group, None, scan.member)
+        try:
+            yield from session.handle(asked, parameters)
+        except (SerializationFailure, WrongState) as error:
+            told = "Nothing was read: a read without COMMIT gives what is not committed."
+            error.detail = told if error.detail is None else f"{error.detail} {told}"
+            raise
 
 
 def _commit(
@@ -88,8 +145,7 @@ def _commit(
             yield from commit_within(
                 session.database, transaction, group, commit, covered, session.block.lock_timeout_ms
             )
-            if member is None:
-                transaction.at(CommitStep.WAKE, partial(session.positions.committed, key, commit.lsns))
+            transaction.at(CommitStep.WAKE, partial(session.positions.committed, key, member, commit.lsns))
             session.notices.add(
                 "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
             )
@@ -112,8 +168,7 @@ def _commit(
         else:
             # A wire session may run on an event loop: one hop to another thread, whichever thread writes.
             yield from submit(session.database, group, commit, session.user, read_after, hop=session.wire)
-        if member is None:
-            session.positions.committed(key, commit.lsns)
+        session.positions.committed(key, member, commit.lsns)
     finally:
         if commit.hold is not None:
             session.database.members.end(commit.hold)

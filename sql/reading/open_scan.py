@@ -256,7 +256,10 @@ def _reader(session: Context, read: StreamRead, hold: MemberHold | None) -> Read
     if request.group is None:
         return None
     key, in_block = (request.stream.stream_id, request.group.group_id), session.block.begun
-    reader = session.positions.reader(key, hold, read.committed, read.seeks, transaction=in_block)
+    share = session.part is not None
+    reader = session.positions.reader(
+        key, hold, read.committed, read.seeks, transaction=in_block, share=share
+    )
     if request.after is None:
         return reader
     # A read at other LSNs, apart from the group's own progress.

@@ -24,7 +24,9 @@ Key = tuple[int, int]  # stream id, group id
 PENDING_MAX = 256
 # The maximum number of members elsewhere whose latest read is known: a connection reads as few.
 LATEST_MAX = 64
-
+# The maximum number of groups and members with reads that the session has not committed; of an older one
+# COMMIT in a read commits nothing, and its events come again.
+UNCOMMITTED_MAX = 1024
 
 ROLLED_BACK = "the transaction that read was rolled back"
 H = TypeVar("H", "MemberHold", "MemberRead")
@@ -81,6 +83,7 @@ class Reader:
         hold: the member's hold for it; None without MEMBER.
         committed: partition -> committed LSN at which the read begins; its keys are the scanned partitions.
         seeks: the number of SEEKs of the group before the read.
+        share: the read is this node's share of a read over several nodes.
     """
 
     key: Key
@@ -88,6 +91,7 @@ class Reader:
     hold: MemberHold | MemberRead | None
     committed: Mapping[int, int]
     seeks: int
+    share: bool = False
 
     @property
     def member(self) -> object:
@@ -131,6 +135,11 @@ class Positions:
         self._kept: list[MemberRead] = []
         # The groups that the open transaction moves by SEEK.
         self._moved: set[Key] = set()
+        # Group and member -> partition -> last LSN that the session has read and not committed; it stays when
+        # the position is voided, so that COMMIT in a read reports that.
+        self._uncommitted: dict[tuple[Key, str | None], dict[int, int]] = {}
+        # The same from before the reads of the open transaction, which its ROLLBACK voids.
+        self._read_before: dict[tuple[Key, str | None], dict[int, int]] = {}
         # The reads of each answer, by the answer's number; and the answer that is being taken.
         self._pending_reads: dict[int, list[PendingRead]] = {}
         self._taking: int | None = None
@@ -188,12 +197,13 @@ class Positions:
         seeks: int,
         *,
         transaction: bool,
+        share: bool = False,
     ) -> Reader:
         """Begin a read whose committed LSNs are known."""
         member = name_of(hold)
         earlier = self._of_transaction.get((key, member))
         number = self._own.begin() if earlier is None else earlier.read
-        reader = Reader(key, number, hold, committed, seeks)
+        reader = Reader(key, number, hold, committed, seeks, share)
         if hold is not None and not isinstance(hold, MemberHold):
             while len(self._latest) >= LATEST_MAX:
                 self._latest.pop(next(iter(self._latest)))
@@ -217,7 +227,9 @@ class Positions:
             while len(self._pending_reads) >= PENDING_MAX and self._taking not in self._pending_reads:
                 self._pending_reads.pop(next(iter(self._pending_reads)))
             self._pending_reads.setdefault(self._taking, []).append(PendingRead(reader, lsns, again))
-        elif reader.hold is None:
+            return
+        self._read(reader, lsns, again)
+        if reader.hold is None:
             self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
             if isinstance(reader.hold, MemberHold):
@@ -229,6 +241,28 @@ class Positions:
                 # Another connection of the member may read meanwhile, and must not use this transaction's
                 # position.
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
+
+    def _read(self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]) -> None:
+        """Note what a read has returned beyond the committed LSNs."""
+        if reader.share:
+            return
+        of = (reader.key, name_of(reader.hold))
+        read = self._uncommitted.pop(of, {})
+        if read and of in self._of_transaction:
+            self._read_before.setdefault(of, dict(read))
+        for partition, lsn in lsns.items():
+            if lsn > reader.committed.get(partition, 0) or again.get(partition):
+                read[partition] = lsn
+            else:
+                read.pop(partition, None)
+        if read:
+            while len(self._uncommitted) >= UNCOMMITTED_MAX:
+                self._uncommitted.pop(next(iter(self._uncommitted)))
+            self._uncommitted[of] = read
+
+    def has_uncommitted(self, key: Key, member: str | None) -> bool:
+        """True if the session has read events of a group as a member, or as none, and not committed them."""
+        return (key, member) in self._uncommitted
 
     def has(self, reader: Reader) -> bool:
         """True if the reader's group already has a position, where this node knows it."""
@@ -251,6 +285,7 @@ class Positions:
 
     def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
         """Note that a read that leaves no position has returned events up to at most `lsns`."""
+        self._read(reader, lsns, {})
         if isinstance(reader.hold, MemberHold):
             self._members.gave(reader.hold, lsns, reader.committed)
         elif reader.hold is not None:
@@ -283,9 +318,14 @@ class Positions:
         """The last LSNs that the session's own reads of a group have returned, where known."""
         return self._own.lsns(key)
 
-    def committed(self, key: Key, lsns: Mapping[int, int]) -> None:
+    def committed(self, key: Key, member: str | None, lsns: Mapping[int, int]) -> None:
         """Note that the session has committed these LSNs of a group; a later commit covers later reads."""
-        self._own.committed(key, lsns)
+        if member is None:
+            self._own.committed(key, lsns)
+        read = self._uncommitted.pop((key, member), {})
+        left = {partition: lsn for partition, lsn in read.items() if lsns.get(partition, -1) < lsn}
+        if left:
+            self._uncommitted[key, member] = left
 
     def set_aside(self, key: Key, lsn: int) -> None:
         """Note that the session has parked an event: earlier reads of it no longer count."""
@@ -323,6 +363,8 @@ class Positions:
             transaction: a transaction is open, so that the group moves for it alone until the COMMIT.
         """
         self._own.void(key, MOVED)
+        for one in [one for one in self._uncommitted if one[0] == key]:
+            del self._uncommitted[one]
         if transaction:
             self._moved.add(key)
         for of, member in self._of_transaction:
@@ -341,6 +383,11 @@ class Positions:
         readers, self._of_transaction = list(self._of_transaction.values()), {}
         kept, self._kept = self._kept, []
         self._moved.clear()
+        before, self._read_before = self._read_before, {}
+        if not committed:
+            self._uncommitted.update(
+                {of: read | self._uncommitted.get(of, {}) for of, read in before.items()}
+            )
         for reader in readers:
             if not committed:
                 self.void(reader, ROLLED_BACK)
@@ -356,6 +403,8 @@ class Positions:
         self._pending_reads.clear()
         self._answered.clear()
         self._latest.clear()
+        self._uncommitted.clear()
+        self._read_before.clear()
         self._own.clear()
         self._of_transaction.clear()
         self._moved.clear()

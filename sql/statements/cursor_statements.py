@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ...engine.errors import DucktailError, NoActiveTransaction, NotSupported, WrongState
 from ...engine.waiting import Waiting
+from ..language.parse import Query
 from ..results.results import Result, ResultBatch
 from ..results.spool import Scroll, ScrollSource
 from ..session_state.context import Context, Runner
@@ -62,6 +63,12 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
             raise inner.classified.error
         if inner.classified.kind is not Kind.READ:
             raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
+        if isinstance(inner.node, Query) and (scan := inner.node.commits) is not None:
+            raise NotSupported(
+                "COMMIT of a stream scan is not supported in DECLARE CURSOR",
+                hint="Run COMMIT OFFSETS before DECLARE.",
+                position=scan.start + 1,
+            )
         inner = inner.declared(statement.parameter_types_given)
         if parameters:
             _ = inner.description  # Binding finds the casts of the parameters.

@@ -351,6 +351,39 @@ def test_a_mixed_read_counts_as_far_as_its_client_has_got(mine: Connection) -> N
     assert max(row[1] for row in offsets) == 31
 
 
+def test_a_read_with_commit_commits_at_its_owner(owner: Connection, entry: Connection) -> None:
+    owner.execute("CREATE CONSUMER GROUP loop ON s")
+    for member in ("", "MEMBER 'm'"):
+        owner.execute("ALTER CONSUMER GROUP loop ON s SEEK TO EARLIEST")
+        read = f"SELECT lsn FROM STREAM s CONSUMER GROUP loop {member} COMMIT LIMIT 4"
+        seen: list[int] = []
+        while rows := entry.execute(read).fetchall():
+            offsets = owner.execute("SHOW OFFSETS ON s CONSUMER GROUP loop").fetchall()
+            assert max(row[1] for row in offsets) == len(seen)
+            seen += [lsn for (lsn,) in rows]
+        assert seen == list(range(1, 32))
+        owner.execute("ALTER CONSUMER GROUP loop ON s SEEK TO EARLIEST")
+        owner.execute("LEAVE CONSUMER GROUP loop ON s MEMBER 'm'")
+        # A commit there is no part of a transaction here.
+        entry.execute("BEGIN")
+        told = answer(entry, read)
+        assert told[0] == "0A000" and told[1].startswith("COMMIT OFFSETS on node n1")
+        entry.execute("ROLLBACK")
+    owner.execute("DROP CONSUMER GROUP loop ON s")
+
+
+def test_a_mixed_read_with_commit(mine: Connection) -> None:
+    where = "lsn > (SELECT min(id) FROM names)"
+    read = f"SELECT lsn FROM STREAM s CONSUMER GROUP m COMMIT WHERE {where} LIMIT 3"
+    for number in range(3):
+        assert [lsn for (lsn,) in mine.execute(read)] == list(range(3 * number + 1, 3 * number + 4))
+        offsets = mine.execute("SHOW OFFSETS ON s CONSUMER GROUP m").fetchall()
+        assert max(row[1] for row in offsets) == 3 * number
+    mine.execute("BEGIN")
+    assert answer(mine, read)[0] == "0A000"
+    mine.execute("ROLLBACK")
+
+
 @pytest.mark.parametrize("simple", [False, True])
 @pytest.mark.parametrize("more", ["", "JOIN names n ON n.id = c.id"])
 def test_an_alter_of_the_owners_is_seen_by_the_next_statement(

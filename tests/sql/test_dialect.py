@@ -70,6 +70,7 @@ def test_the_dialect_is_registered() -> None:
         'SELECT op FROM STREAM "a"."s" PARTITION 2 CONSUMER GROUP "g" MEMBER "m" AFTER 3 AS "x" LIMIT $1',
         'SELECT * FROM STREAM "s" PARTITION (1, $2) CONSUMER GROUP $3 AFTER \'{"0": 1}\'',
         'SELECT * FROM STREAM "s" ENVELOPE CHANGES WAIT \'5 s\' FOR 10 AS "x"("a", "b")',
+        'SELECT * FROM STREAM "s" CONSUMER GROUP "g" COMMIT WAIT \'5 s\' LIMIT 10',
         'SELECT * FROM t JOIN STREAM "s" ON TRUE',
         'SELECT * FROM (STREAM "s" CROSS JOIN t)',
         'WITH c AS (SELECT * FROM TOPIC "s") SELECT * FROM c',

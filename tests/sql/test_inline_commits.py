@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import InvalidParameterValue, SerializationFailure
+from ducktail.engine.errors import InvalidParameterValue, SerializationFailure, UndefinedObject
 from ducktail.engine.transactions.transaction import CommitStep
 from ducktail.engine.waiting import Wait, block_on, drive
+from ducktail.sql.results.results import Result
 from ducktail.sql.session import Session
 
 GROUPS = 4
@@ -21,6 +22,12 @@ COMMIT = "COMMIT OFFSET PARTITION 0 AT {} ON s CONSUMER GROUP g{}"
 def execute(session: Session, sql: str) -> None:
     """Run a statement that gives no rows."""
     drive(session.execute(drive(session.parse(sql))))
+
+
+def lsns(result: Result) -> list[object]:
+    """The values of the answer's only column."""
+    batches = iter(lambda: result.fetch(None), None)
+    return [row["lsn"] for batch in batches for row in batch.record_batch().to_pylist()]
 
 
 @pytest.fixture
@@ -64,6 +71,81 @@ def test_those_that_come_together_are_written_together(database: Database) -> No
         execute(sessions[1], COMMIT.format(1_000_000, 1))
     for session in sessions:
         drive(session.close())
+
+
+def test_a_read_with_commit_begins_when_the_commit_is_durable(database: Database) -> None:
+    """The event loop runs both; where the commit fails nothing is read."""
+    session = Session(database, wire=True)
+    read = drive(session.parse("SELECT lsn FROM STREAM s CONSUMER GROUP g0 COMMIT LIMIT 3"))
+
+    def lsns(result: Result) -> list[object]:
+        rows = [
+            row
+            for batch in iter(lambda: result.fetch(None), None)
+            for row in batch.record_batch().to_pylist()
+        ]
+        return [row["lsn"] for row in rows]
+
+    assert read.inline
+    assert lsns(drive(session.execute(read))) == [1, 2, 3]
+    with database.offsets.writing():
+        work = session.execute(read)
+        wait = next(work)
+        assert not wait.future.done()
+    assert block_on(wait)
+    with pytest.raises(StopIteration) as ended:
+        work.send(True)
+    assert lsns(ended.value.value) == [4, 5, 6]
+    (group,) = [group for group in database.catalog.groups.values() if group.name == "g0"]
+    database.offsets.seal([group.group_id], [0])
+    for _ in range(2):
+        with pytest.raises(SerializationFailure, match="moved to another node"):
+            drive(session.execute(read))
+    database.offsets.unseal([0], [group.group_id])
+    assert lsns(drive(session.execute(read))) == [7, 8, 9]
+    assert database.offsets.positions(group.group_id)[0].lsn == 6
+    # An empty poll has nothing to commit, and waits for nobody.
+    drive(session.execute(drive(session.parse("COMMIT OFFSET PARTITION 0 AT 100 ON s CONSUMER GROUP g0"))))
+    assert lsns(drive(session.execute(read))) == []
+    with database.offsets.writing():
+        assert lsns(drive(session.execute(read))) == []
+    drive(session.close())
+
+
+def test_a_read_that_begins_again_does_not_commit_again(database: Database) -> None:
+    """A limited user's read is checked and begun again where the catalog has changed meanwhile."""
+    owner = Session(database)
+    for text in (
+        "CREATE USER boss PASSWORD 'long enough' SUPERUSER",
+        "CREATE USER reader PASSWORD 'long enough'",
+        "GRANT CONSUME ON s TO reader",
+    ):
+        execute(owner, text)
+    session = Session(database, wire=True, account="reader")
+    execute(session, "CREATE CONSUMER GROUP own ON s")
+    read = drive(session.parse("SELECT lsn FROM STREAM s CONSUMER GROUP own COMMIT LIMIT 3"))
+    assert lsns(drive(session.execute(read))) == [1, 2, 3]
+    with database.offsets.writing():
+        work = session.execute(read)
+        wait = next(work)
+        while wait.future.done():
+            wait = work.send(True)
+        execute(owner, "CREATE TABLE other (i INTEGER)")
+    result = None
+    try:
+        while True:
+            wait = work.send(block_on(wait))
+    except StopIteration as ended:
+        result = ended.value
+    assert result is not None and lsns(result) == [4, 5, 6]
+    (group,) = [group for group in database.catalog.groups.values() if group.name == "own"]
+    assert database.offsets.positions(group.group_id)[0].lsn == 3
+    execute(owner, "CREATE USER nobody PASSWORD 'long enough'")
+    other = Session(database, wire=True, account="nobody")
+    with pytest.raises(UndefinedObject):
+        execute(other, "SELECT lsn FROM STREAM s CONSUMER GROUP own COMMIT LIMIT 3")
+    for one in (owner, session, other):
+        drive(one.close())
 
 
 def test_a_commit_leaves_no_cycles(database: Database) -> None:

@@ -142,6 +142,20 @@ def test_each_event_is_processed_once_by_polls_on_all_nodes(clients: dict[str, C
     assert sorted(seen) == list(range(EVENTS)) and turn == -(-EVENTS // 7)
 
 
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("member", ["", "MEMBER 'm'"])
+def test_a_loop_of_reads_with_commit(clients: dict[str, Client], query: str, member: str) -> None:
+    column = 6 if query.startswith("SELECT *") else 0
+    client = clients["n2"]
+    text = query.replace("CONSUMER GROUP g", f"CONSUMER GROUP g {member} COMMIT WAIT '10 ms'")
+    seen: list[int] = []
+    while rows := client(text):
+        lags = [int(str(row[3])) for row in clients["n1"]("SHOW OFFSETS ON t CONSUMER GROUP g")]
+        assert sum(lags) == EVENTS - len(seen)
+        seen += [int(str(row[column])) for row in rows]
+    assert sorted(seen) == list(range(EVENTS))
+
+
 def test_an_aggregate_covers_all_that_it_read(clients: dict[str, Client]) -> None:
     client = clients["n2"]
     assert client("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(EVENTS,)]

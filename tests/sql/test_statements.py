@@ -288,6 +288,14 @@ ERRORS = [
     ("SELECT * FROM STREAM s WAIT ^'5'", InvalidParameterValue, "Give a unit"),
     ("SELECT * FROM STREAM s WAIT '5 s' FOR ^0", InvalidParameterValue, "less than 1"),
     ("SELECT * FROM STREAM s ENVELOPE ^XML", SyntaxError_, "JSON or CHANGES"),
+    ("SELECT * FROM STREAM s ^COMMIT", SyntaxError_, "CONSUMER GROUP g. As an alias"),
+    ("SELECT * FROM STREAM s CONSUMER GROUP g COMMIT ^COMMIT", SyntaxError_, "given twice"),
+    ("SELECT * FROM STREAM s CONSUMER GROUP g ^COMMIT AFTER 5", NotSupported, "with AFTER"),
+    (
+        "SELECT * FROM STREAM s CONSUMER GROUP g COMMIT a, ^STREAM s CONSUMER GROUP h COMMIT b",
+        NotSupported,
+        "several",
+    ),
     ("SELECT * FROM STREAM s LIMIT ^-1", InvalidParameterValue, "LIMIT must not be negative"),
     ("SELECT * FROM x: STREAM s ^y", SyntaxError_, "two aliases"),
     ("SELECT * FROM STREAM s PARTITION^", SyntaxError_, "PARTITION takes"),
@@ -339,6 +347,16 @@ def test_a_scan_with_all_its_clauses() -> None:
     )  # fmt: skip
     query = parse(text)
     assert parameter_types(query) == {1: "INTEGER", 2: "VARCHAR", 3: "VARCHAR", 4: "VARCHAR"}
+
+
+def test_a_scan_with_commit() -> None:
+    for clauses in ("COMMIT CONSUMER GROUP g MEMBER 'm'", "CONSUMER GROUP g MEMBER 'm' COMMIT"):
+        text = f"SELECT * FROM STREAM s {clauses} x"
+        end = len(text)
+        assert scan_of(text) == st.Scan(name("s"), 14, end, None, "g", "m", alias="x", commits=True)
+    assert scan_of("SELECT * FROM STREAM s AS commit").alias == "commit"
+    assert scan_of('SELECT * FROM STREAM s "commit"').alias == "commit"
+    assert scan_of("SELECT * FROM STREAM s CONSUMER GROUP commit").group == "commit"
 
 
 def test_parameter_types_of_statements() -> None:

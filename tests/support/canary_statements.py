@@ -414,6 +414,7 @@ FILLERS: Mapping[str, Sequence[str]] = {
     "SCAN": (
         *("", "AFTER 0", "PARTITION 0", "CONSUMER GROUP g", "CONSUMER GROUP g MEMBER 'm'", "WAIT '1 ms'"),
         *("AFTER 0 WAIT '1 ms' FOR 1", "PARTITION (0, 1) ENVELOPE JSON", "LIMIT 1 TRANSACTIONS"),
+        "CONSUMER GROUP g COMMIT",
     ),
     "FUNCTION": (
         *(f"duckdb_{name}()" for name in ("tables", "views", "columns", "functions", "logs", "sequences")),
