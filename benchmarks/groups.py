@@ -89,8 +89,14 @@ class Server(Protocol):
     def join(self, group: str, member: int | None) -> None:
         """Get ready to read."""
 
+    def in_one_statement(self) -> None:
+        """From now on a batch is one statement, which commits the batch before it, where there is such."""
+
     def batch(self) -> int:
         """Read up to BATCH events and commit them; how many there were."""
+
+    def end(self) -> None:
+        """Commit what is not committed yet."""
 
 
 class Ducktail:
@@ -99,6 +105,7 @@ class Ducktail:
     def __init__(self, conninfo: str) -> None:
         self.con = connect(conninfo)
         self._read = self._commit = self._wait = ""
+        self._together = False
         self._lsns: list[int] = []
 
     def write(self, first: int) -> None:
@@ -131,12 +138,21 @@ class Ducktail:
         self._commit = f"COMMIT OFFSETS ON orders_stream CONSUMER GROUP {group}{named}"
         self.con.execute(self._read.replace(str(BATCH), "0"))
 
+    def in_one_statement(self) -> None:
+        """See Server."""
+        self._read, self._together = self._read.replace(" LIMIT", " COMMIT LIMIT"), True
+
     def batch(self) -> int:
         """See Server."""
         count = len(self.con.execute(self._read).fetchall())
-        if count:
+        if count and not self._together:
             self.con.execute(self._commit)
         return count
+
+    def end(self) -> None:
+        """See Server."""
+        if self._together:
+            self.con.execute(self._commit)
 
     def commit_one(self, group: str, number: int) -> None:
         """See Server."""
@@ -186,6 +202,12 @@ class Postgres:
         """See Server."""
         self._where = "" if member is None else f"partition = {member} AND"
         self._reader, self._lsn = group if member is None else f"{group}_{member}", 0
+
+    def in_one_statement(self) -> None:
+        """See Server."""
+
+    def end(self) -> None:
+        """See Server."""
 
     def batch(self) -> int:
         """See Server."""
@@ -244,6 +266,12 @@ class Redis:
     def join(self, group: str, member: int | None) -> None:
         """See Server."""
         self._group, self._member = group, f"m{member}"
+
+    def in_one_statement(self) -> None:
+        """See Server."""
+
+    def end(self) -> None:
+        """See Server."""
 
     def batch(self) -> int:
         """See Server."""
@@ -355,10 +383,19 @@ def commits(name: str, address: str, clients: int, seconds: float, turn: int) ->
 
 
 def _read(
-    name: str, address: str, group: str, member: int | None, events: int, left: Any, barrier: Any, out: Any
+    name: str,
+    address: str,
+    what: str,
+    reader: tuple[str, int | None],
+    events: int,
+    left: Any,
+    barrier: Any,
+    out: Any,
 ) -> None:
-    server = SERVERS[name](address)
+    (group, member), server = reader, SERVERS[name](address)
     server.join(group, member)
+    if what == "together":
+        server.in_one_statement()
     barrier.wait()
     begun, count = time.monotonic(), 0
     # Of several members one does not know how many there are for it.
@@ -368,6 +405,7 @@ def _read(
         if member is not None and found:
             with left.get_lock():
                 left.value -= found
+    server.end()
     out.put((count, begun, time.monotonic()))
 
 
@@ -381,7 +419,7 @@ def reads(name: str, address: str, what: str, events: int, turn: int) -> float:
     if what == "members":
         readers = [(groups[0], number) for number in range(MEMBERS)]
     barrier, out, left = CONTEXT.Barrier(len(readers)), CONTEXT.Queue(), CONTEXT.Value("q", events)
-    _run([(_read, (name, address, group, member, events, left, barrier, out)) for group, member in readers])
+    _run([(_read, (name, address, what, reader, events, left, barrier, out)) for reader in readers])
     found = [out.get() for _ in readers]
     count = sum(item[0] for item in found)
     wanted = events * len(groups)
@@ -430,7 +468,13 @@ def fill(addresses: dict[str, str], events: int) -> None:
 
 Figures = dict[str, dict[str, list[float]]]
 PARTS = ("reads", "commits", "latency")
-READERS = (("one", "1 consumer"), ("members", "8 members, 1 group"), ("groups", "8 groups"))
+CHOICES = (*PARTS, "consumer")  # The reads of one consumer alone.
+READERS = (
+    ("one", "1 consumer"),
+    ("together", "1 consumer, commit and read in one statement"),
+    ("members", "8 members, 1 group"),
+    ("groups", "8 groups"),
+)
 
 
 def measure(
@@ -446,10 +490,10 @@ def measure(
 
     def note(what: str, name: str, value: float) -> None:
         found.setdefault(what, {}).setdefault(name, []).append(value)
-        print(f"{what:<32} {name:<12} {value:>12,.2f}", flush=True)
+        print(f"{what:<54} {name:<12} {value:>12,.2f}", flush=True)
 
     for turn in range(rounds):
-        for what, of in READERS if "reads" in parts else ():
+        for what, of in READERS if "reads" in parts else READERS[:2] if "consumer" in parts else ():
             for name, address in addresses.items():
                 note(f"events/s, {of}", name, reads(name, address, what, events, turn))
         for clients in CLIENTS if "commits" in parts else ():
@@ -467,6 +511,7 @@ BARS: tuple[tuple[str, str, float], ...] = (
     ("latency p50, ms", "", 2.0),
     ("commits/s, 8", "PostgreSQL", 0.6),
     ("commits/s, 64", "PostgreSQL", 1.0),
+    ("events/s, 1 consumer, commit and read in one statement", "PostgreSQL", 1.2),
     ("events/s, 8 groups", "PostgreSQL Redis", 1.5),
 )
 
@@ -508,7 +553,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--transactions", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="some parts alone")
+    parser.add_argument("--only", choices=CHOICES, nargs="+", default=PARTS, help="some parts alone")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "groups.md")
     given = parser.parse_args()
     with ExitStack() as stack:
