@@ -162,6 +162,40 @@ def read(
     return begun
 
 
+def at_end(database: Database, request: ReadRequest) -> StreamRead | None:
+    """A read outside a transaction, if it has no events; None if it may have some.
+
+    This is the look of a poll, of a group or with AFTER: it needs no scan, and decides by what is in memory.
+
+    Raises:
+        DucktailError: the stream cannot be read, as for any read.
+    """
+    stream, group = request.stream, request.group
+    assert request.member is None and request.transaction is None
+    last_lsn, catalog = database.commits.last_lsn, database.catalog
+    if database.publisher.published_lsn < last_lsn or catalog.segments.of(stream.stream_id):
+        return None  # Events may be about to become readable.
+    if group is not None and (
+        database.parked.get(group.group_id) is not None or group.group_id in catalog.copies
+    ):
+        return None  # Events at or before the committed LSNs may be read again.
+    database.buffers.check_served(stream)
+    committed: dict[int, int] = {}
+    seeks = 0 if group is None else database.offsets.seeks(group.group_id)
+    if group is not None:
+        standing = committed_lsns(database, None, group)
+        after = committed = {partition: standing[partition] for partition in request.partitions}
+    else:
+        assert request.after is not None
+        after = {partition: request.after[partition] for partition in request.partitions}
+        for partition, lsn in after.items():
+            check_no_hole(database, stream, partition, lsn)
+    if not database.buffers.of(stream).ends_at(after):
+        return None
+    _note(database, request, committed)
+    return StreamRead(request, ScanRange(after, last_lsn), committed, seeks)
+
+
 def start(database: Database, request: ReadRequest) -> StreamRead:
     """The start of a read now, without a scan; it changes no state."""
     stream, group, partitions = request.stream, request.group, request.partitions
@@ -222,11 +256,7 @@ def _note(database: Database, request: ReadRequest, committed: Mapping[int, int]
 
 def _passed_positions(database: Database, group: Group | None, lsns: Mapping[int, int]) -> dict[int, int]:
     """Exact positions of the committed LSNs that retention has passed."""
-    if group is None:
-        return {}
-    passed = database.offsets.passed_position
-    places = {partition: passed(group.group_id, partition, lsn) for partition, lsn in lsns.items()}
-    return {partition: place for partition, place in places.items() if place is not None}
+    return {} if group is None else database.offsets.passed_positions(group.group_id, lsns)
 
 
 def aside_of(database: Database, request: ReadRequest, after: Mapping[int, int]) -> Aside | None:

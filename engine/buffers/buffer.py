@@ -310,6 +310,15 @@ class StreamBuffer:
         """LSN of the stream's last readable event, 0 before the first."""
         return max([partition.last_lsn for partition in self.partitions])
 
+    def ends_at(self, lsns: Mapping[int, int]) -> bool:
+        """True if no partition has a readable event after its LSN, retained or not."""
+        with self.mutex:
+            for number, lsn in lsns.items():
+                partition = self.partitions[number]
+                if lsn < partition.last_lsn or lsn < partition.trimmed_through_lsn:
+                    return False
+        return True
+
     def append(self, additions: Mapping[int, Addition], commit_us: int, size: int) -> None:
         """Add the events of whole transactions at once.
 

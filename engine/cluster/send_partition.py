@@ -167,7 +167,7 @@ def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]
         position = database.offsets.positions(group.group_id).get(partition)
         if position is None:
             continue
-        passed = database.offsets.passed_position(group.group_id, partition, position.lsn)
+        passed = database.offsets.passed_positions(group.group_id, {partition: position.lsn}).get(partition)
         fence = database.member_epochs.of(group.group_id).get(partition, 0)
         told = [group.name, position.lsn, position.committed_at_us, position.committed_by, passed, fence]
         groups[database.identities.of(group.group_id)] = told

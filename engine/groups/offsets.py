@@ -230,11 +230,13 @@ class Offsets:
         with self._condition:
             self._passed[group_id, partition] = (lsn, position)
 
-    def passed_position(self, group_id: int, partition: int, lsn: int) -> int | None:
-        """The number of a partition's events at or before a committed LSN that retention has passed."""
+    def passed_positions(self, group_id: int, lsns: Mapping[int, int]) -> dict[int, int]:
+        """Partition -> number of its events at or before its committed LSN, where retention has passed it."""
+        if not self._passed:
+            return {}
         with self._condition:
-            found = self._passed.get((group_id, partition))
-            return found[1] if found is not None and found[0] == lsn else None
+            found = {partition: self._passed.get((group_id, partition)) for partition in lsns}
+        return {p: place[1] for p, place in found.items() if place is not None and place[0] == lsns[p]}
 
     def seal(self, group_ids: Iterable[int], partitions: Iterable[int]) -> None:
         """Refuse further moves of these groups in these partitions: another node has them.

@@ -268,8 +268,8 @@ def _trimmed_unread(database: Parts, group: Group, number: int, partition: Parti
     """The number of removed events after a group's committed LSN; if unknown, the maximum."""
     if lsn >= partition.trimmed_through_lsn:
         return 0
-    place = database.offsets.passed_position(group.group_id, number, lsn)
-    return partition.trimmed_events - (place or 0)
+    places = database.offsets.passed_positions(group.group_id, {number: lsn})
+    return partition.trimmed_events - places.get(number, 0)
 
 
 def _set_aside(database: Parts, group: Group, partition: int | None = None) -> Row:

@@ -183,7 +183,12 @@ class Work:
             )
             if source.reads_catalog:
                 _ = statement.columns  # Binds it, so that its errors are reported now.
-        if statement.inline and len(self._inline_texts) < INLINE_TEXTS_MAX and not is_long_text(text):
+        if (
+            text not in self._inline_texts
+            and len(self._inline_texts) < INLINE_TEXTS_MAX
+            and not is_long_text(text)
+            and statement.inline
+        ):
             self._inline_texts.add(text)
         return source, statement
 

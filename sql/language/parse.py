@@ -68,6 +68,7 @@ class Query:
         explain: EXPLAIN precedes it, with or without ANALYZE.
         copy: it is `COPY (query) TO`; the tree is the inner query's.
         transactions: the clause LIMIT n TRANSACTIONS; None without it.
+        commits: the scan with COMMIT; None without one.
     """
 
     text: str
@@ -78,17 +79,13 @@ class Query:
     explain: bool = False
     transactions: TransactionLimit | None = None
     copy: bool = False
+    commits: Scan | None = None
 
     @property
     def parameters_count(self) -> int:
         """The highest number of a parameter in the text; 0 without one."""
         numbers = (token.text[1:] for token in self.tokens if token.kind == PARAMETER)
         return max((int(number) for number in numbers if number.isdigit()), default=0)
-
-    @property
-    def commits(self) -> Scan | None:
-        """The scan with COMMIT; None without one."""
-        return next((scan for scan in self.scans if scan.commits), None)
 
 
 _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b", re.IGNORECASE | re.ASCII)
@@ -185,6 +182,7 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
         begin > 0,
         transactions,
         copied is not None,
+        next(iter(committing), None),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...engine import stream_reads
 from ...engine.buffers.read_ahead import Cold
 from ...engine.buffers.scan import Scan
 from ...engine.catalog.streams import Stream
@@ -11,6 +12,7 @@ from ...engine.log.log import EVENT_NAMES, EVENT_TYPES
 from ...engine.waiting import Waiting
 from ..cluster.gathering import GatheredScan
 from ..cluster.membership import settled
+from ..cluster.shares import is_placed
 from ..language import statements as st
 from ..read_shape.columns import outputs_of_scan
 from ..read_shape.shape import ReadKind, Shape
@@ -29,7 +31,7 @@ from ..session_state.positions import MemberRead
 from ..session_state.run_text import Values, number
 from .envelope_changes import changes_of
 from .open_scan import open_scan
-from .read_requests import Pruning, within_times
+from .read_requests import Pruning, request_of, within_times
 from .tracking import OpenedScan, Tracker
 
 # The most events in one batch.
@@ -137,9 +139,6 @@ def run_plain(
     plain = found.plain
     assert plain is not None
     limit = limit_of(plain.limit, parameters)
-    opened = yield from open_shape(session, found, stream, narrowed, parameters, limit)
-    tracker = tracker_of(session, opened, found)
-    scan = opened.first
     places = None
     changes = changes_of(session, found.scan)
     columns = EVENT_RESULT
@@ -153,6 +152,11 @@ def run_plain(
         columns = tuple(
             ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
         )
+    if _is_at_end(session, found, stream, narrowed, parameters):
+        return Result.without_rows(columns)
+    opened = yield from open_shape(session, found, stream, narrowed, parameters, limit)
+    tracker = tracker_of(session, opened, found)
+    scan = opened.first
     source = EventSource(scan, EVENT_TYPES if changes is None else types, places, limit)
     session.guard.interrupts.add(scan.interrupt)
 
@@ -179,6 +183,24 @@ def run_plain(
     )
     settle(session, made, isinstance(opened.hold, MemberRead))
     return made
+
+
+def _is_at_end(session: Context, found: Shape, stream: Stream, narrowed: Pruning, parameters: Values) -> bool:
+    """True if a read of a group, or one with AFTER, has nothing to return; a read position is set then."""
+    scan = found.scan
+    if (scan.group is None) == (scan.after is None) or scan.member is not None or found.facts or found.empty:
+        return False
+    if session.block.begun or session.waited is not None or session.part is not None:
+        return False
+    if is_placed(session, stream) or (scan.group is not None and found.kind is not ReadKind.ROWWISE):
+        return False
+    request = request_of(session, stream, scan, parameters, narrowed)
+    read = stream_reads.at_end(session.database, request)
+    if read is not None and request.group is not None:
+        key = (stream.stream_id, request.group.group_id)
+        reader = session.positions.reader(key, None, read.committed, read.seeks, transaction=False)
+        session.positions.set(reader, read.committed, {})
+    return read is not None
 
 
 def settle(session: Context, result: Result, *elsewhere: bool) -> None:

@@ -490,6 +490,13 @@ class Result:
         result.tag, result._ended = tag, True
         return result
 
+    @classmethod
+    def without_rows(cls, columns: tuple[ResultColumn, ...]) -> Result:
+        """The complete answer of a query that returns no row."""
+        result = cls(columns, NoRows(), select_tag)
+        result._end(complete=True)
+        return result
+
     @property
     def holds_cursor(self) -> bool:
         """True if its rows still come from the session's own DuckDB cursor."""
@@ -609,6 +616,8 @@ class Result:
         """Send the rows as those of a COPY ... TO STDOUT: to their end, or not at all."""
         self.copy_out = copy_out
         self._tag = lambda rows: f"COPY {rows}"
+        if self._ended:
+            self.tag = self._tag(self.row_count)
 
     def close(self) -> None:
         """Discard the remaining rows; in the middle of an answer this is a failure."""

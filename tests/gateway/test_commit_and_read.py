@@ -111,6 +111,24 @@ def test_copy_to_the_client(shared: ServerProcess, group: psycopg.Connection[Any
             assert committed(group) == 2 * number
 
 
+def test_an_empty_poll_in_every_protocol(
+    shared: ServerProcess, group: psycopg.Connection[Any], shared_raw: Callable[[], Any]
+) -> None:
+    group.execute("ALTER CONSUMER GROUP g ON s SEEK TO LATEST")
+    poll = "SELECT lsn FROM STREAM s CONSUMER GROUP g LIMIT 10"
+    with shared.connect() as client:
+        for prepare in (False, True, True):
+            found = client.execute(poll, prepare=prepare)
+            assert (found.fetchall(), found.statusmessage) == ([], "SELECT 0")
+    client = shared_raw()
+    client.enter()
+    assert kinds(client.query(poll)) == "TCZ"
+    assert ("C", b"COPY 0\0") in client.query(f"COPY ({poll}) TO STDOUT")
+    client.send(written.parse(poll) + written.bind() + written.describe("P"))
+    client.send(written.execute(max_rows=5) + written.execute() + written.sync)
+    assert kinds(client.until("Z")) == "12TCCZ"
+
+
 def test_an_answer_that_breaks_off_is_not_committed(
     group: psycopg.Connection[Any], shared: ServerProcess
 ) -> None:
