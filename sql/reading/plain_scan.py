@@ -144,20 +144,22 @@ def run_plain(
     columns = EVENT_RESULT
     if changes is not None:
         columns = tuple(ResultColumn(*column) for column in changes.columns)
-    types = tuple(column.type for column in columns)
+    all_columns = columns
     if plain.columns is not None:
         base = outputs_of_scan(found.scan.envelope, [column.name for column in columns])
         events = [output.event for output in base or ()]
         places = tuple(events.index(event) for event, _ in plain.columns)
         columns = tuple(
-            ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
+            ResultColumn(name, all_columns[place].type)
+            for place, (_, name) in zip(places, plain.columns, strict=True)
         )
     if _is_at_end(session, found, stream, narrowed, parameters):
         return Result.without_rows(columns)
     opened = yield from open_shape(session, found, stream, narrowed, parameters, limit)
     tracker = tracker_of(session, opened, found)
     scan = opened.first
-    source = EventSource(scan, EVENT_TYPES if changes is None else types, places, limit)
+    types = EVENT_TYPES if changes is None else tuple(column.type for column in all_columns)
+    source = EventSource(scan, types, places, limit)
     session.guard.interrupts.add(scan.interrupt)
 
     def on_end(complete: bool) -> None:
