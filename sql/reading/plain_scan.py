@@ -16,6 +16,7 @@ from ..cluster.shares import is_placed
 from ..language import statements as st
 from ..read_shape.columns import outputs_of_scan
 from ..read_shape.shape import ReadKind, Shape
+from ..read_shape.shape_types import Plain
 from ..results.results import (
     BATCH_ROWS,
     EVENT_RESULT,
@@ -133,31 +134,42 @@ def least(limits: Sequence[st.Number], parameters: Values) -> int | None:
     return min((value for value in values if value is not None), default=None)
 
 
+def _columns(
+    session: Context, found: Shape, plain: Plain
+) -> tuple[tuple[ResultColumn, ...], tuple[str, ...], tuple[int, ...] | None]:
+    """The columns of a plain read, the types of all columns of its scan, and the places of those it shows."""
+    changes = changes_of(session, found.scan)
+    columns, types = EVENT_RESULT, EVENT_TYPES
+    if changes is not None:
+        columns = tuple(ResultColumn(*column) for column in changes.columns)
+        types = tuple(column.type for column in columns)
+    if plain.columns is None:
+        return columns, types, None
+    base = outputs_of_scan(found.scan.envelope, [column.name for column in columns])
+    events = [output.event for output in base or ()]
+    places = tuple(events.index(event) for event, _ in plain.columns)
+    shown = tuple(
+        ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
+    )
+    return shown, types, places
+
+
 def run_plain(
     session: Context, found: Shape, stream: Stream, narrowed: Pruning, parameters: Values
 ) -> Waiting[Result]:
     plain = found.plain
     assert plain is not None
     limit = limit_of(plain.limit, parameters)
-    places = None
-    changes = changes_of(session, found.scan)
-    columns = EVENT_RESULT
-    if changes is not None:
-        columns = tuple(ResultColumn(*column) for column in changes.columns)
-    types = tuple(column.type for column in columns)
-    if plain.columns is not None:
-        base = outputs_of_scan(found.scan.envelope, [column.name for column in columns])
-        events = [output.event for output in base or ()]
-        places = tuple(events.index(event) for event, _ in plain.columns)
-        columns = tuple(
-            ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
-        )
+    columns, types, places = _columns(session, found, plain)
     if _is_at_end(session, found, stream, narrowed, parameters):
         return Result.without_rows(columns)
     opened = yield from open_shape(session, found, stream, narrowed, parameters, limit)
+    if types is not EVENT_TYPES:
+        # The table may have been altered while the scan was being opened.
+        columns, types, places = _columns(session, found, plain)
     tracker = tracker_of(session, opened, found)
     scan = opened.first
-    source = EventSource(scan, EVENT_TYPES if changes is None else types, places, limit)
+    source = EventSource(scan, types, places, limit)
     session.guard.interrupts.add(scan.interrupt)
 
     def on_end(complete: bool) -> None:
