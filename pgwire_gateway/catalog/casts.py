@@ -30,7 +30,7 @@ from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, occurs, tokenize
-from . import like_escape
+from . import like_escape, time_zones
 from .float_type import in_cast, wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
@@ -250,20 +250,18 @@ _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*\)?\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
     r"|\b(?:numeric|decimal)\s*\(\s*\d\d"
-    r"|\bzone\s+'(?:utc|gmt)?[+<-]|\btimezone\s*\(\s*'(?:utc|gmt)?[+<-]"
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
-    rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}",
+    rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}|{time_zones.HINT}",
     re.IGNORECASE,
 )
 _HINT_WORDS = (
-    *("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like"),
+    *("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like", "~~"),
     *("numeric", "decimal", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
 )
 # Digits of a numeric in DuckDB; PostgreSQL's has up to 1000.
 PRECISION_MAX = 38
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
-_OFFSET = re.compile(r"(?:utc|gmt|<[\w+-]+>)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Bounds of the texts whose parameter types are kept: their number, the longest one, and the longest examined.
 TEXTS_KEPT = 512
@@ -298,7 +296,8 @@ def respell_literals(text: str) -> str:
             text = cut(text, named)
             tokens = tokenize(text)
         pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *_ats(tokens), *wide_floats(tokens)]
-        return cut(text, [*pieces, *like_escape.like_escapes(tokens)])
+        pieces += [*like_escape.like_escapes(tokens), *time_zones.offsets(tokens)]
+        return cut(text, pieces)
     except DucktailError:
         return text  # The session reports the error in it.
 
@@ -463,8 +462,6 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             yield Replacement(token.start, token.end, "JSON")
         if token.kind in ("NUMERIC", "DECIMAL") and typed:
             yield from _precision(tokens, at + 1)
-        if token.kind == STRING and before in ("ZONE", "("):
-            yield from _zone(tokens, at)
         if token.kind == "ANY":
             yield from _any(tokens, at)
         if before in (STRING, ")") and at + 1 < len(tokens) and _precedes_type(tokens, at):
@@ -485,16 +482,6 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             value = tokens[at + 1]
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
             yield Replacement(value.start, value.end, f"'{_pairs(found[1])}'")
-
-
-def _zone(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
-    """The offset in `AT TIME ZONE 'UTC-05:00'`: to the west in PostgreSQL, to the east in DuckDB."""
-    before = [token.kind for token in tokens[max(at - 3, 0) : at]]
-    if before != ["AT", "TIME", "ZONE"] and before[-2:] != ["TIMEZONE", "("]:
-        return
-    if found := _OFFSET.fullmatch(tokens[at].value):
-        sign = "+" if found[1] == "-" else "-"
-        yield Replacement(tokens[at].start, tokens[at].end, f"'GMT{sign}{found[2]:>02}:{found[3] or '00'}'")
 
 
 def _precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:

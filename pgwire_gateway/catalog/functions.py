@@ -416,13 +416,14 @@ def _named(relation: str, column: str, argument: str) -> str:
     namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
     named = (
         f"SELECT z_c.oid AS z_oid, z_c.__visible AS z_visible, {HOME}.folded(z_c.{column}) AS z_name, "
-        f"{HOME}.folded(z_n.nspname) AS z_schema, {HOME}.folded(z_c.__name) AS z_shown "
+        f"{HOME}.folded(z_n.nspname) AS z_schema, z_n.__meant_nspname AS z_meant, "
+        f"{HOME}.folded(z_c.__name) AS z_shown "
         f"FROM {relation} AS z_c JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace}"
     )
     parts = f"{HOME}.name_parts({argument})"
     return (
         f"(SELECT arg_max(z_t.z_oid, z_t.z_visible) FROM ({named}) AS z_t WHERE "
-        f"if({parts}[-2] IS NULL, z_t.z_visible::BOOLEAN, {parts}[-2] = z_t.z_schema) "
+        f"if({parts}[-2] IS NULL, z_t.z_visible::BOOLEAN, {parts}[-2] IN (z_t.z_schema, z_t.z_meant)) "
         f"AND {parts}[-1] = z_t.z_name "
         f"OR z_t.z_shown = {HOME}.folded({argument}))"
     )
@@ -470,7 +471,10 @@ def _lookup_macros() -> dict[str, str]:
         "to_regproc(z_w)": _named("pg_proc", "proname", "z_w"),
         "regproc_in(z_w)": f"coalesce({_named('pg_proc', 'proname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
         "error('function \"' || z_w || '\" does not exist'))",
-        "to_regnamespace(z_w)": _lookup("pg_namespace", "nspname", "oid", f"{HOME}.unquoted(z_w)"),
+        "to_regnamespace(z_w)": "(SELECT arg_max(z_t.z_oid, z_t.z_name = z_t.z_asked) FROM (SELECT z_n.oid "
+        "AS z_oid, z_n.nspname AS z_name, z_n.__meant_nspname AS z_meant, "
+        f"{HOME}.unquoted(z_w) AS z_asked FROM pg_namespace AS z_n) AS z_t "
+        "WHERE z_t.z_asked IN (z_t.z_name, z_t.z_meant))",
         "regnamespace_in(z_w)": f"coalesce({MARK}to_regnamespace(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('schema \"' || z_w || '\" does not exist'))",
         "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({namespace}), if(z_o = 0, '-', z_o::VARCHAR))",

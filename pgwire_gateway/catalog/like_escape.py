@@ -1,5 +1,7 @@
 r"""LIKE and ILIKE in a client's text: a backslash escapes in PostgreSQL, and in DuckDB only with ESCAPE.
 
+`~~`, `~~*` and their negations are operators of the same meaning, which take no ESCAPE and become the words.
+
 ORMs escape `%` and `_` of a searched text with a backslash and rely on the default. Over the wire a pattern
 therefore gets `ESCAPE '\'` if it can contain a backslash: a pattern made only of literals without one stays
 as it is, because DuckDB searches such a pattern faster. In process LIKE remains DuckDB's.
@@ -14,7 +16,7 @@ from ...sql.text.spans import Replacement
 from ...sql.text.tokens import NUMBER, PARAMETER, STRING, Token, closing
 
 # A LIKE whose pattern is not simply a literal without a backslash.
-HINT = r"\bi?like\b(?!\s*'(?:[^'\\]|'')*+'(?!\s*\|\|))"
+HINT = r"(?:\bi?like\b|~~\*?)(?!\s*'(?:[^'\\]|'')*+'(?!\s*\|\|))"
 ESCAPE = r" ESCAPE '\'"
 _LIKE = frozenset({"LIKE", "ILIKE"})
 # What follows LIKE without being a pattern.
@@ -35,6 +37,26 @@ def like_escapes(tokens: Sequence[Token]) -> Iterator[Replacement]:
             if end > at + 1 and _kind(tokens, end) != "ESCAPE" and not _is_plain(tokens[at + 1 : end]):
                 place = tokens[end - 1].end
                 yield Replacement(place, place, ESCAPE)
+        elif token.kind == "~" and at and tokens[at - 1].kind != "~" and _kind(tokens, at + 1) == "~":
+            yield from _operator(tokens, at)
+
+
+def _operator(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The operator `~~` as LIKE with ESCAPE; it binds as closely as `||`, so the pattern is one operand."""
+    first, behind = at, at + 2
+    if tokens[first - 1].kind == "!" and tokens[first - 1].end == tokens[first].start:
+        first -= 1
+    if _kind(tokens, behind) == "*" and tokens[behind].start == tokens[at + 1].end:
+        behind += 1
+    if _kind(tokens, behind) == "~":
+        return  # DuckDB's `~~~` is GLOB.
+    touching = all(tokens[i].end == tokens[i + 1].start for i in range(first, behind - 1))
+    end = operand_end(tokens, behind)
+    if not touching or end == behind or _kind(tokens, end) in _JOINS or _is_plain(tokens[behind:end]):
+        return
+    words = f"{'NOT ' if first < at else ''}{'ILIKE' if behind > at + 2 else 'LIKE'}"
+    yield Replacement(tokens[first].start, tokens[behind - 1].end, f" {words} ")
+    yield Replacement(tokens[end - 1].end, tokens[end - 1].end, ESCAPE)
 
 
 def _is_condition(tokens: Sequence[Token], at: int) -> bool:
@@ -50,16 +72,16 @@ def _is_condition(tokens: Sequence[Token], at: int) -> bool:
 
 def _pattern_end(tokens: Sequence[Token], at: int) -> int:
     """The index behind a pattern that begins at a token; that token's own if it begins none."""
-    end = _operand_end(tokens, at)
+    end = operand_end(tokens, at)
     while end > at and end < len(tokens) and tokens[end].kind in _JOINS:
-        behind = _operand_end(tokens, end + 1)
+        behind = operand_end(tokens, end + 1)
         if behind == end + 1:
             return at  # It is no expression: DuckDB reports the error in it.
         end = behind
     return end
 
 
-def _operand_end(tokens: Sequence[Token], at: int) -> int:
+def operand_end(tokens: Sequence[Token], at: int) -> int:
     """The index behind a literal, a column, a call, a CASE or what parentheses contain, with its casts."""
     if at >= len(tokens) or tokens[at].kind in _NO_PATTERN:
         return at

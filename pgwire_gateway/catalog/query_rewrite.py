@@ -32,7 +32,7 @@ from ...sql.rights.analysis import SEQUENCES
 from ...sql.statements import session_calls
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import Token, occurs, tokenize
-from . import functions
+from . import functions, public_schema
 from .casts import (
     array,
     cast_parameters,
@@ -300,8 +300,9 @@ def _lists(node: exp.Unnest) -> exp.Expr:
     )
 
 
-def _like(node: exp.Expr) -> exp.Expr:
+def _like(node: exp.Binary) -> exp.Expr:
     """LIKE, whose escape is a backslash in PostgreSQL and nothing in DuckDB."""
+    public_schema.compare(node)
     if isinstance(node.parent, exp.Escape):
         return node
     return exp.Escape(this=node, expression=exp.Literal.string("\\"))
@@ -314,7 +315,7 @@ def _equal(node: exp.Binary) -> exp.Expr:
         column = column_of(node.args[other])
         if text is not None and column is not None and column.duckdb_type.endswith("[]"):
             node.set(key, exp.cast(array(text), column.duckdb_type, dialect="duckdb"))
-    return node
+    return public_schema.compare(node)
 
 
 def _any(node: exp.Any) -> exp.Expr:
@@ -482,6 +483,8 @@ RULES: dict[type[exp.Expr], Rule] = {
     exp.ILike: _like,
     exp.EQ: _equal,
     exp.NEQ: _equal,
+    exp.RegexpLike: public_schema.compare,
+    exp.In: public_schema.contained,
     exp.Any: _any,
     exp.Coalesce: _coalesce,
     exp.DPipe: _joined,

@@ -19,6 +19,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from ...engine.duck import constraint_comments
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, stored_opening
 from ...engine.quoting import literal
 from ...engine.values import value_types
@@ -217,7 +218,8 @@ TYPE_ATTRIBUTES = (
 # The columns of a branch of `_objects`, with their values for branches without them.
 _OBJECT = {
     "kind": "", "database_name": "database_name", "schema_name": "schema_name", "table_name": "''",
-    "name": "", "table_oid": "table_oid", "comment": "comment", "row_count": "0", "column_count": "0",
+    "name": "", "table_oid": "table_oid", "comment": "comment",
+    "on_constraints": "NULL::VARCHAR", "row_count": "0", "column_count": "0",
     "has_index": "false", "checks": "0", "definition": "''", "is_unique": "false", "is_primary": "false",
     "place_in_list": "NULL::BIGINT", "columns": "NULL::BIGINT[]", "keys": "NULL::VARCHAR[]",
 }  # fmt: skip
@@ -233,8 +235,8 @@ def _objects(branches: Sequence[str]) -> str:
 
 # Those of them that only a few relations need.
 _PRUNED = frozenset(
-    {"comment", "row_count", "column_count", "has_index", "checks", "definition", "is_unique", "is_primary",
-     "columns", "keys"}
+    {"comment", "on_constraints", "row_count", "column_count", "has_index", "checks", "definition",
+     "is_unique", "is_primary", "columns", "keys"}
 )  # fmt: skip
 
 
@@ -249,6 +251,8 @@ def _tables(shown: str, wanted: Container[str]) -> str:
         f"{HOME}.tables() AS z_t WHERE {shown.format('table_name')}", wanted,
         kind="'r'", name="table_name", row_count="estimated_size", column_count="column_count",
         has_index="has_primary_key OR index_count > 0", checks=_CHECKS,
+        comment=constraint_comments.own_sql("comment"),
+        on_constraints=constraint_comments.on_constraints_sql("comment"),
     )  # fmt: skip
 
 
@@ -478,7 +482,31 @@ def extra_of(shape: Shape) -> tuple[str, ...]:
     """The columns that only the relation's wide form has."""
     branches = branches_of(shape)
     own = branches[0].extra if branches else {}
-    return tuple(dict.fromkeys([*own, *(AROUND.get(shape.name, {}) if branches else {})]))
+    return tuple(dict.fromkeys([*own, *(around(shape) if branches else {})]))
+
+
+# The prefix of the second form of a column of schemas' names (public_schema.py).
+MEANT = "__meant_"
+_IS_PUBLIC = (
+    f"NOT EXISTS (SELECT 1 FROM {HOME}.schemas() AS z_s "
+    f"WHERE z_s.database_name = {SERVED} AND z_s.schema_name = 'public')"
+)
+
+
+def names_schema(column: str) -> bool:
+    """True for a column of schemas' names."""
+    return column in ("nspname", "schemaname", "schema_name") or column.endswith("_schema")
+
+
+@lru_cache(None)
+def around(shape: Shape) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The columns of a wide form that are computed around the branches."""
+    meant = {
+        MEANT + name: (f"if(\"{name}\" = 'main' AND {_IS_PUBLIC}, 'public', \"{name}\")", (name,))
+        for name in shape.names
+        if names_schema(name)
+    }
+    return meant | AROUND.get(shape.name, {})
 
 
 def empty_sql(shape: Shape, wanted: Iterable[str]) -> str:
@@ -495,9 +523,10 @@ def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]
     """
     wanted = list(wanted)
     types = {column.name: column for column in shape.columns}
-    around = {name: AROUND[shape.name][name] for name in wanted if name in AROUND.get(shape.name, {})}
-    inside = [name for name in wanted if name not in around]
-    inside += [name for _, needs in around.values() for name in needs]
+    offered = around(shape)
+    outside = {name: offered[name] for name in wanted if name in offered}
+    inside = [name for name in wanted if name not in outside]
+    inside += [name for _, needs in outside.values() for name in needs]
     varying = [name for name in dict.fromkeys(inside) if any(name in _values(branch) for branch in branches)]
     if not varying:
         varying = [next(iter(branches[0].values))]
@@ -506,8 +535,8 @@ def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]
     )
     picked = []
     for name in wanted:
-        if name in around:
-            sql = around[name][0]
+        if name in outside:
+            sql = outside[name][0]
         elif name in varying:
             sql = f'"{name}"'
         else:

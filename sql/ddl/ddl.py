@@ -41,7 +41,7 @@ from ..session_state.names import OURS, Key
 from ..session_state.queries import refuse_captured
 from ..session_state.run_text import count_of, placed
 from ..text.classified import Classified, DdlFacts, Name
-from . import rebuild, reserved_names
+from . import comments, rebuild, reserved_names
 
 # Changes that ALTER TABLE may make to a table with streams (`classify_ddl`).
 ALTERED = frozenset(
@@ -126,6 +126,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
                         _drop_sequences(session, own)
                 elif change := rebuild.change_of(session, classified):
                     rows = _create_again(session, change)
+                elif facts.verb == "COMMENT":
+                    with _one_transaction(session):
+                        rows = comments.comment(session, classified)
                 elif indexes := _indexes_aside(session, facts):
                     rows = _alter_with_indexes(session, classified, facts, indexes)
                 else:
@@ -607,7 +610,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     for name in facts.names:
         if len(name) > 1 and fold(name[-2]) == OURS and facts.object_type != "COLUMN":
             raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
-    if facts.object_type in ("TABLE", "VIEW"):
+    if facts.object_type in ("TABLE", "VIEW", "CONSTRAINT"):
         for name in facts.names:
             _guard_relation(session, facts, name)
     elif facts.object_type == "COLUMN" and facts.table is not None:

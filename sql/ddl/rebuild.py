@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...engine.duck import constraint_comments
 from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.identities import drop_statements, name_in, own_sequences
 from ...engine.duck.objects import TABLE, Object
@@ -154,7 +155,8 @@ def statements(session: Context, change: Change) -> Iterator[str]:
         for index in indexes_of(cursor, table.schema, table.name)
         if change.drops is None or not _uses(index, change.drops)
     ]
-    comments = list(_comments(session, change))
+    on_table, on_constraints = constraint_comments.split(constraint_comments.read(cursor, table))
+    on_columns = list(_comments(session, change))
     columns = ", ".join(map(ident, stored))
     values = columns
     if change.retypes is not None:
@@ -174,7 +176,11 @@ def statements(session: Context, change: Change) -> Iterator[str]:
         unique = "UNIQUE " if index.unique else ""
         elements = ", ".join(index.expressions)
         yield f"CREATE {unique}INDEX {ident(index.name)} ON {table.in_full} ({elements})"
-    yield from comments
+    yield from on_columns
+    remaining = constraint_comments.names_of(cursor, table) if on_constraints else ()
+    kept = {name: text for name, text in on_constraints.items() if name in remaining}
+    if (comment := constraint_comments.joined(on_table, kept)) is not None:
+        yield constraint_comments.statement(table, comment)
 
 
 def _stored(session: Context, change: Change) -> list[str]:
@@ -208,13 +214,8 @@ def _sequences(
 
 
 def _comments(session: Context, change: Change) -> Iterator[str]:
-    """COMMENT ON of the table and of its columns."""
+    """COMMENT ON the columns that remain."""
     table = change.table
-    whole = ask_maybe(
-        session.cursor, f"SELECT comment FROM system.main.duckdb_tables() WHERE {_HERE}", _place(table)
-    )
-    if whole is not None and whole[0] is not None:
-        yield f"COMMENT ON TABLE {table.in_full} IS {literal(whole[0])}"
     rows = session.cursor.execute(
         "SELECT column_name, comment FROM system.main.duckdb_columns() "
         f"WHERE {_HERE} AND comment IS NOT NULL",

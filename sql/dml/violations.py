@@ -10,6 +10,7 @@ of a table that is hidden from him. Source: PostgreSQL documentation, "Error and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -226,7 +227,7 @@ def _between(message: str, opening: str, ending: str = "") -> str | None:
 
 def _by_key(constraints: Sequence[_Constraint], key: str, *, referenced: bool = False) -> _Found | None:
     """The constraint with the columns of a key: "a: 1, b: 2"; None if several foreign keys have them."""
-    found = list(_fitting(constraints, key, referenced=referenced))
+    found = list(_fitting(constraints, key, referenced=referenced)) or _renamed(constraints, key)
     if not found:
         return None
     most = max(len(one.constraint.columns) for one in found)
@@ -252,6 +253,21 @@ def _fitting(constraints: Sequence[_Constraint], key: str, *, referenced: bool) 
             yield _Found(one, f'Key ({columns})=({shown}) is still referenced from table "{one.table}".')
         else:
             yield _Found(one, _exists(one.columns, shown))
+
+
+def _renamed(constraints: Sequence[_Constraint], key: str) -> list[_Found]:
+    """The only key with as many columns: DuckDB's messages have the names before a RENAME COLUMN.
+
+    DuckDB renames no column of a foreign key.
+    """
+    found = []
+    for one in constraints:
+        pattern = ", ".join(["[^:]+: (.*)"] * len(one.columns))
+        if one.kind != FOREIGN_KEY and (values := re.fullmatch(pattern, key, re.DOTALL)):
+            found.append(_Found(one, _exists(one.columns, ", ".join(values.groups()))))
+    most = max((len(one.constraint.columns) for one in found), default=0)
+    widest = [one for one in found if len(one.constraint.columns) == most]
+    return widest if len(widest) == 1 else []
 
 
 def _values(key: str, names: Sequence[str]) -> list[str] | None:

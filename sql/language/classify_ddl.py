@@ -231,8 +231,8 @@ def comment(reader: TokenReader) -> Classified:
     reader.take()
     if not reader.accept("ON"):
         raise reader.unexpected()
-    if reader.peek() == "CONSTRAINT":
-        raise NotSupported("COMMENT ON CONSTRAINT is not supported", position=reader.place + 1)
+    if reader.accept("CONSTRAINT"):
+        return _comment_on_constraint(reader)
     object_type: str | Classified = "COLUMN" if reader.accept("COLUMN") else _object(reader)
     if isinstance(object_type, Classified):
         return object_type
@@ -240,3 +240,14 @@ def comment(reader: TokenReader) -> Classified:
     name = reader.qualified()
     table = {"TABLE": name, "COLUMN": name[:-1]}.get(object_type)
     return _ddl(reader, DdlFacts("COMMENT", object_type, (name,), table, places))
+
+
+def _comment_on_constraint(reader: TokenReader) -> Classified:
+    """COMMENT ON CONSTRAINT name ON table IS ..."""
+    reader.identifier()
+    if not reader.accept("ON"):
+        raise reader.unexpected()
+    if reader.peek() == "DOMAIN" and reader.peek(1) != "IS":
+        raise NotSupported("domains are not supported", position=reader.place + 1)
+    place, table = reader.place, reader.qualified()
+    return _ddl(reader, DdlFacts("COMMENT", "CONSTRAINT", (table,), table, (place,)))

@@ -31,6 +31,7 @@ from .parsing import again
 
 _KINDS = {
     "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
+    "CONSTRAINT": TABLE,
 }  # fmt: skip
 # Words after which a query or a data-modifying expression may begin, besides the beginning of a text.
 _BEFORE_STATEMENT = frozenset({"(", ")", "AS", "UNION", "EXCEPT", "INTERSECT", "ALL", "NAME", "MATERIALIZED"})

@@ -54,7 +54,9 @@ from .reach import Reach, no_table
 # Kinds that share the namespace of tables.
 _RELATIONS = frozenset({"TABLE", "VIEW"})
 # DDL's word for a kind of object -> the kind under which the catalog finds it.
-_OBJECTS = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX}
+_OBJECTS = {
+    "TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX, "CONSTRAINT": TABLE,
+}  # fmt: skip
 _SUPERUSERS = "Only superusers may."
 
 
@@ -143,7 +145,7 @@ def _change(session: Context, facts: DdlFacts) -> None:
     for name in facts.names:
         whole = name[:-1] if facts.object_type == "COLUMN" else name
         what = facts.object_type.lower()
-        if facts.object_type == "COLUMN" or facts.object_type in _RELATIONS:
+        if facts.object_type in ("COLUMN", "CONSTRAINT") or facts.object_type in _RELATIONS:
             _own_table(session, whole, facts)
         elif facts.object_type == "MACRO":
             session.access.require_superuser(f"{facts.verb.lower()} macros")

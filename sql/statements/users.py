@@ -17,7 +17,7 @@ from ...engine.catalog import rights as r
 from ...engine.catalog.passwords import SALT_BYTES, verifier_of
 from ...engine.cluster.users import USER_NAME_CHARS_MAX
 from ...engine.duck.duckdb_errors import translated
-from ...engine.duck.objects import SCHEMA, TABLE
+from ...engine.duck.objects import DEFAULT_SCHEMA, SCHEMA, TABLE
 from ...engine.errors import (
     DependentObjects,
     DuplicateObject,
@@ -39,6 +39,7 @@ from ..language.statements import PRIVILEGES
 from ..results.results import Result
 from ..session_state.context import Context
 from .runners import runs
+from .set_and_show import PUBLIC
 
 Values = tuple[object, ...]
 # The privileges on each kind of object.
@@ -309,6 +310,9 @@ def _target(session: Context, asked: st.Grant) -> tuple[r.Item, frozenset[str]]:
 def _schema(session: Context, name: st.Name) -> r.Item:
     if len(name.parts) > 1 or fold(name.last) == "ducktail":
         raise InvalidParameterValue(f'no rights can be given on schema "{name}"')
-    if not session.names.has_schema(name.last) or not session.access.sees_schema(name.last):
+    # PostgreSQL's first schema is `main` here, where none has its name.
+    is_main = fold(name.last) == PUBLIC and not session.names.has_schema(PUBLIC)
+    schema = DEFAULT_SCHEMA if is_main else name.last
+    if not session.names.has_schema(schema) or not session.access.sees_schema(schema):
         raise InvalidSchemaName(f'schema "{name.last}" does not exist')
-    return r.schema_item(name.last)
+    return r.schema_item(schema)

@@ -77,9 +77,10 @@ class DdlFacts:
 
     Args:
         verb: CREATE, ALTER, DROP or COMMENT.
-        object_type: TABLE, VIEW, INDEX, TRIGGER, SCHEMA, SEQUENCE, TYPE, MACRO or COLUMN (of COMMENT).
+        object_type: TABLE, VIEW, INDEX, TRIGGER, SCHEMA, SEQUENCE, TYPE or MACRO; of COMMENT also COLUMN and
+            CONSTRAINT.
         names: the names of the created, changed or dropped objects; for COMMENT ON COLUMN with the column
-            last.
+            last, for COMMENT ON CONSTRAINT its table's.
         places: the positions of the names.
         table: the table that it changes: the table itself, or the table of an index or a trigger.
         table_place: the position of the name of an index's table.

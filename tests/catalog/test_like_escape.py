@@ -19,7 +19,12 @@ ESCAPED = [
     r"CREATE TABLE t (a TEXT CHECK (a LIKE E'\\_%'{}))",
     "SELECT * FROM t WHERE a LIKE (SELECT b FROM s){}",
 ]
+OPERATORS = {
+    r"SELECT a ~~ 'x\_y', b !~~* $1 FROM t": r"SELECT a  LIKE  'x\_y'{}, b  NOT ILIKE  $1{} FROM t",
+    "SELECT a !~~ b, a ~~* lower(b) FROM t": "SELECT a  NOT LIKE  b{}, a  ILIKE  lower(b){} FROM t",
+}
 UNCHANGED = [
+    r"SELECT a ~~~ 'x\_', a ~~ 'x%', a ~~ b || c, a ~ b FROM t",
     "SELECT x LIKE 'a%b', y LIKE 'it''s %', UPPER(a::text) LIKE UPPER('%a%') FROM t",
     r"SELECT a LIKE 'x\_y' ESCAPE '\', a LIKE $1 ESCAPE '!'",
     "SELECT a LIKE ANY(ARRAY['b'])",
@@ -36,6 +41,11 @@ def test_a_pattern_that_may_contain_a_backslash(text: str) -> None:
     assert respell_literals(text.replace("{}", "")) == text.replace("{}", ESCAPE)
 
 
+@pytest.mark.parametrize("text", OPERATORS)
+def test_the_operators(text: str) -> None:
+    assert respell_literals(text) == OPERATORS[text].replace("{}", ESCAPE)
+
+
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_other_patterns_stay(text: str) -> None:
     assert respell_literals(text) == text
@@ -46,4 +56,7 @@ def test_parameters_and_columns(shared_home: Any) -> None:
     ask = shared_home.ask
     assert ask(r"SELECT a FROM (VALUES ('a_c', 'a\_c'), ('abc', 'a\_c')) AS t(a, p) WHERE a LIKE p") == [
         ("a_c",)
+    ]
+    assert ask(r"SELECT 'a_c' ~~ 'a\_c', 'abc' ~~ p, 'abc' !~~ p FROM (VALUES ('a\_c')) AS t(p)") == [
+        (True, False, True)
     ]

@@ -107,6 +107,22 @@ def test_of_a_statement(connection: Connection, prefix: str, statement: str) -> 
     assert told(error.value) == expected
 
 
+def test_after_a_rename_of_the_key(connection: Connection) -> None:
+    """DuckDB's message has the old name of the column until the file is opened again."""
+    setup = """CREATE TABLE renamed (a INT, b TEXT, c INT UNIQUE, CONSTRAINT rk PRIMARY KEY (a, b));
+    INSERT INTO renamed VALUES (1, 'x: 1, y', 5); ALTER TABLE renamed RENAME a TO a2;
+    ALTER TABLE renamed RENAME c TO c2"""
+    run(connection, setup)
+    cases = {
+        "INSERT INTO renamed VALUES (1, 'x: 1, y', 6)": ("rk", "Key (a2, b)=(1, x: 1, y) already exists."),
+        "INSERT INTO renamed VALUES (2, 'x', 5)": ("renamed_c2_key", "Key (c2)=(5) already exists."),
+    }
+    for statement, expected in cases.items():
+        with pytest.raises(psycopg.errors.UniqueViolation) as error:
+            connection.execute(statement)
+        assert told(error.value) == ("23505", "renamed", None, *expected)
+
+
 @pytest.mark.parametrize("prefix", ["plain", "kept"])
 def test_of_copy(connection: Connection, prefix: str) -> None:
     with (

@@ -16,10 +16,7 @@ from typing import Any
 
 import pytest
 
-CLOSED = (
-    "constraint_comment_reflection", "cross_schema_fk_reflection", "materialized_views",
-    "reflect_indexes_with_ascdesc",
-)  # fmt: skip
+CLOSED = ("cross_schema_fk_reflection", "materialized_views", "reflect_indexes_with_ascdesc")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -28,10 +25,8 @@ def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
     _attempt_preparation()
     yield
     if os.environ.get("PEERS_SERVER") == "ducktail":
-        from sqlalchemy.dialects.postgresql.base import PGDialect
         from sqlalchemy.testing import config, exclusions
 
-        PGDialect.supports_constraint_comments = False
         for name in CLOSED:
             setattr(type(config.requirements), name, property(lambda requirements: exclusions.closed()))
 

@@ -77,6 +77,7 @@ AT_A_TABLE = [
     "DROP TABLE {0} CASCADE",
     "COMMENT ON TABLE {0} IS 'x'",
     "COMMENT ON COLUMN {0}.s IS 'x'",
+    "COMMENT ON CONSTRAINT c ON {0} IS 'x'",
     "CREATE INDEX i ON {0} (s)",
     "CREATE STREAM eves.mine ON {0} WITH (snapshot = 'initial')",
     "CREATE TABLE eves.mine AS SELECT * FROM {0}",

@@ -448,7 +448,31 @@ CREATE VIEW pg_description AS
         1255 AS classoid,
         0 AS objsubid,
         comment AS description
-    FROM $home.duck_macros WHERE comment IS NOT NULL;
+    FROM $home.duck_macros WHERE comment IS NOT NULL
+    UNION ALL
+    -- only classoid: 2606
+    -- only objsubid: 0
+    SELECT
+        k.oid AS objoid,
+        2606 AS classoid,
+        0 AS objsubid,
+        (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[k.name] AS description
+    FROM $home.duck_keys AS k JOIN $home.duck_relations AS r
+        ON r.table_oid = k.table_oid AND r.database_name = k.database_name
+        WHERE k.place_in_list IS NOT NULL AND r.on_constraints IS NOT NULL
+        AND (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[k.name] IS NOT NULL
+    UNION ALL
+    -- only classoid: 2606
+    -- only objsubid: 0
+    SELECT
+        c.oid AS objoid,
+        2606 AS classoid,
+        0 AS objsubid,
+        (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[c.constraint_name] AS description
+    FROM $home.duck_checks AS c JOIN $home.duck_relations AS r
+        ON r.table_oid = c.table_oid AND r.database_name = c.database_name
+        WHERE r.on_constraints IS NOT NULL
+        AND (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[c.constraint_name] IS NOT NULL;
 
 CREATE VIEW pg_proc AS
     SELECT
