@@ -108,6 +108,14 @@ def base_views(wanted: Container[str]) -> dict[str, str]:
               ON {HOME}.folded(s.name) = c.parts[-1]
               AND coalesce(c.parts[-2], {HOME}.folded(s.schema_name)) = {HOME}.folded(s.schema_name)""",
         "duck_types": numbered(_types()),
+        # DuckDB's text of a column's type has the labels of an enum and not its name.
+        "duck_enums": f"""
+            SELECT DISTINCT ON (head) * FROM (
+                SELECT oid, schema_name, type_name, {HOME}.shown_name(false, schema_name, type_name) AS name,
+                       'ENUM(' || array_to_string(list_transform(labels,
+                           LAMBDA z_w: {HOME}.quote_literal(z_w)), ', ') || ')' AS head
+                FROM {HOME}.duck_types WHERE logical_type = 'ENUM')
+            ORDER BY head, schema_name <> 'main', schema_name, type_name""",
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
             UNION ALL
@@ -143,15 +151,17 @@ def _columns(wanted: Container[str]) -> str:
         "default_oid": place_sql(OTHER, path_sql("r.oid", "c.column_name")),
         "is_nullable": "c.is_nullable", "data_type": "c.data_type", "is_generated": "c.is_generated",
         "generation_expression": _generation_shown(), "type_modifier": _modifier("c.data_type"),
-        **{name: f"t.{name}" for name in TYPE_ATTRIBUTES},
+        **{name: f"if(e.oid IS NULL, t.{name}, {sql})" for name, sql in _OF_ENUM.items()},
+        "type_schema": "coalesce(e.schema_name, 'pg_catalog')",
     }  # fmt: skip
     picked = {name: sql for name, sql in offered.items() if name in wanted or name in ("relation", "number")}
     derived, types = "", ""
     if any("own." in sql for sql in picked.values()):
         derived += f", {_own_sequence()} AS own"
-    if not picked.keys().isdisjoint(TYPE_ATTRIBUTES):
-        derived += f", {HEAD} AS type_head"
-        types = f"JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head"
+    if not picked.keys().isdisjoint({*TYPE_ATTRIBUTES, "type_schema"}):
+        derived += f", {HEAD} AS type_head, {_ENUM_HEAD} AS enum_head"
+        types = f"""JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
+            LEFT JOIN {HOME}.duck_enums AS e ON e.head = c.enum_head"""
     columns = ", ".join(f"{sql} AS {name}" for name, sql in picked.items())
     return f"""
             SELECT {columns}
@@ -214,6 +224,17 @@ TYPE_ATTRIBUTES = (
     "type_oid", "typname", "shown", "typlen", "typbyval", "typalign", "typstorage", "typcollation",
     "typcategory",
 )  # fmt: skip
+
+# The same of a column of an enum, or of a list of them.
+_ENUM_HEAD = """CASE WHEN starts_with(data_type, 'ENUM(') THEN
+    if(ends_with(data_type, '[]'), data_type[:len(data_type) - 2], data_type) END"""
+_IS_LIST = "ends_with(c.data_type, ']')"
+_OF_ENUM = {
+    "type_oid": f"e.oid - if({_IS_LIST}, 2, 0)", "typname": f"if({_IS_LIST}, '_', '') || e.type_name",
+    "shown": f"e.name || if({_IS_LIST}, '[]', '')", "typlen": f"if({_IS_LIST}, -1, 4)",
+    "typbyval": f"NOT {_IS_LIST}", "typalign": "'i'", "typstorage": f"if({_IS_LIST}, 'x', 'p')",
+    "typcollation": "0", "typcategory": f"if({_IS_LIST}, 'A', 'E')",
+}  # fmt: skip
 
 # The columns of a branch of `_objects`, with their values for branches without them.
 _OBJECT = {
@@ -560,7 +581,7 @@ _WORD = re.compile(r"\w+")
 _OFFERED = frozenset(_OBJECT) | frozenset(
     {"relation", "number", "column_name", "kind", "schema_name", "table_name", "temporary", "comment",
      "column_default", "identity", "own_sequence", "own_shown", "own_oid", "is_nullable", "data_type",
-     "is_generated", "generation_expression", "type_modifier", "default_oid", *TYPE_ATTRIBUTES}
+     "is_generated", "generation_expression", "type_modifier", "type_schema", "default_oid", *TYPE_ATTRIBUTES}
 )  # fmt: skip
 
 

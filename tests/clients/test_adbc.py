@@ -29,7 +29,7 @@ def test_objects(connection: Any) -> None:
     assert kinds == {"customers": "table", "orders": "table", "names": "view"}
     columns = [(found["column_name"], found["xdbc_type_name"]) for found in tables["orders"]["table_columns"]]
     assert columns[:5] == [
-        ("id", "int8"), ("customer_id", "int8"), ("st", "text"), ("amount", "numeric"), ("placed", "date"),
+        ("id", "int8"), ("customer_id", "int8"), ("st", "status"), ("amount", "numeric"), ("placed", "date"),
     ]  # fmt: skip
     [key] = [c for c in tables["orders"]["table_constraints"] if c["constraint_type"] == "FOREIGN KEY"]
     assert key["constraint_column_names"] == ["customer_id"]

@@ -23,6 +23,9 @@ CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE SEQUENCE numbers START 5 INCREMENT 2;
 COMMENT ON TABLE items IS 'it''s items';
 COMMENT ON COLUMN items.x IS 'x';
+COMMENT ON CONSTRAINT orders_price_check ON orders IS 'no debts';
+COMMENT ON CONSTRAINT orders_id_pkey ON orders IS 'the key';
+CREATE TABLE feelings (id integer, m mood DEFAULT 'ok', others mood[]);
 CREATE SCHEMA other;
 CREATE TABLE other.t (a integer, "B c" text);
 CREATE STREAM s ON orders;
@@ -39,6 +42,8 @@ SELECT relname, relkind, relhasindex FROM pg_class
     WHERE relnamespace = 2200 AND relname NOT LIKE 's%' ORDER BY 1;
 SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1;
 SELECT description FROM pg_description WHERE objoid = 'items'::regclass ORDER BY 1;
+SELECT conname, description FROM pg_description JOIN pg_constraint ON oid = objoid ORDER BY 1;
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'feelings'::regclass ORDER BY 1;
 SELECT enumlabel FROM pg_enum ORDER BY enumsortorder;
 FROM customers; FROM orders; FROM items; FROM other.t;
 """
@@ -77,6 +82,7 @@ def test_a_dump_makes_the_same_database(servers: tuple[ServerProcess, ServerProc
     text = "\n".join(first)
     assert "CREATE SCHEMA main" not in text and "ducktail." not in text and "CREATE VIEW main.s " not in text
     assert "FOREIGN KEY (customer) REFERENCES" in text and "\\\\x00ff" in text
+    assert "m mood DEFAULT" in text and "others mood[]" in text
     psql(other, text)
     assert psql(one, LOOK) == psql(other, LOOK)
     assert psql(other, "SELECT id, name FROM paid; SELECT last_value FROM items_n_seq;") == "1|Ann\n2\n"

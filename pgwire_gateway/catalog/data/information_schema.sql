@@ -51,7 +51,7 @@ CREATE VIEW columns AS
         number AS ordinal_position,
         if(kind = 'r' AND NOT is_generated, column_default, NULL) AS column_default,
         if(is_nullable, 'YES', 'NO') AS is_nullable,
-        if(typcategory = 'A', 'ARRAY', shown) AS data_type,
+        CASE typcategory WHEN 'A' THEN 'ARRAY' WHEN 'E' THEN 'USER-DEFINED' ELSE shown END AS data_type,
         if(type_oid = 25, 1073741824, NULL) AS character_octet_length,
         CASE type_oid WHEN 21 THEN 16 WHEN 23 THEN 32 WHEN 20 THEN 64 WHEN 700 THEN 24 WHEN 701 THEN 53
             WHEN 1700 THEN if(type_modifier >= 4, (type_modifier - 4) >> 16, NULL) END
@@ -63,7 +63,7 @@ CREATE VIEW columns AS
         CASE WHEN type_oid IN (1083, 1114, 1184, 1186, 1266) THEN 6 WHEN type_oid = 1082 THEN 0 END
             AS datetime_precision,
         $home.current_database() AS udt_catalog,
-        'pg_catalog' AS udt_schema,
+        type_schema AS udt_schema,
         typname AS udt_name,
         number AS dtd_identifier,
         'NO' AS is_self_referencing,
