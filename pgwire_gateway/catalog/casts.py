@@ -249,14 +249,20 @@ def _tableoid(node: exp.Column) -> exp.Expr:
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*\)?\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
-    r"|\b(?:numeric|decimal)\s*\(\s*\d\d"
+    r"|\b(?:numeric|decimal)\s*\(\s*\d\d|\binterval\s*\(\s*\d"
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
     rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}|{time_zones.HINT}",
     re.IGNORECASE,
 )
 _HINT_WORDS = (
     *("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like", "~~"),
-    *("numeric", "decimal", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
+    *("numeric", "decimal", "interval", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
+)
+# The digits of a second's fraction, and the units of DuckDB's interval expressions.
+MICROSECOND_DIGITS = 6
+_UNITS = frozenset(
+    {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "QUARTER"}
+    | {"DECADE", "CENTURY", "CENTURIE", "MILLENNIUM", "MILLENNIA"}
 )
 # Digits of a numeric in DuckDB; PostgreSQL's has up to 1000.
 PRECISION_MAX = 38
@@ -462,6 +468,8 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             yield Replacement(token.start, token.end, "JSON")
         if token.kind in ("NUMERIC", "DECIMAL") and typed:
             yield from _precision(tokens, at + 1)
+        if token.kind == "INTERVAL":
+            yield from _interval(tokens, at + 1)
         if token.kind == "ANY":
             yield from _any(tokens, at)
         if before in (STRING, ")") and at + 1 < len(tokens) and _precedes_type(tokens, at):
@@ -493,6 +501,18 @@ def _precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     if precision.text.isdecimal() and scale.text.isdecimal():
         if int(precision.text) > PRECISION_MAX >= int(scale.text):
             yield Replacement(precision.start, precision.end, str(PRECISION_MAX))
+
+
+def _interval(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The digits of seconds in a type: six or more are all that an interval has.
+
+    DuckDB's `INTERVAL (6) DAY` is an expression.
+    """
+    kinds = [token.kind for token in tokens[at : at + 3]]
+    if kinds == ["(", NUMBER, ")"] and tokens[at + 1].text.isdecimal():
+        following = tokens[at + 3].kind.removesuffix("S") if at + 3 < len(tokens) else ""
+        if int(tokens[at + 1].text) >= MICROSECOND_DIGITS and following not in _UNITS:
+            yield Replacement(tokens[at].start, tokens[at + 2].end, "")
 
 
 def _precedes_type(tokens: Sequence[Token], at: int) -> bool:

@@ -54,7 +54,8 @@ SEEN = {
     "app customers TABLE null; app orders TABLE what was bought; app names VIEW null",
     "streams": "orders_stream; orders_stream_changes",
     "table columns": "id -5 int8 19 0 NO null; customer_id -5 int8 19 0 YES null; "
-    "st 12 text 2147483647 0 YES null; amount 2 numeric 10 2 YES with tax; placed 91 date 13 0 YES null; "
+    'st 12 "app"."status" 2147483647 0 YES null; '
+    "amount 2 numeric 10 2 YES with tax; placed 91 date 13 0 YES null; "
     "t 92 time 15 6 YES null; iv 1111 interval 49 6 YES null; d 8 float8 17 17 YES null; "
     "s 5 int2 5 0 YES null; r 7 float4 8 8 YES null",
     "stream columns": "lsn int8; partition int4; op text; table_name text; key jsonb; before jsonb; "

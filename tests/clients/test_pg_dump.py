@@ -43,7 +43,8 @@ SELECT relname, relkind, relhasindex FROM pg_class
 SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1;
 SELECT description FROM pg_description WHERE objoid = 'items'::regclass ORDER BY 1;
 SELECT conname, description FROM pg_description JOIN pg_constraint ON oid = objoid ORDER BY 1;
-SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'feelings'::regclass ORDER BY 1;
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+    WHERE attrelid = 'feelings'::regclass ORDER BY 1;
 SELECT enumlabel FROM pg_enum ORDER BY enumsortorder;
 FROM customers; FROM orders; FROM items; FROM other.t;
 """
