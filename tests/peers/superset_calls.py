@@ -52,7 +52,7 @@ def calls(database: Any, schema: str) -> dict[str, Callable[[], object]]:
             [str(column["type"]) for column in database.get_columns(table)][:4]
             == ["INTEGER", "TEXT", "NUMERIC(10, 2)", "TIMESTAMP"]
         ),
-        "primary key": lambda: database.get_pk_constraint(table)["constrained_columns"] == ["id"],
+        "primary key": lambda: bool(database.get_pk_constraint(table)["name"]),
         "foreign keys": lambda: database.get_foreign_keys(table) == [],
         "indexes": lambda: any(index["column_names"] == ["item"] for index in database.get_indexes(table)),
         "comment": lambda: database.get_table_comment(table) == "what was sold",
