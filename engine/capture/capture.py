@@ -77,6 +77,7 @@ __all__ = [
     "Verb",
     "execute",
     "plan",
+    "plan_group",
     "read_macros",
     "read_views",
 ]
@@ -120,6 +121,16 @@ def plan(
     if dml.repeatable and dml.returning is None and _is_repeatable(dml, table.shape, macros):
         return plan_repeatable(dml, table)
     return plan_verbatim(dml, table, few)
+
+
+def plan_group(dml: Dml, table: CapturedTable) -> Plan:
+    """Plan an INSERT each of whose rows is the event of a transaction of its own (`group_commit.py`).
+
+    Raises:
+        CharacterNotInRepertoire: the text contains the character 0.
+    """
+    refuse_zero_characters(dml)
+    return plan_verbatim(dml, table, few=True, separate=True)
 
 
 def _few_rows(dml: Dml, shape: TableShape) -> bool:

@@ -76,23 +76,25 @@ _TARGET = f"{RESERVED_PREFIX}_target"
 _Stated = tuple[list[str], list[str], str, str]
 
 
-def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
+def plan_verbatim(dml: Dml, table: CapturedTable, few: bool, *, separate: bool = False) -> Plan:
     """Plan an INSERT without DO UPDATE, or a DELETE.
 
     Args:
         few: True if few rows are expected, so that the log's INSERT may return the key of each.
+        separate: each event belongs to a transaction of its own, numbered in their order.
     """
     shape = table.shape
     side, op = ("n", "i") if dml.verb is Verb.INSERT else ("o", "d")
     columns = images(side, shape)
     one_row = dml.row_count == 1
     number = BASE + ("+1" if one_row else "+row_number() OVER ()")
+    txid = f"{TXID}-1+row_number() OVER ()" if separate else TXID
     key = conflict_hash(op, shape)
     rid, rowid = (",rid", ",rowid") if dml.names_hidden else ("", "")
     written = f"{WRITTEN}({columns}{rid}) AS ({dml.text} RETURNING {stored_names(shape)}{rowid})"
     insert = (
         f"INSERT INTO {table.log}(lsn,txid,op,key_hash,{columns}{rid}) "
-        f"SELECT {number},{TXID},'{op}',{partition_hash(side, shape)},{columns}{rid} FROM {WRITTEN}"
+        f"SELECT {number},{txid},'{op}',{partition_hash(side, shape)},{columns}{rid} FROM {WRITTEN}"
     )
     entries = f"SELECT {key} FROM {logged(table)}" if key else None
     if dml.returning is None:

@@ -51,7 +51,7 @@ from ..session_state.run_text import (
 )
 from ..session_state.statement import ParsedStatement, check_columns
 from ..text.classified import Classified
-from . import topic_writes, violations
+from . import group_writes, topic_writes, violations
 from .dml import slice_dml
 from .identity_columns import refuse_given_values
 
@@ -71,6 +71,8 @@ class WriteMode:
     keeping: Keeping = lossless
     explain: str | None = None
 
+
+_ALONE = WriteMode()
 
 TAGS: dict[str, Callable[[int], str]] = {
     "INSERT": "INSERT 0 {}".format,
@@ -118,7 +120,7 @@ def write_rows(
     statement: ParsedStatement,
     classified: Classified,
     parameters: tuple[object, ...],
-    how: WriteMode = WriteMode(),
+    how: WriteMode = _ALONE,
 ) -> Waiting[Rows]:
     """Run a DML text and keep its rows.
 
@@ -140,8 +142,15 @@ def write_rows(
         return Rows(done.count, done.names, done.types, done.table)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
-    if session.database.catalog.has_identities and statement.classified.copy is None:
+    together = None
+    if how is _ALONE and classified is statement.classified:
+        together = group_writes.plan_of(session, statement)
+    if together is None and session.database.catalog.has_identities and statement.classified.copy is None:
         refuse_given_values(session, classified)
+    if isinstance(together, group_writes.GroupInsert):
+        rows = yield from _together(session, statement, together, parameters)
+        if rows is not None:
+            return rows
     while True:
         try:
             if key not in session.block.tables:
@@ -149,11 +158,33 @@ def write_rows(
             else:
                 session.names.refuse_hidden(key)
                 rows = yield from _captured(session, statement, classified, parameters, key, how)
+                if how is _ALONE and classified is statement.classified:
+                    group_writes.learn(session, statement, key)
         except IntegrityViolation as error:
             violations.complete(session, key, error)
             raise
         if rows is not None:
             return rows
+
+
+def _together(
+    session: Context,
+    statement: ParsedStatement,
+    plan: group_writes.GroupInsert,
+    parameters: tuple[object, ...],
+) -> Waiting[Rows | None]:
+    """Write one row together with those of other sessions; None if it is to be written alone."""
+    shape = plan.returned
+    if shape is not None:
+        _check_returned(statement, statement.classified, shape)
+    values = group_writes.suitable(plan, parameters)
+    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    if written is None:
+        return None
+    if shape is None:
+        return Rows(1)
+    assert isinstance(written.answer, pa.Table)
+    return Rows(1, shape.names, shape.types, written.answer)
 
 
 def refuse_target(session: Context, statement: ParsedStatement) -> None:
