@@ -123,7 +123,7 @@ def rate(name: str, address: str, work: str, clients: int, first: int, seconds: 
     total = sum(out.get() for _ in parts)
     for child in children:
         child.join()
-    return total / seconds
+    return float(total / seconds)
 
 
 def cpu_s(server: memory.Server) -> float:

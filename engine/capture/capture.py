@@ -55,7 +55,14 @@ from .plan import (
     numbers,
     refuse_zero_characters,
 )
-from .shapes import default_texts, plan_repeatable, plan_update, plan_upsert, plan_verbatim
+from .shapes import (
+    default_texts,
+    plan_repeatable,
+    plan_update,
+    plan_updates,
+    plan_upsert,
+    plan_verbatim,
+)
 
 __all__ = [
     "HIDDEN",
@@ -78,6 +85,7 @@ __all__ = [
     "execute",
     "plan",
     "plan_group",
+    "plan_updates",
     "read_macros",
     "read_views",
 ]
@@ -124,7 +132,7 @@ def plan(
 
 
 def plan_group(dml: Dml, table: CapturedTable) -> Plan:
-    """Plan an INSERT each of whose rows is the event of a transaction of its own (`group_commit.py`).
+    """Plan an INSERT or DELETE each of whose rows is the event of a transaction of its own.
 
     Raises:
         CharacterNotInRepertoire: the text contains the character 0.

@@ -333,9 +333,9 @@ def write_topic(
 
     again = classified.text == statement.text and not session.frames.registered
     share = yield from session.block.unit_with_memory(work, again=again)
-    kept = statement.plans.get(_CUT)
-    if named is None and classified is statement.classified and isinstance(kept, TopicInsert):
-        if kept.row is not None and (told or kept.returning is None):
+    divided = statement.plans.get(_CUT)
+    if named is None and classified is statement.classified and isinstance(divided, TopicInsert):
+        if divided.row is not None and (told or divided.returning is None):
             group_writes.learn_topic(session, statement, topic)
     return share
 

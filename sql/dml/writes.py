@@ -147,7 +147,7 @@ def write_rows(
         together = group_writes.plan_of(session, statement)
     if together is None and session.database.catalog.has_identities and statement.classified.copy is None:
         refuse_given_values(session, classified)
-    if isinstance(together, group_writes.GroupInsert):
+    if isinstance(together, group_writes.GroupWrite):
         rows = yield from _together(session, statement, together, parameters)
         if rows is not None:
             return rows
@@ -170,7 +170,7 @@ def write_rows(
 def _together(
     session: Context,
     statement: ParsedStatement,
-    plan: group_writes.GroupInsert,
+    plan: group_writes.GroupWrite,
     parameters: tuple[object, ...],
 ) -> Waiting[Rows | None]:
     """Write one row together with those of other sessions; None if it is to be written alone."""

@@ -188,14 +188,14 @@ def test_a_write_that_a_batch_has_taken_is_answered_with_its_outcome(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a cancel nor a time-out ends it; one whose batch failed does not run again after a cancel."""
-    begun, go_on, run = threading.Event(), threading.Event(), group_writes.GroupInsert.run
+    begun, go_on, run = threading.Event(), threading.Event(), group_writes.GroupWrite.run
 
     def slow(*given: Any) -> Any:
         begun.set()
         assert go_on.wait(WAIT_S)
         return run(*given)
 
-    monkeypatch.setattr(group_writes.GroupInsert, "run", slow)
+    monkeypatch.setattr(group_writes.GroupWrite, "run", slow)
     for keys, outcomes in (((1, 2), ["INSERT 0 1"] * 2), ((3, 1), ["57014", "57014"])):
         begun.clear()
         go_on.clear()
@@ -237,6 +237,68 @@ def test_each_session_gets_its_own_row_of_returning(scene: Scene) -> None:
     stored = dict(scene.owner("SELECT v, id FROM r WHERE v <> 'warm'"))
     assert stored == {one.rows[0][0]: one.rows[0][1] for one in sent}
     check_stream(scene.owner, "rs", "r")
+
+
+UPDATE, DELETE = "UPDATE t SET v = $1 WHERE id = $2", "DELETE FROM t WHERE t.id = $1"
+
+
+def test_updates_and_deletes_by_key_are_one_batch_and_a_transaction_each(scene: Scene) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(40) r(i)")
+    keys = iter(range(39, 0, -1))
+    scene.learn(UPDATE, lambda: ("warm", next(keys)))
+    scene.learn(DELETE, lambda: (next(keys),))
+    batches, lsn = scene.commit.batches, scene.database.commits.last_lsn
+    sent = [Sent(scene.client(), UPDATE, (f"v{key}", key)) for key in range(8)]
+    for one in sent:
+        one.client(f"SET ducktail.annotation = '{{\"n\": {one.parameters[1]}}}'")
+    sent += [Sent(scene.client(), DELETE, (key,)) for key in range(8, 12)]
+    sent += [Sent(scene.client(), INSERT, (100, "new")), Sent(scene.client(), INSERT, (101, None))]
+    assert scene.together(sent) == [*["UPDATE 1"] * 8, *["DELETE 1"] * 4, *["INSERT 0 1"] * 2]
+    assert scene.commit.batches == batches + 1
+    events = scene.owner(
+        "SELECT lsn, op, (key ->> 'id')::int, before ->> 'v', after ->> 'v', tx_seq, tx_last, txid "
+        f"FROM STREAM s AFTER {lsn} ORDER BY lsn"
+    )
+    assert [row[0] for row in events] == list(range(lsn + 1, lsn + 15))
+    assert [row[1:5] for row in events[:8]] == [("update", n, "old", f"v{n}") for n in range(8)]
+    annotations = [row[3] for row in scene.commits(events[0][7] - 1)]
+    assert annotations == [*(f'{{"n":{n}}}' for n in range(8)), *[None] * 6]
+    assert sorted(row[1:5] for row in events[8:12]) == [("delete", n, "old", None) for n in range(8, 12)]
+    assert {row[5:7] for row in events} == {(0, True)}
+
+
+def test_updates_of_one_key_are_in_batches_of_their_own(scene: Scene) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(40) r(i)")
+    scene.learn(UPDATE, lambda: ("warm", 1))
+    batches = scene.commit.batches
+    sent = [Sent(scene.client(), UPDATE, (f"v{n}", 2)) for n in range(3)]
+    sent.append(Sent(scene.client(), UPDATE, ("v", 3)))
+    assert scene.together(sent) == ["UPDATE 1"] * 4
+    assert scene.commit.batches == batches + 3
+    assert scene.owner("SELECT v FROM t WHERE id IN (2, 3) ORDER BY id") == [("v2",), ("v",)]
+
+
+def test_an_update_of_a_missing_row_and_a_table_that_is_too_large(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(40) r(i)")
+    scene.learn(UPDATE, lambda: ("warm", 1))
+    values = (("a", 1), ("b", 999), (None, 2), ("bad", 3))
+    sent = [Sent(scene.client(), UPDATE, each) for each in values]
+    returned, lsn = scene.commit.returned, scene.database.commits.last_lsn
+    assert scene.together(sent) == ["UPDATE 1", "UPDATE 0", "UPDATE 1", "23514"]
+    assert scene.commit.returned == returned + 4
+    assert scene.database.commits.last_lsn == lsn + 2
+    none = scene.client()
+    none(UPDATE, "c", None)
+    assert none.tag == "UPDATE 0"
+    monkeypatch.setattr(group_writes, "JOINED_ROWS_MAX", 10)
+    monkeypatch.setattr(group_writes, "BATCHES_UNMEASURED", 0)
+    sent = [Sent(scene.client(), UPDATE, ("d", key)) for key in range(4)]
+    assert scene.together(sent) == ["UPDATE 1"] * 4
+    writes = scene.commit.writes
+    scene.client()(UPDATE, "e", 5)
+    assert scene.commit.writes == writes
 
 
 @pytest.mark.parametrize(
@@ -308,6 +370,10 @@ ALONE = {
     "a check of the moment": ("c", "INSERT INTO c VALUES ($1, $2)", "v"),
     "a list": ("l", "INSERT INTO l VALUES ($1, $2)", ["v"]),
     "an expression in RETURNING": ("t", "INSERT INTO t VALUES ($1, $2) RETURNING id + 1", "v"),
+    "an UPDATE of the key": ("t", "UPDATE t SET id = $1 + 0 WHERE id = $1", None),
+    "an UPDATE with an expression": ("t", "UPDATE t SET v = v || $2 WHERE id = $1", "v"),
+    "an UPDATE by another column": ("t", "UPDATE t SET v = $2 WHERE v = $1::varchar", "v"),
+    "a DELETE of a range": ("t", "DELETE FROM t WHERE id < $1 - 5", None),
     "a key of its own table": ("f", "INSERT INTO f VALUES ($1, $2)", None),
 }
 
@@ -324,7 +390,7 @@ def test_what_runs_alone(scene: Scene, what: str) -> None:
         scene.owner(f"CREATE STREAM on_{table} ON {table}")
     plans, client = dict(scene.commit.plans), scene.client()
     for key in range(3):
-        client(text, *((key,) if value is None and "DEFAULT" in text else (key, value)))
+        client(text, *((key,) if "$2" not in text else (key, value)))
     assert scene.commit.plans == plans
 
 
@@ -368,6 +434,10 @@ LOADS = {
         lambda rng, n: ("r", rng.randrange(40)),
     ),
     "DELETE": ("DELETE FROM t WHERE id = $1", lambda rng, n: (rng.randrange(40),)),
+    "UPDATE": (
+        "UPDATE t SET v = $1 WHERE id = $2",
+        lambda rng, n: (rng.choice([f"u{n}", "bad", None]), rng.randrange(40)),
+    ),
     "PUBLISH": ("PUBLISH TO p KEY $1 $2", lambda rng, n: (f"k{rng.randrange(5)}", str(n))),
 }
 CLIENTS = 6
