@@ -298,7 +298,7 @@ class Database(Parts):
             gate=gate,
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor, lambda: self.cluster.placement)
-        self.group_commit = GroupCommit(self.transactions, cursor, self.sessions.new_id())
+        self.group_commit = GroupCommit(self.transactions, cursor)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max

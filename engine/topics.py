@@ -284,11 +284,6 @@ class Topics:
         transaction.captured(topic.table_id, len(events), frozenset())
         return [(partition, base_lsn + place) for place, partition in enumerate(partitions, 1)]
 
-    def published(self, partition: int, lsn: int) -> Published:
-        """The result of a publication of one event."""
-        places = {"partition": pa.array([partition], pa.int32()), "lsn": pa.array([lsn], pa.int64())}
-        return Published(1, lsn, self._with_node(pa.table(places)))
-
     # Partitions that came from other nodes, with what their producers had published there.
 
     def _publish_moved(self, transaction: Transaction, publication: Placed, named: Named) -> Published:

@@ -49,6 +49,8 @@ WRITES_MAX = 512
 BYTES_MAX = 4 << 20
 # The interval in which the thread looks whether it must end while another session holds the writer lock.
 LOOK_S = 0.5
+# The thread's own number among the owners of the writer lock: sessions count from 1.
+WRITER = 0
 # Plans kept for all sessions together.
 PLANS_MAX = 1024
 
@@ -109,15 +111,11 @@ class GroupCommit:
 
     Args:
         cursor: returns a new cursor of the engine.
-        owner: the thread's number among the sessions.
     """
 
-    def __init__(
-        self, transactions: Transactions, cursor: Callable[[], duckdb.DuckDBPyConnection], owner: int
-    ) -> None:
+    def __init__(self, transactions: Transactions, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self._transactions = transactions
         self._cursor = cursor()
-        self._owner = owner
         self._condition = threading.Condition()  # guards all below
         self._queue: deque[Write] = deque()
         self._closing = False
@@ -172,10 +170,9 @@ class GroupCommit:
 
     def _not_available(self, timeout_ms: int) -> LockNotAvailable:
         holder = self._transactions.writer_lock.holder()
-        known = holder is not None and holder != self._owner
         return LockNotAvailable(
             f"could not obtain the writer lock within {timeout_ms} ms",
-            detail=f"Session {holder} holds it." if known else None,
+            detail=f"Session {holder} holds it." if holder else None,
             hint="SELECT * FROM ducktail.sessions shows who holds it; lock_timeout is how long "
             "a writer waits.",
         )
@@ -240,7 +237,7 @@ class GroupCommit:
             if not self._locked():
                 return
             try:
-                drive(self._transactions.lock_writer(self._owner, 0))
+                drive(self._transactions.lock_writer(WRITER, 0))
             except DucktailError:
                 # The database is invalidated, or an earlier outcome is unknown: each session gets the error.
                 self._return(self._taken(all_of=True))
@@ -249,19 +246,19 @@ class GroupCommit:
             if batch:
                 self._write(batch)
         finally:
-            if lock.holder() == self._owner:
-                lock.release(self._owner)
+            if lock.holder() == WRITER:
+                lock.release(WRITER)
 
     def _locked(self) -> bool:
         """Wait for the writer lock; False if the thread must end before it has it."""
         lock = self._transactions.writer_lock
-        future = lock.acquire(self._owner)
+        future = lock.acquire(WRITER)
         while future is not None:
             with suppress(TimeoutError):
                 future.result(LOOK_S)
                 return True
             if self._closing:
-                lock.give_up(self._owner)
+                lock.give_up(WRITER)
                 return False
         return True
 
@@ -302,7 +299,7 @@ class GroupCommit:
     def _write(self, batch: Sequence[Write]) -> None:
         """Run a batch in one transaction, and answer each of its writes."""
         try:
-            transaction = self._transactions.begin(self._owner, self._cursor, "")
+            transaction = self._transactions.begin(WRITER, self._cursor, "")
         except Exception:
             self._return(batch)
             return

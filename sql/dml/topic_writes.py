@@ -190,6 +190,8 @@ RETURNED = "lsn, partition, payload, key, headers"
 # The keys under which a statement keeps its plan, and its divided text.
 _PLAN = "publication"
 _CUT = "topic_insert"
+# The columns of the answer to a PUBLISH.
+PLACES = tuple(ResultColumn(*column) for column in PLACE_COLUMNS)
 # The events of an INSERT that several nodes have stored, for the evaluation of RETURNING.
 _STORED = "__ducktail_stored"
 
@@ -260,7 +262,7 @@ def describe(
     count = max([*types, len(given)], default=0)
     columns: tuple[ResultColumn, ...] | None = None
     if published is not None:
-        columns = tuple(ResultColumn(*column) for column in PLACE_COLUMNS)
+        columns = PLACES
     elif insert.returning is not None:
         returned = bind(session.meta, _returning_sql(topic, insert, 0, 0))
         columns = tuple(map(ResultColumn, returned.names, returned.types))
@@ -358,7 +360,7 @@ def _together(
     if statement.published is None:
         return PublishedShare(1)
     partition, lsn = cast(tuple[int, int], written.answer)
-    return _places(session.database.topics.published(partition, lsn))
+    return PublishedShare(1, place=(partition, lsn, session.database.placement.local.name, True))
 
 
 def _is_plain(value: object) -> bool:

@@ -31,9 +31,11 @@ from ...engine.errors import (
     UndefinedParameter,
     WrongObjectType,
 )
+from ...engine.topics import PLACE_COLUMNS
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
-from ..results.results import Result
+from ..results.batches import PlainBatch
+from ..results.results import ReadySource, Result
 from ..session_state.context import Context
 from ..session_state.names import OURS, Key
 from ..session_state.queries import refuse_captured
@@ -91,12 +93,23 @@ APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The result of a DML text: its row count, and the rows of RETURNING (None without RETURNING)."""
+    """The result of a DML text: its row count, and the rows of RETURNING (None without RETURNING).
+
+    Args:
+        place: the only row of a PUBLISH, in place of a table.
+    """
 
     count: int
     names: tuple[str, ...] = ()
     types: tuple[object, ...] = ()
     table: pa.Table | None = None
+    place: tuple[object, ...] | None = None
+
+
+PLACE_TYPES = tuple(type_ for _, type_ in PLACE_COLUMNS)
+PLACE_SCHEMA = pa.schema(
+    zip((name for name, _ in PLACE_COLUMNS), (pa.int32(), pa.int64(), pa.string(), pa.bool_()), strict=True)
+)
 
 
 def write(
@@ -110,6 +123,9 @@ def write(
     """
     rows = yield from write_rows(session, statement, classified, parameters)
     tag = TAGS[_verb(statement, classified)]
+    if rows.place is not None:
+        batch = PlainBatch([rows.place], PLACE_TYPES, PLACE_SCHEMA)
+        return Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
     if rows.table is None:
         return Result.command(tag(rows.count))
     return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
@@ -139,7 +155,7 @@ def write_rows(
         if how.explain is not None:
             raise topic_writes.refuse_explained(topic)
         done = yield from topic_writes.write_topic(session, statement, classified, parameters, topic)
-        return Rows(done.count, done.names, done.types, done.table)
+        return Rows(done.count, done.names, done.types, done.table, done.place)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
     together = None
