@@ -26,7 +26,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
@@ -74,10 +74,6 @@ class GroupPlan(ABC):
             DucktailError, duckdb.Error: one of the writes fails.
         """
 
-    @abstractmethod
-    def key(self, write: Write) -> object:
-        """The key of the row that a write changes; None if any two writes can be in one batch."""
-
 
 @dataclass(slots=True, eq=False)
 class Write:
@@ -87,6 +83,7 @@ class Write:
         values: the values of its parameters, or what the plan has made of them.
         size: their approximate bytes.
         annotation: the annotation of its event.
+        key: the key of the row that it changes; None if any two writes of the plan can be in one batch.
         done: done when the outcome is known.
         taken: a batch has taken it.
         answer: the answer of its plan, once it is committed.
@@ -99,6 +96,7 @@ class Write:
     values: Sequence[object]
     size: int
     annotation: str | None
+    key: Hashable = None
     done: Future[None] = field(default_factory=Future)
     taken: bool = False
     answer: object = None
@@ -281,13 +279,12 @@ class GroupCommit:
     def _next(self) -> list[Write]:
         batch: list[Write] = []
         left: list[Write] = []
-        keys: set[tuple[int, object]] = set()
+        keys: set[tuple[int, Hashable]] = set()
         size = 0
         while self._queue and len(batch) < self._writes_max:
             write = self._queue.popleft()
-            key = write.plan.key(write)
-            known = (id(write.plan), key)
-            if (key is not None and known in keys) or (batch and size + write.size > BYTES_MAX):
+            known = (id(write.plan), write.key)
+            if (write.key is not None and known in keys) or (batch and size + write.size > BYTES_MAX):
                 left.append(write)
                 continue
             keys.add(known)

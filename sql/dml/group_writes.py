@@ -14,7 +14,7 @@ import datetime
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ import duckdb
 from ...engine.capture import capture
 from ...engine.capture.capture import read_macros
 from ...engine.catalog.captured_tables import Captured
+from ...engine.catalog.catalog import Catalog
 from ...engine.catalog.streams import Stream
 from ...engine.duck.binding import Bound, bind
 from ...engine.duck.determinism import calls_in, is_constant
@@ -164,9 +165,18 @@ class GroupWrite(GroupPlan):
             return parts, [None] * len(writes)
         return parts, [outcome.returning.slice(place, 1) for place in range(len(writes))]
 
-    def key(self, write: Write) -> object:
-        """The primary key of an UPDATE or DELETE; None for an INSERT."""
-        return tuple(write.values[place] for place in self.keys) or None
+    def bytes_of(self, values: Sequence[object]) -> int:
+        """The approximate size of the values."""
+        return sum(len(value) if isinstance(value, (str, bytes)) else VALUE_BYTES for value in values)
+
+    def key(self, values: Sequence[object]) -> Hashable:
+        """The primary key of the row that an UPDATE or DELETE changes; None for an INSERT."""
+        return tuple(values[place] for place in self.keys) or None
+
+    def applies(self, catalog: Catalog) -> bool:
+        """True if the table is still the one that was planned."""
+        captured = catalog.tables.get(self.target)
+        return captured is not None and captured.table is self.table and self.size.fits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,8 +201,17 @@ class GroupPublish(GroupPlan):
         parts = [Part(topic.table_id, inserts=False, annotation=write.annotation) for write in writes]
         return parts, list(places)
 
-    def key(self, write: Write) -> None:
+    def bytes_of(self, values: Sequence[object]) -> int:
+        """The approximate size of the event."""
+        event = cast(Single, values[0])
+        return sum(len(text) for text in (event.payload, event.key, event.headers) if text is not None)
+
+    def key(self, values: Sequence[object]) -> None:
         """None: an event conflicts with nothing."""
+
+    def applies(self, catalog: Catalog) -> bool:
+        """True if the topic is still the one that was planned."""
+        return catalog.streams.get(self.topic.key) is self.topic
 
 
 # A session's side.
@@ -214,9 +233,7 @@ def plan_of(session: Context, statement: ParsedStatement) -> GroupWrite | GroupP
         return None
     if not commit.enabled or session.part is not None or in_cluster(session):
         return None
-    if isinstance(plan, GroupWrite) and not plan.size.fits:
-        return None
-    return plan
+    return plan if plan.applies(database.catalog) else None
 
 
 def _key(statement: ParsedStatement) -> object:
@@ -229,7 +246,7 @@ def is_ready(session: Context, statement: ParsedStatement) -> bool:
 
 
 def write(
-    session: Context, plan: GroupPlan, values: Sequence[object] | None, timeout_ms: int
+    session: Context, plan: GroupWrite | GroupPublish, values: Sequence[object] | None, timeout_ms: int
 ) -> Waiting[Write | None]:
     """Offer a write and wait for it.
 
@@ -245,8 +262,8 @@ def write(
     commit = session.database.group_commit
     # In process, a session that need not wait writes at once.
     if values is not None and (session.wire or _is_contended(session)):
-        size = sum(len(value) if isinstance(value, (str, bytes)) else VALUE_BYTES for value in values)
-        offered = Write(plan, session.id, values, size, session.variables.annotation)
+        size, key = plan.bytes_of(values), plan.key(values)
+        offered = Write(plan, session.id, values, size, session.variables.annotation, key)
         if size <= CHARS_MAX and (yield from commit.write(offered, timeout_ms)):
             return offered
     if session.wire:
@@ -263,17 +280,21 @@ def suitable(plan: GroupWrite, values: Sequence[object]) -> Sequence[object] | N
     """The values, if they are the same in a list and alone; else None."""
     if len(values) != len(plan.types) or any(values[place] is None for place in plan.keys):
         return None
-    for value, type_ in zip(values, plan.types, strict=True):
+    found = list(values)
+    for place, (value, type_) in enumerate(zip(values, plan.types, strict=True)):
         if value is None:
             continue
         kind = _KINDS[type_][0]
+        if type(value) is int and type_ == "DOUBLE" and abs(value) <= 2**53:
+            found[place] = float(value)
+            continue
         if type(value) is not kind:
             return None
-        if kind is int and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+        if type(value) is int and not -(2**63) <= value < 2**63:
             return None
-        if kind is datetime.datetime and (value.tzinfo is None) is (type_ == _WITH_ZONE):  # type: ignore[attr-defined]
+        if isinstance(value, datetime.datetime) and (value.tzinfo is None) is (type_ == _WITH_ZONE):
             return None
-    return values
+    return found
 
 
 # Plans.
