@@ -79,6 +79,7 @@ from .system_views.rows import live_rows
 from .topics import Topics
 from .transactions.commit_times import CommitTimes
 from .transactions.commits import Commits
+from .transactions.group_commit import GroupCommit
 from .transactions.locks import TableWriters
 from .transactions.snapshots import Snapshots
 from .transactions.transactions import Transactions
@@ -297,6 +298,7 @@ class Database(Parts):
             gate=gate,
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor, lambda: self.cluster.placement)
+        self.group_commit = GroupCommit(self.transactions, cursor)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max
@@ -313,6 +315,7 @@ class Database(Parts):
             self._stands = False
             self.watchdog.close()
             self.retention.close()
+            self.group_commit.close()
             self.offsets.close()
             self.publisher.close()
             self.buffers.close()
@@ -407,7 +410,8 @@ class Database(Parts):
 
     def _has_one_writer(self) -> bool:
         """True if no other captured writer waits, and all commits are published."""
-        return not self.transactions.writer_lock.waiting_count and self.publisher.is_idle
+        waiting = self.transactions.writer_lock.waiting_count + self.group_commit.waiting_count
+        return not waiting and self.publisher.is_idle
 
     def checkpoint(self) -> None:
         """Ask DuckDB to fold its log into the file; no effect while a snapshot prevents it."""

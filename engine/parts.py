@@ -26,6 +26,7 @@ from .sessions import Sessions
 from .settings import Settings, ShownSetting
 from .transactions.commit_times import CommitTimes
 from .transactions.commits import Commits
+from .transactions.group_commit import GroupCommit
 from .transactions.transactions import Transactions
 
 
@@ -66,6 +67,7 @@ class Parts(ABC):
     publisher: Publisher
     commits: Commits
     transactions: Transactions
+    group_commit: GroupCommit
 
     @abstractmethod
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:

@@ -28,6 +28,7 @@ from .catalog import segments
 from .catalog.captured_tables import TopicLog
 from .catalog.catalog import Catalog
 from .catalog.streams import Stream
+from .duck.binding import Parsed
 from .duck.cursors import arrow_table
 from .duck.duckdb_errors import translated
 from .errors import NotNullViolation, ProgramLimitExceeded, SerializationFailure, UndefinedObject
@@ -77,6 +78,15 @@ LENT = "ducktail.lent."
 
 # What PUBLISH answers of each event.
 PLACE_COLUMNS = (("partition", "INTEGER"), ("lsn", "BIGINT"), ("node", "VARCHAR"), ("local", "BOOLEAN"))
+
+
+# The INSERT of several events: the LSN and the txid before the first, then a list for each column.
+GROUP_INSERT = (
+    "INSERT INTO {log} SELECT $1::BIGINT + i, $2::BIGINT + i, partition, key::JSON, payload::JSON, "
+    "headers::JSON, NULL, NULL FROM (SELECT unnest(range(1, len($3::INTEGER[]) + 1)) AS i, "
+    "unnest($3::INTEGER[]) AS partition, unnest($4::VARCHAR[]) AS key, unnest($5::VARCHAR[]) AS payload, "
+    "unnest($6::VARCHAR[]) AS headers)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +152,7 @@ class Topics:
         self._transactions = transactions
         self._cursor = cursor
         self._states: dict[int, _State] = {}
+        self._group_inserts: dict[int, Parsed] = {}  # by the number of the topic's log
         own = cursor()
         try:
             for topic in list(catalog.streams.values()):
@@ -248,6 +259,30 @@ class Topics:
         if named is not None and events:
             self._note(transaction, topic, named)
         return Published(events, base_lsn + 1 if events else None, places)
+
+    def publish_group(
+        self, transaction: Transaction, topic: Stream, events: Sequence[Single]
+    ) -> list[tuple[int, int]]:
+        """Store events of several users' transactions (`group_commit.py`), in order.
+
+        The transaction holds the writer lock (`enter`).
+
+        Returns:
+            The partition and LSN of each event.
+        """
+        state = self._states.setdefault(topic.stream_id, _State())
+        base_lsn, log = transaction.next_lsn, TopicLog(topic).log
+        partitions = [event.partition(state.turn + place) for place, event in enumerate(events)]
+        insert = self._group_inserts.get(topic.table_id)
+        if insert is None:
+            insert = self._group_inserts[topic.table_id] = Parsed(GROUP_INSERT.format(log=log))
+        texts = ([event.key for event in events], [event.payload for event in events])
+        headers = [event.headers for event in events]
+        values = (base_lsn, transaction.next_txid - 1, partitions, *texts, headers)
+        insert.run(transaction.cursor, values).fetchall()
+        state.turn = (state.turn + len(events)) % topic.partitions
+        transaction.captured(topic.table_id, len(events), frozenset())
+        return [(partition, base_lsn + place) for place, partition in enumerate(partitions, 1)]
 
     # Partitions that came from other nodes, with what their producers had published there.
 

@@ -25,13 +25,25 @@ class Wait:
     Args:
         future: done when what is waited for has come (its result and exception are the waiter's).
         timeout_s: longest time to wait in seconds; None for no limit.
+        final: the outcome is being decided elsewhere: neither a cancel nor the statement's time-out ends the
+            wait.
+        works: the work calls DuckDB next: it is to be resumed on a thread that may block.
     """
 
     future: Future[Any]
     timeout_s: float | None = None
+    final: bool = False
+    works: bool = False
 
 
 Waiting = Generator[Wait, bool, T]
+
+
+def on_worker() -> Waiting[None]:
+    """Continue on a thread that may block; a driver that blocks itself continues at once."""
+    now: Future[None] = Future()
+    now.set_result(None)
+    yield Wait(now, works=True)
 
 
 def drive(work: Waiting[T]) -> T:

@@ -108,6 +108,12 @@ class Publisher:
         if light:
             self._carry_out([note])
 
+    def put_all(self, notes: Sequence[Note]) -> None:
+        """Hand over several commits, which are left to the publisher's thread; called as `put`."""
+        with self._condition:
+            for note in notes:
+                self._queue(note)
+
     @property
     def is_idle(self) -> bool:
         """True if every commit handed over is published."""

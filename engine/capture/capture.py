@@ -55,7 +55,14 @@ from .plan import (
     numbers,
     refuse_zero_characters,
 )
-from .shapes import default_texts, plan_repeatable, plan_update, plan_upsert, plan_verbatim
+from .shapes import (
+    default_texts,
+    plan_repeatable,
+    plan_update,
+    plan_updates,
+    plan_upsert,
+    plan_verbatim,
+)
 
 __all__ = [
     "HIDDEN",
@@ -77,6 +84,8 @@ __all__ = [
     "Verb",
     "execute",
     "plan",
+    "plan_group",
+    "plan_updates",
     "read_macros",
     "read_views",
 ]
@@ -120,6 +129,16 @@ def plan(
     if dml.repeatable and dml.returning is None and _is_repeatable(dml, table.shape, macros):
         return plan_repeatable(dml, table)
     return plan_verbatim(dml, table, few)
+
+
+def plan_group(dml: Dml, table: CapturedTable) -> Plan:
+    """Plan an INSERT or DELETE each of whose rows is the event of a transaction of its own.
+
+    Raises:
+        CharacterNotInRepertoire: the text contains the character 0.
+    """
+    refuse_zero_characters(dml)
+    return plan_verbatim(dml, table, few=True, separate=True)
 
 
 def _few_rows(dml: Dml, shape: TableShape) -> bool:

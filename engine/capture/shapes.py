@@ -35,6 +35,7 @@ from ..errors import InternalError
 from ..quoting import ident
 from .log_sql import (
     LOGGED,
+    TARGET,
     WRITTEN,
     apply_insert,
     apply_update,
@@ -76,23 +77,25 @@ _TARGET = f"{RESERVED_PREFIX}_target"
 _Stated = tuple[list[str], list[str], str, str]
 
 
-def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
+def plan_verbatim(dml: Dml, table: CapturedTable, few: bool, *, separate: bool = False) -> Plan:
     """Plan an INSERT without DO UPDATE, or a DELETE.
 
     Args:
         few: True if few rows are expected, so that the log's INSERT may return the key of each.
+        separate: each event belongs to a transaction of its own, numbered in their order.
     """
     shape = table.shape
     side, op = ("n", "i") if dml.verb is Verb.INSERT else ("o", "d")
     columns = images(side, shape)
     one_row = dml.row_count == 1
     number = BASE + ("+1" if one_row else "+row_number() OVER ()")
+    txid = f"{TXID}-1+row_number() OVER ()" if separate else TXID
     key = conflict_hash(op, shape)
     rid, rowid = (",rid", ",rowid") if dml.names_hidden else ("", "")
     written = f"{WRITTEN}({columns}{rid}) AS ({dml.text} RETURNING {stored_names(shape)}{rowid})"
     insert = (
         f"INSERT INTO {table.log}(lsn,txid,op,key_hash,{columns}{rid}) "
-        f"SELECT {number},{TXID},'{op}',{partition_hash(side, shape)},{columns}{rid} FROM {WRITTEN}"
+        f"SELECT {number},{txid},'{op}',{partition_hash(side, shape)},{columns}{rid} FROM {WRITTEN}"
     )
     entries = f"SELECT {key} FROM {logged(table)}" if key else None
     if dml.returning is None:
@@ -205,6 +208,45 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
         unnamed=unnamed,
     )
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
+
+
+def plan_updates(
+    table: CapturedTable, sets: dict[int, str], keys: dict[int, str], source: str, place: str
+) -> Plan:
+    """Plan UPDATEs of one row each, found by the primary key, each of them a transaction of its own.
+
+    No two of them find the same row; an UPDATE that finds none has no event.
+
+    Args:
+        sets: position of a stored column -> its new value, over `source`; no column of a key.
+        keys: position of each column of the primary key -> its value, over `source`.
+        source: the SQL behind FROM: a relation with a row for each UPDATE.
+        place: the column of `source` with the position of an UPDATE; the events have this order.
+    """
+    shape = table.shape
+    old = [f"{TARGET}.{ident(column.name)}" for column in shape.stored]
+    new = list(old)
+    for i, value in sets.items():
+        column = shape.stored[i]
+        new[i] = assigned(column, value)
+        if compares_inexactly(column):  # DuckDB leaves an equal value as it is.
+            new[i] = f"CASE WHEN {new[i]} IS NOT DISTINCT FROM {old[i]} THEN {old[i]} ELSE {new[i]} END"
+    found = " AND ".join(f"{old[i]}={value}" for i, value in keys.items())
+    staged = [f"{x} AS o{i}" for i, x in enumerate(old, 1)] + [f"{x} AS n{i}" for i, x in enumerate(new, 1)]
+    entry = f"'u',false,{conflict_hash('u', shape)}"
+    log = (
+        f"{log_head(table)} SELECT {BASE}+k,{TXID}-1+k,'u',rid,{partition_hash('n', shape)},NULL,"
+        f"{images('o', shape)},{images('n', shape)} FROM (SELECT row_number() OVER (ORDER BY {place}) AS k,"
+        f"{TARGET}.rowid AS rid,{','.join(staged)} FROM {shape.qualified} AS {TARGET},{source} "
+        f"WHERE {found}) RETURNING {entry}"
+    )
+    return Plan(
+        shape=Shape.STAGED,
+        log=log,
+        lists_entries=True,
+        entries=f"SELECT {entry} FROM {logged(table)}",
+        steps=(("u", apply_update(table, sets)),),
+    )
 
 
 def _starred(

@@ -317,7 +317,7 @@ def _reported(database: Parts, *, history: bool) -> list[Row]:
 def sessions(database: Parts) -> Iterator[Row]:
     """The rows of ducktail.sessions."""
     writer_lock = database.transactions.writer_lock
-    holder, waiting = writer_lock.holder(), writer_lock.waiting()
+    holder, waiting = writer_lock.holder(), writer_lock.waiting() | database.group_commit.waiting()
     polling = database.polls.sessions()
     for entry in database.sessions.entries():
         lock = "holds" if entry.session_id == holder else None

@@ -44,6 +44,14 @@ _LINE = Parsed(
     "VALUES ($1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR)"
 )
 
+# The rows of several transactions with one event each: the first txid, the first LSN, their common time and
+# their annotations.
+_LINES = Parsed(
+    f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} "
+    "SELECT $1::BIGINT + i, $2::BIGINT + i, $2::BIGINT + i, make_timestamptz($3::BIGINT), annotation "
+    "FROM (SELECT unnest(range(len($4::VARCHAR[]))) AS i, unnest($4::VARCHAR[]) AS annotation)"
+)
+
 
 @dataclass(slots=True)
 class Commits:
@@ -85,7 +93,12 @@ class Commits:
             The time of its commit, in microseconds since 1970.
         """
         commit_us = self.now_us()
-        if transaction.numbered:
+        if transaction.parts:
+            assert transaction.events == len(transaction.parts), "each of them has one event"
+            annotations = [part.annotation for part in transaction.parts]
+            lines = (transaction.txid, transaction.base_lsn + 1, commit_us, annotations)
+            _LINES.run(transaction.cursor, lines).fetchall()
+        elif transaction.numbered:
             numbers = (transaction.txid, transaction.base_lsn + 1, transaction.next_lsn, commit_us)
             _LINE.run(transaction.cursor, (*numbers, transaction.annotation)).fetchall()
         if moves:
@@ -95,20 +108,22 @@ class Commits:
     def committed(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> None:
         """Acknowledge a transaction that DuckDB has committed, and change memory."""
         if self.side is not None:
-            numbers = (transaction.txid, transaction.next_lsn) if transaction.numbered else (0, 0)
+            numbers = (transaction.last_txid, transaction.next_lsn) if transaction.numbered else (0, 0)
             seq = moves[-1].seq if moves else 0
             self.side.acknowledge(txid=numbers[0], lsn=numbers[1], seq=seq, defines=transaction.defines)
         with self.catalog.mutex:
             if transaction.numbered:
                 self.captured += transaction.next_lsn - transaction.base_lsn
-                self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
+                self.last_lsn, self.last_txid = transaction.next_lsn, transaction.last_txid
                 self.times.given(commit_us)
             if transaction.tables:
                 self.snapshots.committed(transaction)
             transaction.run(CommitStep.MEMORY)
         if moves:
             self.offsets.applied(moves)
-        if transaction.events:
+        if transaction.parts:
+            self.publisher.put_all(_notes(transaction, commit_us))
+        elif transaction.events:
             tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.written.items()}
             first = transaction.base_lsn + 1
             last, annotation = transaction.next_lsn, transaction.annotation
@@ -245,6 +260,16 @@ class Commits:
                 detail=str(translated(error)),
                 hint="Look whether it stands before it is tried again: it does, or does not, as a whole.",
             ) from error
+
+
+def _notes(transaction: Transaction, commit_us: int) -> list[Note]:
+    """The note of each of the users' transactions that a transaction consists of."""
+    notes = []
+    for place, part in enumerate(transaction.parts):
+        lsn, inserts = transaction.base_lsn + 1 + place, frozenset({part.table_id} if part.inserts else ())
+        tables = {part.table_id: (lsn, lsn)}
+        notes.append(Note(transaction.txid + place, lsn, lsn, commit_us, tables, part.annotation, inserts))
+    return notes
 
 
 def _numbered_sql(txid: int) -> str:

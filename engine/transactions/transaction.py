@@ -7,7 +7,7 @@ thread that runs its session touches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -55,6 +55,21 @@ class TableWrites:
     last_lsn: int
     keys: frozenset[int] | None
     inserts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the users' transactions that a transaction of DuckDB consists of; it has one event.
+
+    Args:
+        table_id: the captured table or topic of the event.
+        inserts: True if the event is a row that was inserted.
+        annotation: its annotation, a JSON object as text.
+    """
+
+    table_id: int
+    inserts: bool
+    annotation: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,8 @@ class Transaction:
         refresh: deletes and inserts that may become a smaller change, if no other table is captured before
             it ends.
         txid, base_lsn: set with the writer lock; its events are base_lsn + 1, + 2, ...
+        parts: the users' transactions that it consists of, if they are several (group_commit.py), in the
+            order of their events; their numbers are txid, txid + 1, ...
     """
 
     session_id: int
@@ -168,6 +185,17 @@ class Transaction:
     defines: bool = False
     indexes_changed: bool = False
     refresh: Refresh | None = None
+    parts: Sequence[Part] = ()
+
+    @property
+    def last_txid(self) -> int:
+        """The last of its numbers."""
+        return self.txid + max(len(self.parts) - 1, 0)
+
+    @property
+    def next_txid(self) -> int:
+        """The number of its next event's transaction: its own, or that of its next part."""
+        return self.txid + len(self.parts)
 
     @property
     def numbered(self) -> bool:

@@ -332,7 +332,7 @@ class Transactions:
                 plan,
                 parameters,
                 transaction.next_lsn,
-                transaction.txid,
+                transaction.next_txid,
                 None if explain is None else capture.Explain(explain, captured.table.log),
             )
         except duckdb.ConstraintException as error:
@@ -428,7 +428,8 @@ class Transactions:
             if transaction.numbered or moves:
                 self.commits.check_side()
             commit_us = self.commits.write(transaction, moves)
-            if transaction.events and not transaction.altered and not transaction.made:
+            plain = not (transaction.altered or transaction.made or transaction.parts)
+            if transaction.events and plain:
                 tables = transaction.written.items()
                 written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
                 commit = Commit(transaction.base_lsn + 1, commit_us, transaction.annotation)

@@ -229,7 +229,8 @@ def _activity(pid: int | None) -> str:
     asking = _sessions.get(pid or 0)
     if asking is None:
         return "[]"
-    waiting = asking.database.transactions.writer_lock.waiting()
+    database = asking.database
+    waiting = database.transactions.writer_lock.waiting() | database.group_commit.waiting()
     rows = []
     for session in sorted(_sessions.values(), key=lambda found: found.id):
         if session.database is not asking.database or session.guard.closed:

@@ -282,6 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(step, Wait):
                 self._write_due()
                 answer = await self._wait_for(step)
+                worker = worker or step.works
                 continue
             if step is Need.WORKER:
                 self._write_due()

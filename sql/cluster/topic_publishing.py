@@ -61,12 +61,17 @@ Rows = Callable[[Stream, Transaction], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class PublishedShare:
-    """The result of an INSERT into a topic: its row count, and rows with their names and types."""
+    """The result of an INSERT into a topic: its row count, and rows with their names and types.
+
+    Args:
+        place: the only row of a PUBLISH, in place of a table.
+    """
 
     count: int
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     table: pa.Table | None = None
+    place: tuple[object, ...] | None = None
 
 
 class ProducerNames:

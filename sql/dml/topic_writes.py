@@ -11,7 +11,7 @@ import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import duckdb
 import pyarrow as pa
@@ -56,6 +56,7 @@ from ..session_state.statement import NUMERIC, Description, ParsedStatement
 from ..text.classified import Classified
 from ..text.spans import Replacement, cut, numbered, user_position
 from ..text.tokens import PARAMETER, STRING, Token, closing
+from . import group_writes
 from .cut import Cut
 from .dml import column_list, conflict_at
 
@@ -189,6 +190,8 @@ RETURNED = "lsn, partition, payload, key, headers"
 # The keys under which a statement keeps its plan, and its divided text.
 _PLAN = "publication"
 _CUT = "topic_insert"
+# The columns of the answer to a PUBLISH.
+PLACES = tuple(ResultColumn(*column) for column in PLACE_COLUMNS)
 # The events of an INSERT that several nodes have stored, for the evaluation of RETURNING.
 _STORED = "__ducktail_stored"
 
@@ -259,7 +262,7 @@ def describe(
     count = max([*types, len(given)], default=0)
     columns: tuple[ResultColumn, ...] | None = None
     if published is not None:
-        columns = tuple(ResultColumn(*column) for column in PLACE_COLUMNS)
+        columns = PLACES
     elif insert.returning is not None:
         returned = bind(session.meta, _returning_sql(topic, insert, 0, 0))
         columns = tuple(map(ResultColumn, returned.names, returned.types))
@@ -297,6 +300,10 @@ def write_topic(
         insert = query_of(session, classified)
         done = yield from topic_publishing.publish(session, topic, owners, kept, named, told=True)
         return _returned_of_all(session, topic, insert, events[0], done)
+    if named is None and classified is statement.classified:
+        shared = yield from _together(session, statement, classified, parameters)
+        if shared is not None:
+            return shared
     check_owned(session, topic)
 
     def work(transaction: Transaction) -> Waiting[PublishedShare]:
@@ -327,7 +334,40 @@ def write_topic(
         return _returned(session, present, insert, before, transaction.next_lsn, published)
 
     again = classified.text == statement.text and not session.frames.registered
-    return (yield from session.block.unit_with_memory(work, again=again))
+    share = yield from session.block.unit_with_memory(work, again=again)
+    divided = statement.plans.get(_CUT)
+    if named is None and classified is statement.classified and isinstance(divided, TopicInsert):
+        if divided.row is not None and (told or divided.returning is None):
+            group_writes.learn_topic(session, statement, topic)
+    return share
+
+
+def _together(
+    session: Context, statement: ParsedStatement, classified: Classified, parameters: Values
+) -> Waiting[PublishedShare | None]:
+    """Publish one event together with those of other sessions; None if it is to be published alone."""
+    plan = group_writes.plan_of(session, statement)
+    if not isinstance(plan, group_writes.GroupPublish):
+        return None
+    event = None
+    if all(map(_is_plain, parameters)):
+        types = _types(session, statement, parameters)
+        _, event = _alone(session, statement, classified, parameters, plan.topic, types)
+    values = None if event is None else (event,)
+    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    if written is None:
+        return None
+    if statement.published is None:
+        return PublishedShare(1)
+    partition, lsn = cast(tuple[int, int], written.answer)
+    return PublishedShare(1, place=(partition, lsn, session.database.placement.local.name, True))
+
+
+def _is_plain(value: object) -> bool:
+    """True if a value's type is known without DuckDB, and it is short."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return value is None or (isinstance(value, (str, bytes)) and len(value) <= group_writes.CHARS_MAX)
 
 
 def _rows(

@@ -31,9 +31,11 @@ from ...engine.errors import (
     UndefinedParameter,
     WrongObjectType,
 )
+from ...engine.topics import PLACE_COLUMNS
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
-from ..results.results import Result
+from ..results.batches import PlainBatch
+from ..results.results import ReadySource, Result
 from ..session_state.context import Context
 from ..session_state.names import OURS, Key
 from ..session_state.queries import refuse_captured
@@ -51,7 +53,7 @@ from ..session_state.run_text import (
 )
 from ..session_state.statement import ParsedStatement, check_columns
 from ..text.classified import Classified
-from . import topic_writes, violations
+from . import group_writes, topic_writes, violations
 from .dml import slice_dml
 from .identity_columns import refuse_given_values
 
@@ -72,6 +74,8 @@ class WriteMode:
     explain: str | None = None
 
 
+_ALONE = WriteMode()
+
 TAGS: dict[str, Callable[[int], str]] = {
     "INSERT": "INSERT 0 {}".format,
     "UPDATE": "UPDATE {}".format,
@@ -89,12 +93,23 @@ APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The result of a DML text: its row count, and the rows of RETURNING (None without RETURNING)."""
+    """The result of a DML text: its row count, and the rows of RETURNING (None without RETURNING).
+
+    Args:
+        place: the only row of a PUBLISH, in place of a table.
+    """
 
     count: int
     names: tuple[str, ...] = ()
     types: tuple[object, ...] = ()
     table: pa.Table | None = None
+    place: tuple[object, ...] | None = None
+
+
+PLACE_TYPES = tuple(type_ for _, type_ in PLACE_COLUMNS)
+PLACE_SCHEMA = pa.schema(
+    zip((name for name, _ in PLACE_COLUMNS), (pa.int32(), pa.int64(), pa.string(), pa.bool_()), strict=True)
+)
 
 
 def write(
@@ -108,6 +123,9 @@ def write(
     """
     rows = yield from write_rows(session, statement, classified, parameters)
     tag = TAGS[_verb(statement, classified)]
+    if rows.place is not None:
+        batch = PlainBatch([rows.place], PLACE_TYPES, PLACE_SCHEMA)
+        return Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
     if rows.table is None:
         return Result.command(tag(rows.count))
     return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
@@ -118,7 +136,7 @@ def write_rows(
     statement: ParsedStatement,
     classified: Classified,
     parameters: tuple[object, ...],
-    how: WriteMode = WriteMode(),
+    how: WriteMode = _ALONE,
 ) -> Waiting[Rows]:
     """Run a DML text and keep its rows.
 
@@ -137,11 +155,18 @@ def write_rows(
         if how.explain is not None:
             raise topic_writes.refuse_explained(topic)
         done = yield from topic_writes.write_topic(session, statement, classified, parameters, topic)
-        return Rows(done.count, done.names, done.types, done.table)
+        return Rows(done.count, done.names, done.types, done.table, done.place)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
-    if session.database.catalog.has_identities and statement.classified.copy is None:
+    together = None
+    if how is _ALONE and classified is statement.classified:
+        together = group_writes.plan_of(session, statement)
+    if together is None and session.database.catalog.has_identities and statement.classified.copy is None:
         refuse_given_values(session, classified)
+    if isinstance(together, group_writes.GroupWrite):
+        rows = yield from _together(session, statement, together, parameters)
+        if rows is not None:
+            return rows
     while True:
         try:
             if key not in session.block.tables:
@@ -149,11 +174,33 @@ def write_rows(
             else:
                 session.names.refuse_hidden(key)
                 rows = yield from _captured(session, statement, classified, parameters, key, how)
+                if how is _ALONE and classified is statement.classified:
+                    group_writes.learn(session, statement, key)
         except IntegrityViolation as error:
             violations.complete(session, key, error)
             raise
         if rows is not None:
             return rows
+
+
+def _together(
+    session: Context,
+    statement: ParsedStatement,
+    plan: group_writes.GroupWrite,
+    parameters: tuple[object, ...],
+) -> Waiting[Rows | None]:
+    """Write one row together with those of other sessions; None if it is to be written alone."""
+    shape = plan.returned
+    if shape is not None:
+        _check_returned(statement, statement.classified, shape)
+    values = group_writes.suitable(plan, parameters)
+    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    if written is None:
+        return None
+    if shape is None:
+        return Rows(1)
+    assert isinstance(written.answer, pa.Table)
+    return Rows(1, shape.names, shape.types, written.answer)
 
 
 def refuse_target(session: Context, statement: ParsedStatement) -> None:

@@ -18,7 +18,7 @@ from ..cluster import relay
 from ..cluster.shares import in_cluster
 from ..copy import copying, files
 from ..ddl.expanded import run_expanded
-from ..dml import cte_writes, topic_writes
+from ..dml import cte_writes, group_writes, topic_writes
 from ..language import statements as st
 from ..language.parse import Query
 from ..peer_requests import serving
@@ -270,6 +270,8 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
         return False  # Its rights are checked first.
     if classified.kind is Kind.SETTING:
         return set_and_show.is_inline(statement)
+    if classified.kind is Kind.DML:
+        return group_writes.is_ready(session, statement)
     if classified.kind is Kind.OURS:
         return commit_offsets.is_inline(session, statement.node)
     if classified.kind is not Kind.READ or classified.locking:

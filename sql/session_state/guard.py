@@ -104,6 +104,10 @@ class Guard:
         try:
             wait = next(work)
             while True:
+                if wait.final:
+                    yield wait
+                    wait = work.send(wait.future.done())
+                    continue
                 yield from self._one_wait(wait, self._deadline)
                 deadline = self._deadline
                 if self.warned is not None:
@@ -148,7 +152,7 @@ class Guard:
         times = [] if wait.timeout_s is None else [wait.timeout_s]
         if deadline is not None:
             times.append(max(0.0, deadline - self._clock.monotonic_s()))
-        yield Wait(own, min(times) if times else None)
+        yield Wait(own, min(times) if times else None, works=wait.works)
         self._waiting = None
 
     # From other threads.

@@ -1,0 +1,216 @@
+"""One-row writes of many clients, each statement its own transaction: `make bench`.
+
+Captured INSERT, captured UPDATE by primary key, and PUBLISH to a topic, of 1, 8 and 32 clients (psycopg in
+processes of their own, parameters of the wire). Beside it, in the same run and by the same clients, the same
+writes of a PostgreSQL table with a trigger outbox, and an INSERT into the outbox for PUBLISH. Both servers
+make each commit durable. The two take turns; the figure is the median of the turns. The processor time of
+ducktail's server is stated for each write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import platform
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import memory
+import postgres
+import psycopg
+from stream_read import HERE
+
+CLIENTS = (1, 8, 32)
+# The clients' processes: one alone could not send as much as a server can take.
+PROCESSES = 4
+ROWS = 20_000
+WARM = 8
+# The numbers of one client's writes.
+NUMBERS = 1_000_000
+
+TABLE = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer INTEGER, item VARCHAR, price DOUBLE PRECISION)"
+OURS = ("CREATE STREAM orders_stream ON orders", "CREATE TOPIC clicks")
+OUTBOX = """
+    CREATE TABLE outbox (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, op TEXT, key TEXT, before JSONB, after JSONB,
+        at TIMESTAMPTZ DEFAULT now(), txid BIGINT DEFAULT txid_current());
+    CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO outbox (op, key, before, after) VALUES (
+            lower(TG_OP), NEW.id, CASE WHEN TG_OP = 'UPDATE' THEN to_jsonb(OLD) END, to_jsonb(NEW));
+        RETURN NULL; END $$;
+    CREATE TRIGGER noted AFTER INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION noted();
+"""
+FILL = (
+    "INSERT INTO orders SELECT -i, i % 10007, 'item ' || i % 997, i / 100.0 "
+    "FROM generate_series(1, {}) AS numbers (i)"
+)
+INSERT, UPDATE, PUBLISH = WORKS = ("INSERT", "UPDATE", "PUBLISH")
+TEXTS = {
+    INSERT: "INSERT INTO orders VALUES (%s, %s, %s, %s)",
+    UPDATE: "UPDATE orders SET customer = %s, item = %s WHERE id = %s",
+}
+PUBLISHED = {
+    "ducktail": "PUBLISH TO clicks KEY %s %s",
+    "PostgreSQL": "INSERT INTO outbox (op, key, after) VALUES ('publish', %s, %s)",
+}
+# Ratio to PostgreSQL's rate, for each number of clients.
+BARS = {INSERT: (0.18, 0.35, 0.7), UPDATE: (0.13, 0.25, 0.5), PUBLISH: (0.3, 0.5, 1.0)}
+CONTEXT = multiprocessing.get_context("spawn")
+
+
+def values(work: str, number: int) -> tuple[object, ...]:
+    """The parameters of the write with a number of its own."""
+    if work == INSERT:
+        return number, number % 10007, f"item {number}", number / 8 + 0.1
+    if work == UPDATE:
+        return number % 10007, f"item {number}", -(number % ROWS) - 1
+    return f"user {number % 997}", f'{{"page": "/start", "n": {number}}}'
+
+
+def _write(
+    name: str,
+    address: str,
+    work: str,
+    first: int,
+    places: Sequence[int],
+    seconds: float,
+    barrier: Any,
+    out: Any,
+) -> None:
+    """The clients of one process: warm up, write for so many seconds at once, report the number of writes."""
+    text, counts = TEXTS.get(work) or PUBLISHED[name], [0] * len(places)
+    ready = threading.Barrier(len(places), barrier.wait)
+
+    def client(at: int, place: int) -> None:
+        number = first + place * NUMBERS
+        with psycopg.connect(address, autocommit=True) as connection:
+            for _ in range(WARM):
+                connection.execute(text, values(work, number))
+                number += 1
+            ready.wait()
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                connection.execute(text, values(work, number))
+                number += 1
+                counts[at] += 1
+
+    threads = [threading.Thread(target=client, args=pair) for pair in enumerate(places)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    out.put(sum(counts))
+
+
+def rate(name: str, address: str, work: str, clients: int, first: int, seconds: float) -> float:
+    """Writes a second of so many clients."""
+    processes = min(clients, PROCESSES)
+    barrier, out = CONTEXT.Barrier(processes), CONTEXT.Queue()
+    parts = [range(clients)[number::processes] for number in range(processes)]
+    children = [
+        CONTEXT.Process(target=_write, args=(name, address, work, first, part, seconds, barrier, out))
+        for part in parts
+    ]
+    for child in children:
+        child.start()
+    total = sum(out.get() for _ in parts)
+    for child in children:
+        child.join()
+    return float(total / seconds)
+
+
+def cpu_s(server: memory.Server) -> float:
+    """The processor time that a server has used, in seconds."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+Figures = dict[tuple[str, int], dict[str, list[float]]]
+
+
+def measure(
+    seconds: float, turns: int, works: Sequence[str], clients: Sequence[int], directory: Path
+) -> Figures:
+    """All figures: work and clients -> server -> the rate of each turn; CPU milliseconds under `CPU`."""
+    found: Figures = {}
+    own = memory.Server(directory / "bench.duckdb")
+    with ExitStack() as stack:
+        stack.callback(own.close)
+        theirs = stack.enter_context(postgres.server())
+        peer = stack.enter_context(psycopg.connect(theirs, autocommit=True))
+        for connection, rest in ((own.connection, OURS), (peer, (OUTBOX,))):
+            connection.execute(TABLE)
+            connection.execute(FILL.format(ROWS))
+            for text in rest:
+                connection.execute(text)
+        first = 1
+        for turn in range(turns):
+            for work in works:
+                for count in clients:
+                    figures = found.setdefault((work, count), {})
+                    for name, address in (("ducktail", own.conninfo), ("PostgreSQL", theirs)):
+                        used = cpu_s(own)
+                        figure = rate(name, address, work, count, first, seconds)
+                        figures.setdefault(name, []).append(figure)
+                        if name == "ducktail":
+                            spent = (cpu_s(own) - used) * 1000
+                            figures.setdefault(CPU, []).append(spent / (figure * seconds + WARM * count))
+                        first += NUMBERS * max(clients)
+                    print(turn, work, count, {k: round(v[-1], 2) for k, v in figures.items()}, flush=True)
+    return found
+
+
+CPU = "CPU"
+
+
+def page(found: Figures, seconds: float, turns: int) -> str:
+    """The result as a Markdown page."""
+    lines = [
+        "# Small writes",
+        "",
+        f"One-row writes, each its own transaction; clients of psycopg {psycopg.__version__} in up to "
+        f"{PROCESSES} processes; writes a second, medians of {turns} turns of {seconds:g} s; Python "
+        f"{platform.python_version()}, {os.cpu_count()} cores. PostgreSQL 15 with a trigger outbox.",
+        "",
+        "| work | clients | ducktail | PostgreSQL | ratio | bar | held | CPU of the server, ms a write |",
+        "|---|---:|---:|---:|---:|---:|---|---:|",
+    ]
+    for (work, count), figures in found.items():
+        own, theirs, cpu = (statistics.median(figures[name]) for name in ("ducktail", "PostgreSQL", CPU))
+        ratio = statistics.median(
+            a / b for a, b in zip(figures["ducktail"], figures["PostgreSQL"], strict=True)
+        )
+        bar = dict(zip(CLIENTS, BARS[work], strict=True)).get(count)
+        held = "" if bar is None else "yes" if ratio >= bar else "no"
+        rates = f"{own:,.0f} | {theirs:,.0f} | {ratio:.2f}"
+        lines.append(f"| {work} | {count} | {rates} | {bar or ''} | {held} | {cpu:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run it and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--clients", type=int, nargs="*", default=list(CLIENTS))
+    parser.add_argument("--only", nargs="*", default=list(WORKS), choices=WORKS)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "small_writes.md")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ducktail-small-writes-") as directory:
+        found = measure(given.seconds, given.turns, given.only, given.clients, Path(directory))
+    text = page(found, given.seconds, given.turns)
+    given.out.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

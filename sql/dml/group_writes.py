@@ -1,0 +1,645 @@
+"""One-row writes that may run together with those of other sessions (engine/transactions/group_commit.py).
+
+A statement has a plan for this if one statement with lists of parameters certainly does the same as many
+executions of it: an INSERT of one row of parameters and plain literals into a captured table, or a PUBLISH of
+such a row. The plan is made when a session has run the statement alone, and is then known to all sessions, by
+its text, for one state of the catalog. A write is offered only outside a transaction block, for users whose
+rights do not depend on the catalog, and if its values are of exactly the types of its parameters; otherwise
+it runs alone, as always. Whatever is not listed here is not offered. Source: docs/design/small_writes.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import re
+import uuid
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import duckdb
+
+from ...engine.capture import capture
+from ...engine.capture.capture import read_macros
+from ...engine.catalog.captured_tables import Captured
+from ...engine.catalog.catalog import Catalog
+from ...engine.catalog.streams import Stream
+from ...engine.duck.binding import Bound, bind
+from ...engine.duck.determinism import calls_in, is_constant
+from ...engine.duck.table_shape import Column, TableShape
+from ...engine.log.topic_rows import Single
+from ...engine.quoting import fold, folded_sql, ident
+from ...engine.topics import Topics
+from ...engine.transactions.group_commit import GroupPlan, PlanChanged, Write
+from ...engine.transactions.transaction import Part, Transaction
+from ...engine.transactions.transactions import Transactions
+from ...engine.values import arrow_types, datarow
+from ...engine.waiting import Waiting, drive, on_worker
+from ..cluster.shares import in_cluster
+from ..session_state.context import Context
+from ..session_state.names import Key
+from ..session_state.statement import ParsedStatement
+from ..text.tokens import NUMBER, PARAMETER, STRING, Token, closing
+from .dml import slice_dml
+
+logger = logging.getLogger("ducktail.sql")
+
+# The key under which a statement keeps its plan.
+KEPT = "group"
+# Values of more characters than this run alone: they are not handled on an event loop.
+CHARS_MAX = 32_768
+# The bytes of a value in a batch that is no text.
+VALUE_BYTES = 32
+# DuckDB's type of a parameter -> the type of the Python values that are equal to it in a list and alone, and
+# the type of the list's elements.
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "TINYINT": (int, "BIGINT"),
+    "SMALLINT": (int, "BIGINT"),
+    "INTEGER": (int, "BIGINT"),
+    "BIGINT": (int, "BIGINT"),
+    "FLOAT": (float, "DOUBLE"),
+    "DOUBLE": (float, "DOUBLE"),
+    "BOOLEAN": (bool, "BOOLEAN"),
+    "VARCHAR": (str, "VARCHAR"),
+    "JSON": (str, "VARCHAR"),
+    "UUID": (uuid.UUID, "UUID"),
+    "DATE": (datetime.date, "DATE"),
+    "TIMESTAMP": (datetime.datetime, "TIMESTAMP"),
+    "TIMESTAMP WITH TIME ZONE": (datetime.datetime, "TIMESTAMP WITH TIME ZONE"),
+    "BLOB": (bytes, "BLOB"),
+}
+_WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
+# Rows of a table up to which a batch of UPDATEs or DELETEs costs less than its writes one by one, and batches
+# after which they are counted again.
+JOINED_ROWS_MAX = 1_000_000
+BATCHES_UNMEASURED = 256
+_ROWS = f"""
+    SELECT estimated_size FROM system.main.duckdb_tables()
+    WHERE database_name = current_database() AND {folded_sql("schema_name")} = $1
+      AND {folded_sql("table_name")} = $2"""
+# Literals whose meaning depends on nothing.
+_CONSTANTS = frozenset({"NULL", "TRUE", "FALSE"})
+_CHECKS = f"""
+    SELECT constraint_type, constraint_text, referenced_table FROM system.main.duckdb_constraints()
+    WHERE database_name = $1 AND {folded_sql("schema_name")} = $2 AND {folded_sql("table_name")} = $3
+      AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
+
+
+@dataclass(slots=True)
+class TableSize:
+    """The size of a table whose rows are found by a join of its key with a list: DuckDB reads all keys.
+
+    Args:
+        fits: it is small enough.
+        batches: the number of batches since it was measured.
+    """
+
+    fits: bool = True
+    batches: int = BATCHES_UNMEASURED
+
+    def measure(self, cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> bool:
+        """True if the table is small enough; measured from time to time."""
+        self.batches += 1
+        if self.batches > BATCHES_UNMEASURED:
+            given = [fold(shape.schema), fold(shape.name)]
+            rows = cursor.execute(_ROWS, given).fetchall()
+            self.batches, self.fits = 0, bool(rows) and rows[0][0] <= JOINED_ROWS_MAX
+        return self.fits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupWrite(GroupPlan):
+    """A write of one row of a captured table: an INSERT, or an UPDATE or DELETE by the primary key.
+
+    Args:
+        target: the table.
+        version: the version of the catalog for which it was made.
+        one: the plan of one write.
+        many: the plan of several; each of its parameters is the list of values of one parameter.
+        types: DuckDB's types of the parameters.
+        returned: the columns of RETURNING; None without it.
+        keys: for an UPDATE or DELETE, the places of the primary key's values among the parameters.
+        ordered: the events have the order of the writes.
+        size: the size of the table, for an UPDATE or DELETE.
+    """
+
+    transactions: Transactions
+    target: Key
+    table: capture.CapturedTable
+    version: int
+    one: capture.Plan
+    many: capture.Plan
+    types: tuple[str, ...]
+    returned: Bound | None = None
+    keys: tuple[int, ...] = ()
+    ordered: bool = True
+    size: TableSize = field(default_factory=TableSize)
+
+    def run(self, transaction: Transaction, writes: Sequence[Write]) -> tuple[list[Part], list[object]]:
+        """Run writes as one statement; see `GroupPlan.run`."""
+        transactions = self.transactions
+        captured = drive(transactions.enter_captured(transaction, self.target, 0))
+        if (
+            captured is None
+            or captured.table is not self.table
+            or transaction.catalog_version != self.version
+        ):
+            raise PlanChanged
+        if not self.ordered and len({write.annotation for write in writes}) > 1:
+            raise PlanChanged  # It is not known which event belongs to which write.
+        if self.keys and not self.size.measure(transaction.cursor, captured.shape) and len(writes) > 1:
+            raise PlanChanged
+        if len(writes) == 1:
+            outcome = transactions.write_captured(transaction, captured, self.one, writes[0].values)
+        else:
+            lists = [list(column) for column in zip(*(write.values for write in writes), strict=True)]
+            outcome = transactions.write_captured(transaction, captured, self.many, lists)
+        if outcome.events != len(writes):
+            raise PlanChanged  # A row does not exist.
+        if self.keys and (outcome.keys is None or len(outcome.keys) != len(writes)):
+            raise PlanChanged  # Two keys have found one row.
+        inserts = not self.keys
+        parts = [Part(captured.table_id, inserts=inserts, annotation=write.annotation) for write in writes]
+        if outcome.returning is None:
+            return parts, [None] * len(writes)
+        return parts, [outcome.returning.slice(place, 1) for place in range(len(writes))]
+
+    def bytes_of(self, values: Sequence[object]) -> int:
+        """The approximate size of the values."""
+        return sum(len(value) if isinstance(value, (str, bytes)) else VALUE_BYTES for value in values)
+
+    def key(self, values: Sequence[object]) -> Hashable:
+        """The primary key of the row that an UPDATE or DELETE changes; None for an INSERT."""
+        return tuple(values[place] for place in self.keys) or None
+
+    def applies(self, catalog: Catalog) -> bool:
+        """True if the table is still the one that was planned."""
+        captured = catalog.tables.get(self.target)
+        return captured is not None and captured.table is self.table and self.size.fits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupPublish(GroupPlan):
+    """A PUBLISH, or an INSERT into a topic, of one event that is made without DuckDB.
+
+    Args:
+        version: the version of the catalog for which it was made.
+    """
+
+    topics: Topics
+    topic: Stream
+    version: int
+
+    def run(self, transaction: Transaction, writes: Sequence[Write]) -> tuple[list[Part], list[object]]:
+        """Store events as one statement; see `GroupPlan.run`."""
+        topic = drive(self.topics.enter(transaction, self.topic, 0))
+        if topic != self.topic:
+            raise PlanChanged
+        events = [cast(Single, write.values[0]) for write in writes]
+        places = self.topics.publish_group(transaction, topic, events)
+        parts = [Part(topic.table_id, inserts=False, annotation=write.annotation) for write in writes]
+        return parts, list(places)
+
+    def bytes_of(self, values: Sequence[object]) -> int:
+        """The approximate size of the event."""
+        event = cast(Single, values[0])
+        return sum(len(text) for text in (event.payload, event.key, event.headers) if text is not None)
+
+    def key(self, values: Sequence[object]) -> None:
+        """None: an event conflicts with nothing."""
+
+    def applies(self, catalog: Catalog) -> bool:
+        """True if the topic is still the one that was planned."""
+        return catalog.streams.get(self.topic.key) is self.topic
+
+
+# A session's side.
+
+
+def plan_of(session: Context, statement: ParsedStatement) -> GroupWrite | GroupPublish | None:
+    """The plan by which a statement may run together with others now; None if it runs alone."""
+    database = session.database
+    commit, version = database.group_commit, database.catalog.version
+    kept = statement.plans.get(KEPT)
+    plan = kept if isinstance(kept, (GroupWrite, GroupPublish)) else None
+    if plan is None or plan.version != version:
+        found = commit.plans.get(_key(statement))
+        if not isinstance(found, (GroupWrite, GroupPublish)) or found.version != version:
+            return None
+        plan = statement.plans[KEPT] = found
+    names = session.names
+    if session.block.begun or session.access.limited or not names.plain or names.awaited:
+        return None
+    if not commit.enabled or session.part is not None or in_cluster(session):
+        return None
+    return plan if plan.applies(database.catalog) else None
+
+
+def _key(statement: ParsedStatement) -> object:
+    return statement.text, statement.published is not None
+
+
+def is_ready(session: Context, statement: ParsedStatement) -> bool:
+    """True if a client's write is only offered by its session, which takes no DuckDB work."""
+    return session.wire and plan_of(session, statement) is not None
+
+
+def write(
+    session: Context, plan: GroupWrite | GroupPublish, values: Sequence[object] | None, timeout_ms: int
+) -> Waiting[Write | None]:
+    """Offer a write and wait for it.
+
+    Args:
+        values: the values of the write; None if they are not suitable.
+
+    Returns:
+        The committed write; None if it is to run alone, now on a thread that may block.
+
+    Raises:
+        LockNotAvailable: no batch has taken it within `timeout_ms`.
+    """
+    commit = session.database.group_commit
+    # In process, a session that need not wait writes at once.
+    if values is not None and (session.wire or _is_contended(session)):
+        size, key = plan.bytes_of(values), plan.key(values)
+        offered = Write(plan, session.id, values, size, session.variables.annotation, key)
+        if size <= CHARS_MAX and (yield from commit.write(offered, timeout_ms)):
+            return offered
+    if session.wire:
+        yield from on_worker()
+    return None
+
+
+def _is_contended(session: Context) -> bool:
+    database = session.database
+    return database.transactions.writer_lock.holder() is not None or bool(database.group_commit.waiting_count)
+
+
+def suitable(plan: GroupWrite, values: Sequence[object]) -> Sequence[object] | None:
+    """The values, if they are the same in a list and alone; else None."""
+    if len(values) != len(plan.types) or any(values[place] is None for place in plan.keys):
+        return None
+    found = list(values)
+    for place, (value, type_) in enumerate(zip(values, plan.types, strict=True)):
+        if value is None:
+            continue
+        kind = _KINDS[type_][0]
+        if type(value) is int and type_ == "DOUBLE" and abs(value) <= 2**53:
+            found[place] = float(value)
+            continue
+        if type(value) is not kind:
+            return None
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            return None
+        if isinstance(value, datetime.datetime) and (value.tzinfo is None) is (type_ == _WITH_ZONE):
+            return None
+    return found
+
+
+# Plans.
+
+
+def learn(session: Context, statement: ParsedStatement, target: Key) -> None:
+    """Plan a statement that has just run alone, if it may run together with others; never fails."""
+    if not _is_due(session, statement):
+        return
+    captured = session.database.catalog.tables.get(target)
+    kept = statement.plans.get(statement.text)
+    if captured is None or not isinstance(kept, tuple) or kept[0] is not captured.table:
+        return
+    try:
+        plan = _planned(session, statement, captured, kept[2], kept[3])
+    except Exception:  # The statement has been committed.
+        logger.exception("planning a write for batches")
+        return
+    if plan is not None and plan.version == session.database.catalog.version:
+        session.database.group_commit.keep(_key(statement), plan)
+
+
+def learn_topic(session: Context, statement: ParsedStatement, topic: Stream) -> None:
+    """Plan a publication that has just run alone."""
+    if _is_due(session, statement) and topic.compaction != "key":
+        database = session.database
+        plan = GroupPublish(database.topics, topic, database.catalog.version)
+        database.group_commit.keep(_key(statement), plan)
+
+
+def _is_due(session: Context, statement: ParsedStatement) -> bool:
+    """True if a statement runs again in the present state of the catalog: most texts with literals do not."""
+    version = session.database.catalog.version
+    seen = statement.plans.get(KEPT)
+    if session.block.begun or not session.names.plain or seen == (version, True):
+        return False
+    statement.plans[KEPT] = (version, seen == (version, False))
+    return seen == (version, False)
+
+
+def _planned(
+    session: Context, statement: ParsedStatement, captured: Captured, one: capture.Plan, bound: Bound
+) -> GroupWrite | None:
+    if statement.node is not None or statement.classified.dml is None or statement.classified.dml.main:
+        return None
+    types = tuple(bound.parameters.get(str(n), "") for n in range(1, len(bound.parameters) + 1))
+    if not types or not _KINDS.keys() >= set(types) or captured.shape.unique_expressions:
+        return None
+    planner = _PLANNERS.get(statement.classified.verb)
+    return None if planner is None else planner(_Planned(session, statement, captured, one, bound, types))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A statement that is being planned, and the plan of one execution."""
+
+    session: Context
+    statement: ParsedStatement
+    captured: Captured
+    one: capture.Plan
+    bound: Bound
+    types: tuple[str, ...]
+
+    @property
+    def dml(self) -> capture.Dml:
+        """The divided statement."""
+        return slice_dml(self.statement.classified, self.captured.shape.schema)
+
+    def plan(self, many: capture.Plan, **rest: Any) -> GroupWrite:
+        """The plan, given that of several executions."""
+        database = self.session.database
+        version, table = database.catalog.version, self.captured.table
+        given = self.captured.key, table, version, self.one, many, self.types
+        return GroupWrite(database.transactions, *given, **rest)
+
+    def may_take(self, columns: Sequence[Column], items: Sequence[_Item]) -> bool:
+        """True if values may be assigned to columns: no literal depends on the session's time zone."""
+        return len(columns) == len(items) and not any(
+            _WITH_ZONE in column.type and not item.number for column, item in zip(columns, items, strict=True)
+        )
+
+    def relation(self, *, placed: bool = False) -> str:
+        """The relation of the lists, with the columns of `_Item.text`.
+
+        Args:
+            placed: add a column with the position of each execution.
+        """
+        kinds = [_KINDS[type_][1] for type_ in self.types]
+        lists = [f"unnest(${n}::{kind}[]) AS {_P}{n}" for n, kind in enumerate(kinds, 1)]
+        if placed:
+            lists.append(f"unnest(range(len($1::{kinds[0]}[]))) AS {_P}0")
+        return f"(SELECT {', '.join(lists)})"
+
+
+def _plan_insert(made: _Planned) -> GroupWrite | None:
+    session, captured, shape = made.session, made.captured, made.captured.shape
+    row = _row(made.statement.classified.tokens)
+    if row is None or made.one.shape is not capture.Shape.VERBATIM or not made.one.one_row:
+        return None
+    dml = made.dml
+    if dml.conflict is not None or dml.by_name or dml.names_hidden:
+        return None
+    names = [column.name for column in shape.stored] if dml.columns is None else list(dml.columns)
+    columns = [shape.stored[shape.place(name)] for name in names]
+    omitted = [column for column in shape.stored if column not in columns]
+    if not made.may_take(columns, row) or not all(map(_has_steady_default, omitted)):
+        return None
+    if not _has_steady_constraints(session, shape, [column.default or "" for column in omitted]):
+        return None
+    if dml.returning is not None and not _returns_columns(made.statement, captured, made.bound):
+        return None
+    text = (
+        f"INSERT INTO {shape.qualified} ({', '.join(map(ident, names))}) "
+        f"SELECT {', '.join(item.text for item in row)} FROM {made.relation()} AS {_P}"
+    )
+    if len(bind(session.meta, text).parameters) != len(made.types):
+        return None
+    many = capture.plan_group(replace(dml, text=text, row_count=None), captured.table)
+    return made.plan(many, returned=None if dml.returning is None else made.bound)
+
+
+def _plan_update(made: _Planned) -> GroupWrite | None:
+    shape, facts = made.captured.shape, made.statement.classified.dml
+    tokens = made.statement.classified.tokens
+    assert facts is not None
+    where_at = next((at for at, token in enumerate(tokens) if token.kind == "WHERE"), 0)
+    set_at = next((at for at, token in enumerate(tokens) if token.kind == "SET"), 0)
+    if set_at != 2 * len(facts.target) or where_at < set_at or facts.has_returning:
+        return None
+    sets = _equations(tokens[set_at + 1 : where_at], ",", None)
+    keys = _by_key(made, tokens[where_at + 1 :])
+    if sets is None or keys is None or any(shape.position(name) is None for name in sets):
+        return None
+    places = {shape.place(name): item for name, item in sets.items()}
+    columns = [shape.stored[place] for place in places]
+    fixed = {fold(name) for name in made.captured.table.split_on}
+    fixed.update(fold(name) for unique in shape.unique for name in unique)
+    if not made.may_take(columns, list(sets.values())) or fixed & {fold(column.name) for column in columns}:
+        return None
+    if not _has_steady_constraints(made.session, shape, ()):
+        return None
+    many = capture.plan_updates(
+        made.captured.table,
+        {place: item.text for place, item in places.items()},
+        {place: item.text for place, item in keys.items()},
+        f"{made.relation(placed=True)} AS {_P}",
+        f"{_P}.{_P}0",
+    )
+    return made.plan(many, keys=tuple(item.number - 1 for item in keys.values()))
+
+
+def _plan_delete(made: _Planned) -> GroupWrite | None:
+    shape, facts = made.captured.shape, made.statement.classified.dml
+    tokens = made.statement.classified.tokens
+    assert facts is not None
+    where_at = next((at for at, token in enumerate(tokens) if token.kind == "WHERE"), 0)
+    if where_at != 1 + 2 * len(facts.target) or facts.has_returning:
+        return None
+    keys = _by_key(made, tokens[where_at + 1 :])
+    if keys is None:
+        return None
+    found = " AND ".join(
+        f"{_P}_t.{ident(shape.stored[place].name)} = {item.text}" for place, item in keys.items()
+    )
+    text = f"DELETE FROM {shape.qualified} AS {_P}_t USING {made.relation()} AS {_P} WHERE {found}"
+    many = capture.plan_group(replace(made.dml, text=text, row_count=None), made.captured.table)
+    return made.plan(many, keys=tuple(item.number - 1 for item in keys.values()), ordered=False)
+
+
+_PLANNERS: Mapping[str, Callable[[_Planned], GroupWrite | None]] = {
+    "INSERT": _plan_insert,
+    "UPDATE": _plan_update,
+    "DELETE": _plan_delete,
+}
+
+
+def _by_key(made: _Planned, tokens: Sequence[Token]) -> dict[int, _Item] | None:
+    """The parameter of each column of the primary key, if a condition is the equality of all of them."""
+    shape = made.captured.shape
+    found = _equations(tokens, "AND", shape.name)
+    if found is None or not shape.primary_key:
+        return None
+    if {fold(name) for name in found} != {fold(name) for name in shape.primary_key}:
+        return None
+    keys = {shape.place(name): item for name, item in found.items()}
+    for place, item in keys.items():
+        column = shape.stored[place]
+        # Values that Python and DuckDB compare in the same way.
+        if not item.number or item.cast or column.collation is not None or column.type not in _KEY_TYPES:
+            return None
+        if _KINDS[made.types[item.number - 1]][0] is not _KINDS[column.type][0]:
+            return None
+    return keys
+
+
+_KEY_TYPES = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "UUID", "DATE"})
+
+
+def _equations(tokens: Sequence[Token], between: str, table: str | None) -> dict[str, _Item] | None:
+    """The items of `a = item, b = item`, or with AND in between; None for any other text.
+
+    Args:
+        table: a name that may qualify the columns.
+    """
+    left = [token for token in tokens if token.kind != ";"]
+    found: dict[str, _Item] = {}
+    while left:
+        end = next((at for at, token in enumerate(left) if token.kind == between), len(left))
+        part, left = left[:end], left[end + 1 :]
+        qualified = len(part) > 3 and part[1].kind == "." and part[0].is_name
+        if qualified and table is not None and fold(part[0].name) == fold(table):
+            part = part[2:]
+        if len(part) < 3 or not part[0].is_name or part[1].kind != "=":
+            return None
+        item = _item(part[2:])
+        if item is None or part[0].name in found:
+            return None
+        found[part[0].name] = item
+    return found
+
+
+# The prefix of names in a text of several executions; no column of a captured table has it.
+_P = "__ducktail_b"
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An element of a row, or an assigned or compared value.
+
+    Args:
+        text: its text over the relation of the lists.
+        number: the number of its parameter; 0 for a literal.
+        cast: the parameter is cast.
+    """
+
+    text: str
+    number: int = 0
+    cast: bool = False
+
+
+def _row(tokens: Sequence[Token]) -> list[_Item] | None:
+    """The only row of VALUES, if it consists of parameters and literals whose meaning depends on nothing."""
+    verb = next((at for at, token in enumerate(tokens) if token.kind == "VALUES" and not token.depth), None)
+    if verb is None or any(token.kind in ("OR", "OVERRIDING", "DEFAULT") for token in tokens):
+        return None
+    if verb + 1 >= len(tokens) or tokens[verb + 1].kind != "(":
+        return None
+    end = closing(tokens, verb + 1)
+    behind = tokens[end + 1 :]
+    if behind and behind[0].kind not in ("RETURNING", ";"):
+        return None
+    found: list[_Item] = []
+    item: list[Token] = []
+    for token in tokens[verb + 2 : end + 1]:
+        if token.kind != "," and token is not tokens[end]:
+            item.append(token)
+            continue
+        read = _item(item)
+        if read is None:
+            return None
+        found.append(read)
+        item = []
+    return found
+
+
+# Types of a cast of a parameter, each of one word.
+_CASTS = frozenset(
+    {"SMALLINT", "INT2", "INTEGER", "INT", "INT4", "BIGINT", "INT8", "FLOAT8", "DOUBLE", "BOOLEAN", "BOOL"}
+    | {"VARCHAR", "TEXT", "UUID", "DATE", "JSON"}
+)
+
+
+def _item(tokens: Sequence[Token]) -> _Item | None:
+    if len(tokens) == 2 and tokens[0].kind == "-" and tokens[1].kind == NUMBER:
+        return _Item(f"-{tokens[1].text}")
+    if len(tokens) == 3 and tokens[0].kind == PARAMETER and tokens[1].kind == "::":
+        cast, item = tokens[2].text.upper(), _item(tokens[:1])
+        return (
+            None if item is None or cast not in _CASTS else _Item(f"{item.text}::{cast}", item.number, True)
+        )
+    if len(tokens) != 1:
+        return None
+    (token,) = tokens
+    if token.kind == PARAMETER:
+        digits = token.text[1:]
+        if token.text[0] != "$" or not (digits.isascii() and digits.isdigit()):
+            return None
+        return _Item(f"{_P}.{_P}{digits}", int(digits))
+    if token.kind == STRING:
+        # Others may be read by the type of their place (pipeline/placed_literals.py).
+        plain = token.text[0] == "'" and token.value[:1].isalpha() and token.value.isascii()
+        return _Item(token.text) if plain else None
+    return _Item(token.text) if token.kind == NUMBER or token.kind in _CONSTANTS else None
+
+
+# Functions of a default that are evaluated for each row, whatever transaction it is in.
+_EACH_ROW = re.compile(r"\b(?:nextval|uuid|gen_random_uuid)\s*\(")
+
+
+def _has_steady_default(column: Column) -> bool:
+    """True if a column's default depends neither on the transaction nor on the session."""
+    if column.default is None:
+        return True
+    return _WITH_ZONE not in column.type and is_constant(_EACH_ROW.sub("(", column.default))
+
+
+_MENTIONS_ZONE = re.compile("ZONE|TIMESTAMPTZ|TIMETZ", re.IGNORECASE)
+
+
+def _has_steady_constraints(session: Context, shape: TableShape, defaults: Sequence[str]) -> bool:
+    """True if the checks of a row depend on its values alone."""
+    catalog = session.database.catalog_name
+    given = [catalog, fold(shape.schema), fold(shape.name)]
+    calls = set().union(*map(calls_in, defaults))
+    has_zone = any(_WITH_ZONE in column.type for column in shape.stored)
+    for kind, text, referenced in session.meta.execute(_CHECKS, given).fetchall():
+        if kind == "FOREIGN KEY":
+            # DuckDB finds the key of a row that the same statement inserts in none of its other rows.
+            if fold(referenced) == fold(shape.name):
+                return False
+            continue
+        condition = text.removeprefix("CHECK")
+        if has_zone or _MENTIONS_ZONE.search(condition) or not is_constant(condition):
+            return False
+        calls |= calls_in(condition)
+    return not calls or calls.isdisjoint(read_macros(session.meta))
+
+
+def _returns_columns(statement: ParsedStatement, captured: Captured, bound: Bound) -> bool:
+    """True if RETURNING lists stored columns of types that leave DuckDB without a conversion."""
+    shape = captured.shape
+    if shape.generated or datarow.select_text(bound.types) or arrow_types.select_plain(bound.types):
+        return False
+    if any(_WITH_ZONE in type_ for type_ in bound.types):
+        return False
+    tokens = statement.classified.tokens
+    at = next(at for at, token in enumerate(tokens) if token.kind == "RETURNING" and not token.depth)
+    listed = [token for token in tokens[at + 1 :] if token.kind != ";"]
+    known = {fold(name) for name in shape.column_order}
+    wanted = True
+    for token in listed:
+        if not wanted:
+            if token.kind != ",":
+                return False
+        elif token.kind != "*" and not (token.is_name and fold(token.name) in known):
+            return False
+        wanted = not wanted
+    return not wanted

@@ -1,0 +1,513 @@
+"""One-row writes of several sessions in one transaction of DuckDB, against the same writes one by one.
+
+A session holds the writer lock until all others wait, so that what they have sent is one batch.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amounts import amount, seed_of
+from local_client import Client, Row, check_stream, raises
+
+from ducktail.engine.database import Database
+from ducktail.engine.errors import DucktailError
+from ducktail.engine.transactions.group_commit import GroupCommit
+from ducktail.sql.dml import group_writes
+from ducktail.sql.session import Session
+
+INSERT = "INSERT INTO t VALUES ($1, $2)"
+WAIT_S = 10
+
+
+@dataclass
+class Sent:
+    """A statement that a session runs on a thread of its own, and its outcome."""
+
+    client: Client
+    text: str
+    parameters: tuple[object, ...]
+    rows: list[Row] = field(default_factory=list)
+    outcome: str = ""
+
+    def run(self) -> None:
+        """Run it; the outcome is the tag, or the SQLSTATE of its error."""
+        try:
+            self.rows = self.client(self.text, *self.parameters)
+            self.outcome = self.client.tag or ""
+        except DucktailError as error:
+            self.outcome = error.sqlstate
+
+
+class Scene:
+    """A database with a captured table and a topic, whose small writes have plans."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.owner = Client(database)
+        self.owner("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR CHECK (v <> 'bad'))")
+        self.owner("CREATE STREAM s ON t")
+        self.owner("CREATE TABLE other (x INT)")
+        self.owner("CREATE STREAM o ON other")
+        self.owner("CREATE TOPIC p WITH (partitions = 3)")
+        self._keys = iter(range(1_000_000, 2_000_000))
+        self.learn(INSERT, lambda: (next(self._keys), "warm"))
+
+    @property
+    def commit(self) -> GroupCommit:
+        """The database's group commit."""
+        return self.database.group_commit
+
+    def client(self, **settings: str) -> Client:
+        """A session of the wire."""
+        return Client(self.database, wire=True, **settings)
+
+    def learn(self, text: str, values: Callable[[], Sequence[object]]) -> None:
+        """Run a statement until it has a plan."""
+        client = self.client()
+        for _ in range(3):
+            client(text, *values())
+        client.close()
+
+    def together(
+        self, sent: Sequence[Sent], meanwhile: Callable[[], None] = lambda: None, *, offered: bool = True
+    ) -> list[str]:
+        """Run statements while the writer lock is held, then release it; returns the outcomes.
+
+        Args:
+            meanwhile: called when all of them wait.
+            offered: all of them wait for a batch.
+        """
+        holder = Client(self.database)
+        holder("BEGIN")
+        holder("INSERT INTO other VALUES (1)")
+        threads = [threading.Thread(target=one.run) for one in sent]
+        for thread, one in zip(threads, sent, strict=True):
+            thread.start()
+            self._await(thread, one.client, offered=offered)
+        meanwhile()
+        holder("ROLLBACK")
+        for thread in threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        holder.close()
+        return [one.outcome for one in sent]
+
+    def _await(self, thread: threading.Thread, client: Client, *, offered: bool) -> None:
+        until = time.monotonic() + WAIT_S
+        while thread.is_alive() and client.session.id not in self.waiting(offered=offered):
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    def waiting(self, *, offered: bool) -> frozenset[int]:
+        """The sessions that wait for the writer lock, with writes that a batch may take or with others."""
+        return self.commit.waiting() if offered else self.database.transactions.writer_lock.waiting()
+
+    def commits(self, after: int) -> list[Row]:
+        """The numbered commits after a txid."""
+        return self.owner(
+            "SELECT txid, first_lsn, last_lsn, annotation FROM ducktail.commits "
+            f"WHERE txid > {after} ORDER BY txid"
+        )
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """An empty database file, open."""
+    opened = Database.open(str(tmp_path / "together.duckdb"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def scene(database: Database) -> Iterator[Scene]:
+    """Such a database."""
+    made = Scene(database)
+    yield made
+    assert made.owner("CHECK STREAM s") == []
+
+
+def test_writes_that_wait_are_one_batch_and_a_transaction_each(scene: Scene) -> None:
+    batches, txid, lsn = (
+        scene.commit.batches,
+        scene.database.commits.last_txid,
+        scene.database.commits.last_lsn,
+    )
+    sent = [Sent(scene.client(), INSERT, (key, f"v{key}")) for key in range(16)]
+    for one in sent[:4]:
+        one.client(f"SET ducktail.annotation = '{{\"n\": {one.parameters[0]}}}'")
+    assert scene.together(sent) == ["INSERT 0 1"] * 16
+    assert scene.commit.batches == batches + 1
+    found = scene.commits(txid)
+    assert [row[:3] for row in found] == [(txid + n, lsn + n, lsn + n) for n in range(1, 17)]
+    assert [row[3] for row in found] == [f'{{"n":{n}}}' for n in range(4)] + [None] * 12
+    events = scene.owner(
+        f"SELECT lsn, txid, tx_seq, tx_last, (after ->> 'id')::int, headers FROM STREAM s AFTER {lsn}"
+    )
+    assert [row[:5] for row in events] == [(lsn + n, txid + n, 0, True, n - 1) for n in range(1, 17)]
+
+
+def test_only_the_guilty_fails(scene: Scene) -> None:
+    returned = scene.commit.returned
+    writes = [(1, "a"), (2, "b"), (1, "c"), (3, "bad"), (4, None), (5, "e")]
+    sent = [Sent(scene.client(), INSERT, values) for values in writes]
+    outcomes = scene.together(sent)
+    assert scene.commit.returned == returned + 6
+    assert sorted(outcomes) == ["23505", "23514", *["INSERT 0 1"] * 4]
+    assert outcomes[3] == "23514" and {outcomes[0], outcomes[2]} == {"INSERT 0 1", "23505"}
+    assert scene.owner("SELECT id FROM t WHERE id < 10 ORDER BY id") == [(1,), (2,), (4,), (5,)]
+
+
+def test_a_waiting_write_can_be_cancelled_or_times_out(scene: Scene) -> None:
+    clients = [scene.client(), scene.client(statement_timeout="50ms"), scene.client(lock_timeout="50ms")]
+    sent = [Sent(client, INSERT, (key, "v")) for key, client in enumerate([*clients, scene.client()])]
+
+    def meanwhile() -> None:
+        clients[0].session.cancel()
+        until = time.monotonic() + WAIT_S
+        while len(scene.commit.waiting()) > 1:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    written = scene.commit.writes
+    assert scene.together(sent, meanwhile) == ["57014", "57014", "55P03", "INSERT 0 1"]
+    assert scene.commit.writes == written + 1
+    assert scene.owner("SELECT id FROM t WHERE id < 10") == [(3,)]
+
+
+def test_a_write_that_a_batch_has_taken_is_answered_with_its_outcome(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a cancel nor a time-out ends it; one whose batch failed does not run again after a cancel."""
+    begun, go_on, run = threading.Event(), threading.Event(), group_writes.GroupWrite.run
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return run(*given)
+
+    monkeypatch.setattr(group_writes.GroupWrite, "run", slow)
+    for keys, outcomes in (((1, 2), ["INSERT 0 1"] * 2), ((3, 1), ["57014", "57014"])):
+        begun.clear()
+        go_on.clear()
+        sent = [Sent(scene.client(), INSERT, (keys[0], "v"))]
+        sent.append(Sent(scene.client(statement_timeout="50ms"), INSERT, (keys[1], "v")))
+        threads = [threading.Thread(target=one.run) for one in sent]
+        holder = Client(scene.database)
+        holder("BEGIN")
+        holder("INSERT INTO other VALUES (1)")
+        for thread in threads:
+            thread.start()
+        while len(scene.commit.waiting()) < 2:
+            assert all(thread.is_alive() for thread in threads)
+        holder("ROLLBACK")
+        holder.close()
+        assert begun.wait(WAIT_S)
+        sent[0].client.session.cancel()
+        threads[1].join(0.1)
+        assert all(thread.is_alive() for thread in threads)
+        go_on.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert [one.outcome for one in sent] == outcomes
+    assert scene.owner("SELECT id FROM t WHERE id < 10 ORDER BY id") == [(1,), (2,)]
+
+
+def test_each_session_gets_its_own_row_of_returning(scene: Scene) -> None:
+    scene.owner("CREATE SEQUENCE q START 100")
+    scene.owner("CREATE TABLE r (id BIGINT DEFAULT nextval('q') PRIMARY KEY, v VARCHAR, n INT DEFAULT 7)")
+    scene.owner("CREATE STREAM rs ON r")
+    text = "INSERT INTO r (v) VALUES ($1) RETURNING v, id, n"
+    scene.learn(text, lambda: ("warm",))
+    sent = [Sent(scene.client(), text, (f"v{n}",)) for n in range(8)]
+    batches = scene.commit.batches
+    assert scene.together(sent) == ["INSERT 0 1"] * 8
+    assert scene.commit.batches == batches + 1
+    assert [one.rows[0][0] for one in sent] == [f"v{n}" for n in range(8)]
+    assert len({one.rows[0][1] for one in sent}) == 8 and {one.rows[0][2] for one in sent} == {7}
+    stored = dict(scene.owner("SELECT v, id FROM r WHERE v <> 'warm'"))
+    assert stored == {one.rows[0][0]: one.rows[0][1] for one in sent}
+    check_stream(scene.owner, "rs", "r")
+
+
+UPDATE, DELETE = "UPDATE t SET v = $1 WHERE id = $2", "DELETE FROM t WHERE t.id = $1"
+
+
+def test_updates_and_deletes_by_key_are_one_batch_and_a_transaction_each(scene: Scene) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(40) r(i)")
+    keys = iter(range(39, 0, -1))
+    scene.learn(UPDATE, lambda: ("warm", next(keys)))
+    scene.learn(DELETE, lambda: (next(keys),))
+    batches, lsn = scene.commit.batches, scene.database.commits.last_lsn
+    sent = [Sent(scene.client(), UPDATE, (f"v{key}", key)) for key in range(8)]
+    for one in sent:
+        one.client(f"SET ducktail.annotation = '{{\"n\": {one.parameters[1]}}}'")
+    sent += [Sent(scene.client(), DELETE, (key,)) for key in range(8, 12)]
+    sent += [Sent(scene.client(), INSERT, (100, "new")), Sent(scene.client(), INSERT, (101, None))]
+    assert scene.together(sent) == [*["UPDATE 1"] * 8, *["DELETE 1"] * 4, *["INSERT 0 1"] * 2]
+    assert scene.commit.batches == batches + 1
+    events = scene.owner(
+        "SELECT lsn, op, (key ->> 'id')::int, before ->> 'v', after ->> 'v', tx_seq, tx_last, txid "
+        f"FROM STREAM s AFTER {lsn} ORDER BY lsn"
+    )
+    assert [row[0] for row in events] == list(range(lsn + 1, lsn + 15))
+    assert [row[1:5] for row in events[:8]] == [("update", n, "old", f"v{n}") for n in range(8)]
+    annotations = [row[3] for row in scene.commits(events[0][7] - 1)]
+    assert annotations == [*(f'{{"n":{n}}}' for n in range(8)), *[None] * 6]
+    assert sorted(row[1:5] for row in events[8:12]) == [("delete", n, "old", None) for n in range(8, 12)]
+    assert {row[5:7] for row in events} == {(0, True)}
+
+
+def test_updates_of_one_key_are_in_batches_of_their_own(scene: Scene) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(40) r(i)")
+    scene.learn(UPDATE, lambda: ("warm", 1))
+    batches = scene.commit.batches
+    sent = [Sent(scene.client(), UPDATE, (f"v{n}", 2)) for n in range(3)]
+    sent.append(Sent(scene.client(), UPDATE, ("v", 3)))
+    assert scene.together(sent) == ["UPDATE 1"] * 4
+    assert scene.commit.batches == batches + 3
+    assert scene.owner("SELECT v FROM t WHERE id IN (2, 3) ORDER BY id") == [("v2",), ("v",)]
+
+
+def test_an_update_of_a_missing_row_and_a_table_that_is_too_large(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(40) r(i)")
+    scene.learn(UPDATE, lambda: ("warm", 1))
+    values = (("a", 1), ("b", 999), (None, 2), ("bad", 3))
+    sent = [Sent(scene.client(), UPDATE, each) for each in values]
+    returned, lsn = scene.commit.returned, scene.database.commits.last_lsn
+    assert scene.together(sent) == ["UPDATE 1", "UPDATE 0", "UPDATE 1", "23514"]
+    assert scene.commit.returned == returned + 4
+    assert scene.database.commits.last_lsn == lsn + 2
+    none = scene.client()
+    none(UPDATE, "c", None)
+    assert none.tag == "UPDATE 0"
+    monkeypatch.setattr(group_writes, "JOINED_ROWS_MAX", 10)
+    monkeypatch.setattr(group_writes, "BATCHES_UNMEASURED", 0)
+    sent = [Sent(scene.client(), UPDATE, ("d", key)) for key in range(4)]
+    assert scene.together(sent) == ["UPDATE 1"] * 4
+    writes = scene.commit.writes
+    scene.client()(UPDATE, "e", 5)
+    assert scene.commit.writes == writes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["PUBLISH TO p KEY $1 $2", "INSERT INTO p (key, payload) VALUES ($1, $2)", "PUBLISH TO p $2 KEY $1"],
+)
+def test_published_events_that_wait_are_one_batch(scene: Scene, text: str) -> None:
+    if text.endswith("KEY $1"):
+        text = "INSERT INTO p (payload, key) VALUES ($2, $1)"
+    scene.learn(text, lambda: ("warm", "1"))
+    batches, lsn = scene.commit.batches, scene.database.commits.last_lsn
+    payloads = ['{"a": 1}', "text", '"word"', None, "3"]
+    sent = [Sent(scene.client(), text, (f"k{n}", payload)) for n, payload in enumerate(payloads)]
+    sent.append(Sent(scene.client(), INSERT, (1, "v")))
+    tag = "PUBLISH 1" if text.startswith("PUBLISH") else "INSERT 0 1"
+    assert scene.together(sent) == [*[tag] * 5, "INSERT 0 1"]
+    assert scene.commit.batches == batches + 1
+    events = scene.owner(
+        "SELECT lsn, partition, txid, key ->> '$', after::varchar, headers::varchar "
+        f"FROM TOPIC p AFTER {lsn} ORDER BY lsn"
+    )
+    assert [row[0] for row in events] == list(range(lsn + 1, lsn + 6))
+    assert len({row[2] for row in events}) == 5
+    if tag == "PUBLISH 1":
+        assert [one.rows[0][:2] for one in sent[:5]] == [(row[1], row[0]) for row in events]
+    # The same as one by one.
+    for n, payload in enumerate(payloads):
+        scene.owner(text, f"k{n}", payload)
+    again = scene.owner(
+        "SELECT partition, key ->> '$', after::varchar, headers::varchar "
+        f"FROM TOPIC p AFTER {lsn + 6} ORDER BY lsn"
+    )
+    assert [(row[1], *row[3:]) for row in events] == again
+
+
+def test_events_without_a_key_are_distributed_in_turn(scene: Scene) -> None:
+    text = "INSERT INTO p (payload) VALUES ($1)"
+    scene.learn(text, lambda: ("1",))
+    lsn = scene.database.commits.last_lsn
+    scene.together([Sent(scene.client(), text, (str(n),)) for n in range(6)])
+    assert Counter(scene.owner(f"SELECT partition FROM TOPIC p AFTER {lsn}")) == {(n,): 2 for n in range(3)}
+
+
+def test_a_change_of_the_table_meanwhile(scene: Scene) -> None:
+    """The writes run alone, as their plan does not apply any more."""
+
+    def meanwhile() -> None:
+        Client(scene.database)("CREATE TYPE mood AS ENUM ('ok')")
+
+    sent = [Sent(scene.client(), INSERT, (key, "v")) for key in range(4)]
+    returned = scene.commit.returned
+    assert scene.together(sent, meanwhile) == ["INSERT 0 1"] * 4
+    assert scene.commit.returned == returned + 4
+    scene.owner("ALTER TABLE t ADD COLUMN w INT DEFAULT 5")
+    client = scene.client()
+    with raises("42601"):
+        client("INSERT INTO t VALUES (9, 'v', 1, 2)")
+    client("INSERT INTO t (id, v) VALUES (9, 'v')")
+    assert scene.owner("SELECT w FROM t WHERE id = 9") == [(5,)]
+
+
+ALONE = {
+    "an expression": ("t", "INSERT INTO t VALUES ($1, upper($2))", "v"),
+    "a subquery": ("t", "INSERT INTO t VALUES ($1, (SELECT $2))", "v"),
+    "two rows": ("t", "INSERT INTO t VALUES ($1, $2), ($1 + 1000, $2)", "v"),
+    "ON CONFLICT": ("t", "INSERT INTO t VALUES ($1, $2) ON CONFLICT DO NOTHING", "v"),
+    "DEFAULT": ("t", "INSERT INTO t VALUES ($1, DEFAULT)", None),
+    "a default of the moment": ("u", "INSERT INTO u (id, v) VALUES ($1, $2)", "v"),
+    "a check of the moment": ("c", "INSERT INTO c VALUES ($1, $2)", "v"),
+    "a list": ("l", "INSERT INTO l VALUES ($1, $2)", ["v"]),
+    "an expression in RETURNING": ("t", "INSERT INTO t VALUES ($1, $2) RETURNING id + 1", "v"),
+    "an UPDATE of the key": ("t", "UPDATE t SET id = $1 + 0 WHERE id = $1", None),
+    "an UPDATE with an expression": ("t", "UPDATE t SET v = v || $2 WHERE id = $1", "v"),
+    "an UPDATE by another column": ("t", "UPDATE t SET v = $2 WHERE v = $1::varchar", "v"),
+    "a DELETE of a range": ("t", "DELETE FROM t WHERE id < $1 - 5", None),
+    "a key of its own table": ("f", "INSERT INTO f VALUES ($1, $2)", None),
+}
+
+
+@pytest.mark.parametrize("what", ALONE)
+def test_what_runs_alone(scene: Scene, what: str) -> None:
+    scene.owner("CREATE TABLE u (id INT PRIMARY KEY, v VARCHAR, since TIMESTAMP DEFAULT current_timestamp)")
+    check = "CHECK (now() > TIMESTAMPTZ '2020-01-01 00:00:00+00')"
+    scene.owner(f"CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR, {check})")
+    scene.owner("CREATE TABLE l (id INT PRIMARY KEY, v VARCHAR[])")
+    scene.owner("CREATE TABLE f (id INT PRIMARY KEY, v INT REFERENCES f (id))")
+    table, text, value = ALONE[what]
+    if table != "t":
+        scene.owner(f"CREATE STREAM on_{table} ON {table}")
+    plans, client = dict(scene.commit.plans), scene.client()
+    for key in range(3):
+        client(text, *((key,) if "$2" not in text else (key, value)))
+    assert scene.commit.plans == plans
+
+
+def test_values_that_a_list_would_change_run_alone(scene: Scene) -> None:
+    values = ((1.6, "a"), ("3", "b"), (True, "c"), (4, 5))
+    sent = [Sent(scene.client(), INSERT, pair) for pair in values]
+    writes = scene.commit.writes
+    assert scene.together(sent, offered=False) == ["INSERT 0 1"] * 4
+    assert scene.commit.writes == writes
+    found = scene.owner("SELECT id, v FROM t WHERE id < 10 ORDER BY id")
+    assert found == [(1, "c"), (2, "a"), (3, "b"), (4, "5")]
+
+
+def test_a_limited_user_and_a_block_run_alone(scene: Scene) -> None:
+    scene.owner("CREATE USER root PASSWORD 'secret-of-root-1' SUPERUSER")
+    scene.owner("CREATE USER ada PASSWORD 'secret-of-ada-1'")
+    scene.owner("GRANT INSERT ON t TO ada")
+    writes = scene.commit.writes
+    client = scene.client()
+    client("BEGIN")
+    client(INSERT, 1, "v")
+    client(INSERT, 2, "v")
+    client("COMMIT")
+    ada = scene.client()
+    ada.session = Session(scene.database, user="ada", account="ada", wire=True)
+    for key in range(3, 7):
+        ada(INSERT, key, "v")
+    scene.owner("REVOKE INSERT ON t FROM ada")
+    with raises("42P01"):
+        ada(INSERT, 7, "v")
+    assert scene.commit.writes == writes
+
+
+# The same load with batches and without.
+
+LOADS = {
+    "INSERT": (INSERT, lambda rng, n: (rng.randrange(40), rng.choice(["v", "v", "bad", None]))),
+    "OTHER": ("INSERT INTO other VALUES ($1)", lambda rng, n: (n,)),
+    "RETURNING": (
+        "INSERT INTO t (v, id) VALUES ($1, $2) RETURNING id, v",
+        lambda rng, n: ("r", rng.randrange(40)),
+    ),
+    "DELETE": ("DELETE FROM t WHERE id = $1", lambda rng, n: (rng.randrange(40),)),
+    "UPDATE": (
+        "UPDATE t SET v = $1 WHERE id = $2",
+        lambda rng, n: (rng.choice([f"u{n}", "bad", None]), rng.randrange(40)),
+    ),
+    "PUBLISH": ("PUBLISH TO p KEY $1 $2", lambda rng, n: (f"k{rng.randrange(5)}", str(n))),
+}
+CLIENTS = 6
+STEPS = amount("DUCKTAIL_GROUP_STEPS", 12, 2000)
+
+
+def test_random_loads_agree_with_their_events(database: Database) -> None:
+    """Sessions at random: what is acknowledged is there, once; nothing else is."""
+    for enabled in (True, False):
+        _run_load(database, enabled=enabled)
+    assert database.group_commit.writes > database.group_commit.batches > 0
+
+
+def _run_load(database: Database, *, enabled: bool) -> None:
+    owner = Client(database)
+    for name in ("s", "o"):
+        owner(f"DROP STREAM IF EXISTS {name}")
+    owner("DROP TOPIC IF EXISTS p")
+    for name in ("t", "other"):
+        owner(f"DROP TABLE IF EXISTS {name}")
+    owner.close()
+    scene = Scene(database)
+    scene.commit.enabled = enabled
+    for text, values in LOADS.values():
+        rng = random.Random(1)
+        if not text.startswith("INSERT INTO t"):
+            scene.learn(text, lambda values=values, rng=rng: values(rng, 0))
+    scene.learn(LOADS["RETURNING"][0], lambda: ("warm", next(scene._keys)))
+    scene.owner("DELETE FROM t")
+    done: list[tuple[str, tuple[object, ...], str, list[Row]]] = []
+    barrier = threading.Barrier(CLIENTS)
+
+    def work(number: int) -> None:
+        rng, client = random.Random(seed_of("DUCKTAIL_GROUP_SEED", number)), scene.client()
+        barrier.wait()
+        for step in range(STEPS):
+            kind = rng.choice(list(LOADS))
+            text, values = LOADS[kind]
+            sent = Sent(client, text, values(rng, 1000 * number + step + 1))
+            in_block = rng.random() < 0.1
+            if in_block:
+                client("BEGIN")
+            sent.run()
+            if in_block:
+                client(rng.choice(["COMMIT", "ROLLBACK"]))
+                sent.outcome = client.tag if sent.outcome[:1].isalpha() else sent.outcome
+                if sent.outcome == "ROLLBACK":
+                    continue
+            done.append((kind, sent.parameters, sent.outcome, sent.rows))
+        client.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    good = [one for one in done if one[2][:1].isalpha()]
+    assert {one[2] for one in done if one not in good} <= {"23505", "23514"}
+    assert all(
+        (one[2] == "23514") is (one[1][1] == "bad") or one[2] == "23505" for one in done if one[0] == "INSERT"
+    )
+    others = sorted(row[0] for row in scene.owner("SELECT x FROM other WHERE x > 0"))
+    assert others == sorted(one[1][0] for one in good if one[0] == "OTHER")
+    for kind, parameters, _, rows in good:
+        if kind == "RETURNING" and rows:
+            assert rows == [(parameters[1], parameters[0])]
+    stored = sorted(int(row[0]) for row in scene.owner("SELECT after FROM TOPIC p AFTER 0") if row[0] != "0")
+    assert stored == sorted(int(str(one[1][1])) for one in good if one[0] == "PUBLISH")
+    check_stream(scene.owner, "s", "t")
+    commits = scene.owner("SELECT txid, first_lsn, last_lsn FROM ducktail.commits ORDER BY txid")
+    assert [row[0] for row in commits] == list(range(commits[0][0], commits[0][0] + len(commits)))
+    lsns = [row for row in commits if row[2] >= row[1]]
+    assert all(later[1] == row[2] + 1 for row, later in pairwise(lsns))
