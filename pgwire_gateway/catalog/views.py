@@ -503,7 +503,7 @@ def extra_of(shape: Shape) -> tuple[str, ...]:
     """The columns that only the relation's wide form has."""
     branches = branches_of(shape)
     own = branches[0].extra if branches else {}
-    return tuple(dict.fromkeys([*own, *(around(shape) if branches else {})]))
+    return tuple(dict.fromkeys([*own, *around(shape)]))
 
 
 # The prefix of the second form of a column of schemas' names (public_schema.py).
