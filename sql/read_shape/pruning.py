@@ -17,6 +17,7 @@ from ..language.statements import Parameter, Scalar
 from .columns import ColumnSource
 
 PRUNING = ("partition", "lsn", "commit_time")
+_NEVER_NULL = ("partition", "lsn")
 
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATORS: dict[type[exp.Expr], str] = {
@@ -127,17 +128,28 @@ def _listed(node: exp.In, compares: str, source: ColumnSource) -> Fact | None:
 
 
 def _either(node: exp.Or, source: ColumnSource) -> Fact | None:
-    """Read `partition = 1 OR partition = 2` as an IN."""
-    facts = [
-        _either(side, source) if isinstance(side, exp.Or) else _fact(side, source)
-        for side in (node.left.unnest(), node.right.unnest())
-    ]
+    """Read `partition = 1 OR partition = 2` as an IN, `partition < 1 OR partition IS NULL` without the NULL.
+
+    Spark's JDBC source writes the latter for the first part of a partitioned read.
+    """
+    sides = (node.left.unnest(), node.right.unnest())
+    facts = [_either(side, source) if isinstance(side, exp.Or) else _fact(side, source) for side in sides]
     left, right = facts
+    for fact, other in ((left, sides[1]), (right, sides[0])):
+        if fact is not None and fact.column in _NEVER_NULL and _is_null(other, fact.column, source):
+            return fact
     if left is None or right is None or left.column != right.column:
         return None
     if {left.operator, right.operator} <= {"=", "in"}:
         return Fact(left.column, "in", left.values + right.values)
     return None
+
+
+def _is_null(node: exp.Expr, column: str, source: ColumnSource) -> bool:
+    """True for IS NULL of an event column, unless a join may have made it NULL."""
+    if not isinstance(node, exp.Is) or not isinstance(node.expression, exp.Null) or source.joined:
+        return False
+    return source.event_of(node.this) == column
 
 
 _INTEGERS = (
