@@ -238,8 +238,11 @@ def retrying(work: Callable[[], T], timeout_s: float) -> T:
             return work()
         except ConnectorError as error:
             left = end - time.monotonic()
-            if not error.retryable or left <= 0:
+            if not error.retryable:
                 raise
+            if left <= 0:
+                waited = f"; tried for {timeout_s:g} s (option retryTimeout)" if timeout_s else ""
+                raise type(error)(error.message + waited, error.sqlstate, error.retryable) from None
         time.sleep(min(wait, left))
         wait = min(wait * 2, RETRY_LAST_S)
 
@@ -291,6 +294,12 @@ class Connections:
         """Close all connections."""
         while self._open:
             self._open.popitem()[1].close()
+
+    def __enter__(self) -> Connections:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 # Bytes that are read at a time for the small parts of Arrow's framing.

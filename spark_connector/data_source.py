@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -32,40 +33,32 @@ class DucktailSource(DataSource):
     # The source and the sink are imported at their use: a Python worker needs one of them.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of a batch job."""
-        from .sink.writers import Writer, frame_target
+        """The writer of a batch job, whose target has been checked."""
+        from .sink.writers import Writer, checked_target
 
         options = parse(self.options, Use.WRITE)
-        return Writer(options, frame_target(options, schema, overwrite=overwrite))
+        return Writer(options, checked_target(options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writer of one batch of a streaming query."""
-        from .sink.writers import StreamWriter, frame_target
+        """The writer of one batch of a streaming query, whose target has been checked."""
+        from .sink.writers import StreamWriter, checked_target
 
         options = parse(self.options, Use.WRITE_STREAM)
-        return StreamWriter(options, frame_target(options, schema, overwrite=overwrite))
+        return StreamWriter(options, checked_target(options, schema, overwrite=overwrite))
 
     def schema(self) -> StructType:
         """The columns of the stream or table, as the gateway describes them.
 
         Raises:
-            ConnectorError: the gateway cannot be reached, or there is no such stream or table.
+            ConnectorError: the gateway cannot be reached within retryTimeout, or there is no such stream or
+                table.
         """
-        from .connection import GIVEN, connect
-        from .source.relation import Relation, check_source
-        from .source.stream_state import look_up
+        from .connection import retrying
+        from .source.relation import check_source, described
 
         options = parse(self.options, *READS)
         check_source(options)
-        with connect(options) as connection:
-            if options["table"] is not None:
-                return Relation.of_table(options).schema(connection)
-            state = look_up(connection, options)
-            relation, owner = Relation.of(options, state), state.partitions[0].owner
-            if owner == GIVEN:
-                return relation.schema(connection)
-        with connect(owner.options(options), owner.node) as there:
-            return relation.schema(there)
+        return retrying(partial(described, options), options["retryTimeout"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""

@@ -6,6 +6,17 @@ to carry it from a worker to the driver, so it holds only text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+# The columns that a message lists: more would hide its beginning.
+LISTED_MAX = 60
+
+
+def listed(parts: Sequence[str]) -> str:
+    """A list in a message, as far as a message has room."""
+    more = len(parts) - LISTED_MAX
+    return ", ".join(parts[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+
 
 class ConnectorError(Exception):
     """An error that ends a query.

@@ -268,8 +268,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("connectTimeout", "Longest time for establishing a connection.", ALL, seconds(600.0), 10.0),
     Option(
         "retryTimeout",
-        "How long an operation that may succeed later (while the gateway restarts) is retried. The first "
-        "call of a query, `load()`, is not retried.",
+        "How long an operation that may succeed later (while the gateway starts) is retried: `load()`, the "
+        "planning of a read or write, and its tasks.",
         ALL,
         seconds(3600.0),
         30.0,

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -129,8 +130,8 @@ def session(config: Config, master: str | None) -> SparkSession:
 def read(spark: SparkSession, config: Config, **defaults: str) -> DataFrame:
     """The pipeline's source as a streaming data frame.
 
-    A pipeline may start before its gateway: the schema is requested here, with retries, and not by Spark's
-    `load()`, which requests it once.
+    A pipeline may start before its gateway: the schema is requested here, because `load()` would retry
+    without a report.
 
     Args:
         defaults: options that apply unless the file has others.
@@ -138,12 +139,14 @@ def read(spark: SparkSession, config: Config, **defaults: str) -> DataFrame:
     Raises:
         ConnectorError: see `DucktailSource.schema`; a retryable one after retryTimeout.
     """
-    from ..data_source import DucktailSource
+    from ..source.relation import check_source, described
 
     given = {key.lower(): value for key, value in config.source.items()}
     chosen = {key: value for key, value in defaults.items() if key.lower() not in given}
     options = {**config.source, **chosen}
-    schema = ask(config.name, DucktailSource(options).schema, parse(options, Use.READ_STREAM))
+    parsed = parse(options, Use.READ_STREAM)
+    check_source(parsed)
+    schema = ask(config.name, partial(described, parsed), parsed)
     return spark.readStream.format("ducktail").schema(schema).options(**options).load()
 
 

@@ -1,5 +1,6 @@
 """Exactly-once writes: the tasks stage their rows, the driver publishes all stages in one transaction.
 
+    driver   EXPLAIN INSERT INTO target ... WHERE false                                     mistakes end here
     task     CREATE TABLE stage_<time>_<id> with the target's types; COPY rows FROM STDIN   not visible yet
     driver   BEGIN; is the batch done?; target <- the stages; mark the batch; COMMIT        all or nothing
              DROP the stages
@@ -25,8 +26,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from ..connection import Connection, borrowed, connect, failure, retrying
-from ..errors import ConnectorError, OptionError
-from ..options import Name, Options
+from ..errors import ConnectorError, OptionError, listed
+from ..options import Name, Options, quoted
 from .target import Column, CopyFormat, Target, copy_format
 
 PREFIX = "stage_"
@@ -36,6 +37,18 @@ STAGE_KEPT_S = 7 * 24 * 3600
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 _MARKS = "sinks"
+
+_NO_RELATION = "42P01"
+_NAMED = "WHERE lower(table_name) = lower(%s) AND lower(table_schema) = lower(coalesce(%s, current_schema()))"
+_TABLE_KIND = (
+    "SELECT CASE table_type WHEN 'BASE TABLE' THEN 'table' ELSE 'view' END "
+    f"FROM information_schema.tables {_NAMED}"
+)
+_COLUMNS = f"SELECT column_name, data_type FROM information_schema.columns {_NAMED} ORDER BY ordinal_position"
+_STREAM_KIND = (
+    "SELECT CASE WHEN table_name IS NULL THEN 'topic' ELSE 'stream' END FROM ducktail.streams "
+    "WHERE lower(stream_name) = lower(%s) AND lower(schema_name) = lower(coalesce(%s, current_schema()))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,86 @@ class Batch:
 
 # Merges a stage into a target, within a transaction.
 Merge = Callable[[Connection, Target, sql.Identifier], None]
+
+
+# Planning.
+
+
+def check(options: Options, target: Target) -> None:
+    """Check on the driver that the target can be written, before there is a task to fail.
+
+    Raises:
+        ConnectorError: the target does not exist or does not have a column; the user may not write it.
+        OptionError: the primary key is missing, for writeMode upsert.
+    """
+
+    def look() -> None:
+        try:
+            with connect(options) as connection:
+                _check_names(connection, target)
+                if target.mode == "upsert":
+                    _upsert_keys(connection, target)
+        except psycopg.Error as error:
+            raise failure(error, f"writing to {target}", target.kind) from None
+
+    retrying(look, options["retryTimeout"])
+
+
+def _check_names(connection: Connection, target: Target) -> None:
+    """Let the server resolve the names of the INSERT, and check its rights, without running it."""
+    values = [
+        sql.SQL("NULL::{}").format(sql.SQL(column.type)) if column.type else sql.Identifier(column.target)
+        for column in target.columns
+    ]
+    source = sql.SQL("FROM {} ").format(target.identifier) if target.kind == "table" else sql.SQL("")
+    probe = sql.SQL("EXPLAIN INSERT INTO {} ({}) SELECT {} {}WHERE false").format(
+        target.identifier, target.targets, sql.SQL(", ").join(values), source
+    )
+    try:
+        connection.execute(probe)
+    except psycopg.errors.FeatureNotSupported:
+        pass  # Such an INSERT cannot be explained; the write itself reports its errors.
+    except psycopg.Error as error:
+        mistake = _mistake(connection, target)
+        if mistake is None:
+            raise
+        hint = error.diag.message_hint if error.sqlstate == _NO_RELATION else None
+        raise ConnectorError(f"{mistake}. {hint}" if hint else mistake, error.sqlstate) from None
+
+
+def _mistake(connection: Connection, target: Target) -> str | None:
+    """A sentence about a target that does not exist, is of another kind or lacks a column; None otherwise."""
+    kind = _kind(connection, target.name)
+    if kind is None:
+        return (
+            f'{target} does not exist, or user "{connection.info.user}" has no right on it (option '
+            f"{target.kind}): create it first, as a write creates none"
+        )
+    if kind != target.kind:
+        instead = f"name it with option {kind}" if kind in ("table", "topic") else "name the table behind it"
+        return f'option {target.kind}: "{target.name}" is a {kind}: {instead}'
+    if kind == "topic":
+        return None
+    found = dict(connection.execute(_COLUMNS, _place(target.name)).fetchall())
+    known = {name.lower() for name in found}
+    missing = next((column.name for column in target.columns if column.target.lower() not in known), None)
+    if missing is None:
+        return None
+    shown = listed([f"{quoted(name)} {type_}" for name, type_ in found.items()])
+    return f'{target} has no column "{missing}" of the data frame (option table): its columns are {shown}'
+
+
+def _kind(connection: Connection, name: Name) -> str | None:
+    """The kind of the object that a name denotes: table, topic, stream or view."""
+    found = connection.execute(_TABLE_KIND, _place(name)).fetchall()
+    # A PostgreSQL has no topics.
+    with contextlib.suppress(psycopg.errors.UndefinedTable):
+        found = connection.execute(_STREAM_KIND, _place(name)).fetchall() or found
+    return str(found[0][0]) if found else None
+
+
+def _place(name: Name) -> tuple[str, str | None]:
+    return name.name, name.schema
 
 
 # Stages.

@@ -127,6 +127,17 @@ def frame_target(options: Options, schema: StructType, *, overwrite: bool) -> Ta
     return target_of(options, to_arrow_schema(schema, timezone="UTC"), overwrite=overwrite)
 
 
+def checked_target(options: Options, schema: StructType, *, overwrite: bool) -> Target:
+    """The target for a data frame of this schema, which exists and has its columns.
+
+    Raises:
+        ConnectorError: see `frame_target` and `staging.check`.
+    """
+    target = frame_target(options, schema, overwrite=overwrite)
+    staging.check(options, target)
+    return target
+
+
 def _stages(messages: Sequence[WriterCommitMessage | None]) -> list[staging.Stage]:
     return [message.stage for message in messages if isinstance(message, StageMessage)]
 

@@ -10,7 +10,7 @@ from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..connection import Connections, failure
+from ..connection import Connections, failure, retrying
 from ..errors import OptionError
 from ..options import Options
 from .relation import Relation, Rows, Task, check_source, split
@@ -43,18 +43,22 @@ class BatchReader(DataSourceReader):
         """One task per partition of a stream, or more with minPartitions; one task for a table.
 
         Raises:
-            ConnectorError: the stream does not exist, or the range is not available.
+            ConnectorError: the stream or table does not exist or has not the query's columns, or the range is
+                not available.
         """
+        return retrying(self._planned, self._options["retryTimeout"])
+
+    def _planned(self) -> list[Task]:
         options = self._options
-        if options["table"] is not None:
-            return [Task(Relation.of_table(options))]
-        connections = Connections(options)
-        try:
+        with Connections(options) as connections:
+            if options["table"] is not None:
+                table = Relation.of_table(options)
+                table.check(connections.to(), self._wanted)
+                return [Task(table)]
             state = look_up(connections.to(), options)
             relation = Relation.of(options, state)
+            relation.check(connections.to(state.partitions[0].owner), self._wanted)
             after, through = self._range(connections, state)
-        finally:
-            connections.close()
         tasks = [
             Task(relation, state.identity, number, after[number], through[number], owner=partition.owner)
             for number, partition in enumerate(state.partitions)

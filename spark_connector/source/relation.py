@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from ..connection import (
     GIVEN,
     Connection,
+    Connections,
     Owner,
     arrow_schema,
     borrow,
@@ -24,15 +27,16 @@ from ..connection import (
     give_back,
     retrying,
 )
-from ..errors import ConnectorError, OptionError
+from ..errors import ConnectorError, OptionError, listed
 from ..options import Options
 from .spark_types import cast_batch, spark_schema, spark_type
 from .stream_state import CopyState, StreamState, check_range, check_same, look_up, topic_scan
 
 CHANGES, JSON = "changes", "json"
 CHANGES_SUFFIX = "_changes"
-# SQLSTATE of a table or view that does not exist.
-_NO_RELATION = "42P01"
+# SQLSTATEs of a table or view that does not exist, and of a column.
+_NO_RELATION, _NO_COLUMN = "42P01", "42703"
+_PLAIN_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,41 @@ class Relation:
         Raises:
             ConnectorError: it does not exist, or a column has a type that Spark does not have.
         """
+        return spark_schema(self._described(connection), self.what)
+
+    def check(self, connection: Connection, wanted: StructType) -> None:
+        """Check that a query's columns, which schema() may name, are the relation's.
+
+        Raises:
+            ConnectorError: it does not exist, or does not have a column, or has it with another type.
+        """
+        found = self._described(connection)
+        types = {field.name.lower(): field.type for field in found}
+        for field in wanted:
+            type_ = types.get(field.name.lower())
+            if type_ is None:
+                near = difflib.get_close_matches(field.name.lower(), types, n=1)
+                meant = f', perhaps "{near[0]}" is meant' if near else ""
+                raise ConnectorError(
+                    f'{self.what} has no column "{field.name}"{meant} (schema() or option {self.option}): '
+                    f"its columns are {_shown(found)}",
+                    _NO_COLUMN,
+                )
+            if spark_type(type_) != _nullable(field.dataType):
+                raise ConnectorError(f"{self.other_type(field, type_)}: its columns are {_shown(found)}")
+
+    def other_type(self, wanted: StructField, found: pa.DataType) -> str:
+        """The sentence about a column whose type is not the query's."""
+        return (
+            f'column "{wanted.name}" of {self.what} is {_spark_name(found)}, and the query has it as '
+            f"{wanted.dataType.simpleString()} (schema() or option {self.option})"
+        )
+
+    def _described(self, connection: Connection) -> pa.Schema:
+        """Its columns as the gateway sends them."""
         every = sql.SQL("SELECT * FROM {}").format(self._source(0))
         try:
-            found = arrow_schema(connection, every, self.doing, self.option)
+            return arrow_schema(connection, every, self.doing, self.option)
         except ConnectorError as error:
             if error.sqlstate != _NO_RELATION or not self.tie:
                 raise
@@ -103,7 +139,6 @@ class Relation:
                 "its table has a column that is named like one of theirs, such as _lsn; take envelope = json",
                 error.sqlstate,
             ) from None
-        return spark_schema(found, self.what)
 
     def _source(self, partition: int) -> sql.Composable:
         """The FROM item for a partition."""
@@ -183,6 +218,19 @@ def check_source(options: Options) -> None:
         raise OptionError(f"option stream{table} is missing: it names what is read")
     if given == ["table"] and options["envelope"] is not None:
         raise OptionError("option envelope is of a stream, and option table names a table")
+
+
+def described(options: Options) -> StructType:
+    """The columns of the stream or table that the options name, as a Spark schema.
+
+    Raises:
+        ConnectorError: there is no such stream or table.
+    """
+    with Connections(options) as connections:
+        if options["table"] is not None:
+            return Relation.of_table(options).schema(connections.to())
+        state = look_up(connections.to(), options)
+        return Relation.of(options, state).schema(connections.to(state.partitions[0].owner))
 
 
 def envelope(options: Options, state: StreamState) -> str:
@@ -269,13 +317,10 @@ class Rows:
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch, whose columns must have the types of the query's schema."""
         for found, field in zip(batch.schema, self._wanted, strict=False):
-            type_ = spark_type(found.type)
-            if type_ != _nullable(field.dataType):
-                has = "a type that Spark has not" if type_ is None else type_.simpleString()
+            if spark_type(found.type) != _nullable(field.dataType):
                 raise ConnectorError(
-                    f'column "{field.name}" of {self._relation.what} is {has} ({found.type}), and the '
-                    f"query has it as {field.dataType.simpleString()} (schema() or option "
-                    f"{self._relation.option}): start the query anew for the present columns"
+                    f"{self._relation.other_type(field, found.type)}: start the query anew for the present "
+                    "columns"
                 )
         return batch
 
@@ -306,6 +351,22 @@ class Rows:
             # An abandoned COPY fails on its closed connection.
             with suppress(Exception):
                 source.close()
+
+
+def _spark_name(type_: pa.DataType) -> str:
+    """Spark's name of a type that the gateway sends."""
+    found = spark_type(type_)
+    return f"a type that Spark has not ({type_})" if found is None else found.simpleString()
+
+
+def _shown(schema: pa.Schema) -> str:
+    """The columns in the form of schema()."""
+    return listed([f"{_column(field.name)} {_spark_name(field.type)}" for field in schema])
+
+
+def _column(name: str) -> str:
+    """A column's name in the form of schema()."""
+    return name if _PLAIN_COLUMN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def _nullable(type_: DataType) -> DataType:

@@ -77,6 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = options["consumerGroup"]
         self._group = None if group is None else ConsumerGroup(group)
         self._target: Lsns | None = None
+        self._checked = False
         self._connections = Connections(options)
         # The state that latestOffset saw last: for the progress, and for the plan of the next batch.
         self._seen: StreamState | None = None
@@ -186,6 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _present(self, connection: Connection) -> Lsns:
         """The stream's present end, including the whole copy with which the query begins."""
         state = look_up(connection, self._options)
+        self._check_columns(state)
         if self._options["startingOffsets"] == "snapshot" and self._group is not None and state.copy is None:
             self._group.ensure(connection, state, "snapshot")
             state = look_up(connection, self._options)
@@ -193,6 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _initial(self, connection: Connection) -> Offset:
         state = look_up(connection, self._options)
+        self._check_columns(state)
         starting = self._options["startingOffsets"]
         if isinstance(starting, dict):
             return _offset(state, self._mapped(state, starting))
@@ -238,6 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The state of the stream, checked against an offset's identity and whole copy."""
         state = look_up(connection, self._options)
         check_same(state, str(offset[STREAM]), self._options["stream"])
+        self._check_columns(state)
         ends = {} if state.copy is None else state.copy.ends
         lost = [number for number, lsn in offset.get(COPY, {}).items() if ends.get(int(number)) != lsn]
         if lost:
@@ -248,6 +252,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 GAP,
             )
         return state
+
+    def _check_columns(self, state: StreamState) -> None:
+        """Check, once, that the stream has the query's columns: before there is a task to fail."""
+        if self._checked:
+            return
+        owner = state.partitions[0].owner
+        Relation.of(self._options, state).check(self._connections.to(owner), self._wanted)
+        self._checked = True
 
     def _check_start(self, connection: Connection, state: StreamState, begun: Lsns) -> None:
         past = _past(state, begun)

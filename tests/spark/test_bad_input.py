@@ -92,9 +92,18 @@ def test_at_load(read: Read, silent: tuple[str, int]) -> None:
     for given, said in [
         ({"stream": "nope"}, 'option stream: stream "nope" does not exist'),
         ({"stream": "items_stream", "host": "no-such-host.invalid"}, "option host: no such host"),
-        ({"stream": "items_stream", "port": "1"}, "options host, port: nobody answers"),
         (
-            {"stream": "items_stream", "host": host, "port": str(port), "connectTimeout": "2 s"},
+            {"stream": "items_stream", "port": "1", "retryTimeout": "1 s"},
+            "options host, port: nobody answers",
+        ),
+        (
+            {
+                "stream": "items_stream",
+                "host": host,
+                "port": str(port),
+                "connectTimeout": "2 s",
+                "retryTimeout": "0 s",
+            },
             f"at {host}:{port} .options host, port, connectTimeout: no answer in time",
         ),
         ({"stream": "items_stream", "database": "other"}, "option database.*3D000"),
@@ -142,6 +151,39 @@ def test_a_query_that_cannot_be(stream: Read, db: Connection, tmp_path: Path) ->
     assert "wants option consumerGroup" in error and "UnboundLocalError" not in error
     past = stream(stream="items_stream", startingOffsets='{"0": 1000000000}')
     assert "past the end of stream" in failing(started(past, tmp_path / "past"))
+
+
+def test_wrong_columns_and_targets_run_no_task(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
+    """They fail while Spark plans."""
+    del options["pollTimeout"]
+
+    def known(reader: Any, **more: str) -> Any:
+        return reader.format("ducktail").schema("id int, w int").options(**options, **more).load()
+
+    rows = spark.range(3).selectExpr("int(id) AS id", "0 AS w")
+
+    def save(table: str) -> Callable[[], object]:
+        return rows.write.format("ducktail").options(**options, table=table).mode("append").save
+
+    group = "planned"
+    spark.sparkContext.setJobGroup(group, "")
+    try:
+        for call, said in (
+            (known(spark.read, stream="items_stream").count, 'stream "items_stream" has no column "w"'),
+            (known(spark.read, table="items").count, 'table "items" has no column "w".* id int, v int'),
+            (save("items"), 'table "items" has no column "w" of the data frame'),
+            (save("nope"), 'table "nope" does not exist'),
+        ):
+            assert re.search(said, wrong(call))
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    finally:
+        spark.sparkContext._jsc.clearJobGroup()
+    query = started(known(spark.readStream, stream="items_stream"), tmp_path / "read")
+    assert 'stream "items_stream" has no column "w"' in failing(query)
+    rate = spark.readStream.format("rate").load().selectExpr("int(value) AS id")
+    sink = rate.writeStream.format("ducktail").options(**options, table="nope")
+    error = failing(sink.option("checkpointLocation", str(tmp_path / "write")).start())
+    assert 'table "nope" does not exist' in error
 
 
 @pytest.fixture
