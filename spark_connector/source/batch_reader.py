@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from ..connection import Connections, failure, retrying
 from ..errors import OptionError
 from ..options import Options
-from .relation import Relation, Rows, Task, check_source, split
+from .relation import Relation, Task, check_source, split
 from .stream_state import StreamState, check_range, look_up
+from .task_rows import Rows
 
 Lsns = dict[int, int]
 

@@ -1,18 +1,16 @@
-"""One read: a relation and its columns, the range of LSNs of each task, and the rows of a task."""
+"""One read: a relation and its columns, and the range of LSNs of each task; task_rows.py reads it."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
 from psycopg import sql
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from ..connection import (
@@ -21,16 +19,11 @@ from ..connection import (
     Connections,
     Owner,
     arrow_schema,
-    borrow,
-    borrowed,
-    copy_out,
-    give_back,
-    retrying,
 )
 from ..errors import ConnectorError, OptionError, listed
 from ..options import Options
-from .spark_types import cast_batch, spark_schema, spark_type
-from .stream_state import CopyState, StreamState, check_range, check_same, look_up, topic_scan
+from .spark_types import spark_schema, spark_type
+from .stream_state import CopyState, StreamState, look_up, topic_scan
 
 CHANGES, JSON = "changes", "json"
 CHANGES_SUFFIX = "_changes"
@@ -116,7 +109,7 @@ class Relation:
                     f"its columns are {_shown(found)}",
                     _NO_COLUMN,
                 )
-            if spark_type(type_) != _nullable(field.dataType):
+            if spark_type(type_) != nullable(field.dataType):
                 raise ConnectorError(f"{self.other_type(field, type_)}: its columns are {_shown(found)}")
 
     def other_type(self, wanted: StructField, found: pa.DataType) -> str:
@@ -157,8 +150,13 @@ class Relation:
             sql.SQL("ENVELOPE CHANGES" if self.tie else ""),
         )
 
-    def query(self, wanted: StructType, task: Task) -> sql.Composed:
-        """The query for a task's rows, whose order is always the same."""
+    @property
+    def has_windows(self) -> bool:
+        """True if parts of a range of LSNs can be read one after the other, each as cheaply as by itself."""
+        return bool(self.lsn) and not self.scanned and self.copied is None
+
+    def query(self, wanted: StructType, task: Task, after: int, through: int) -> sql.Composed:
+        """The query for a task's rows after an LSN, through another one; their order is always the same."""
         columns = [sql.Identifier(field.name) for field in wanted]
         conditions: list[sql.Composable] = []
         order: sql.Composable = sql.SQL("")
@@ -168,8 +166,8 @@ class Relation:
                 number = sql.Literal(task.partition)
                 conditions.append(sql.SQL("{} = {}").format(sql.Identifier(self.partition), number))
             conditions += [
-                sql.SQL("{} > {}").format(lsn, sql.Literal(task.after)),
-                sql.SQL("{} <= {}").format(lsn, sql.Literal(task.through)),
+                sql.SQL("{} > {}").format(lsn, sql.Literal(after)),
+                sql.SQL("{} <= {}").format(lsn, sql.Literal(through)),
             ]
             order = sql.SQL(" ORDER BY {}").format(lsn)
             if self.tie:
@@ -239,120 +237,6 @@ def envelope(options: Options, state: StreamState) -> str:
     return str(given) if given is not None else (JSON if state.columns is None else CHANGES)
 
 
-class Rows:
-    """The rows of one task; a broken connection is replaced and the query repeated.
-
-    The connection is the worker's own and is given back once all rows are read and checked. If the owner, a
-    node of a cluster, is unreachable, the given gateway is asked for the partition's present owner.
-
-    A task's rows have one order, so a repeated query skips those that Spark already has. A table has no such
-    order: its read is repeated only while no row has been returned.
-
-    Args:
-        wanted: Spark's schema.
-    """
-
-    def __init__(self, options: Options, wanted: StructType, task: Task) -> None:
-        self._options = options
-        relation = self._relation = task.relation
-        self._wanted = wanted
-        self._target = to_arrow_schema(wanted, timezone="UTC")
-        self._task = task
-        self._query = relation.query(wanted, task)
-        self._given = 0
-        self._owner = task.owner
-        self._moved = False
-        self._connection: Connection | None = None
-        self._source: Generator[pa.RecordBatch, None, None] | None = None
-        self._skip = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            while (batch := retrying(self._next, self._options["retryTimeout"])) is not None:
-                yield batch
-            retrying(self._check, self._options["retryTimeout"])
-        finally:
-            self._close()
-
-    def _next(self) -> pa.RecordBatch | None:
-        """The next batch with rows; None at the end."""
-        if self._relation.lsn and self._task.after >= self._task.through:
-            return None
-        try:
-            source = self._begun()
-            for batch in source:
-                skipped = min(self._skip, batch.num_rows)
-                self._skip -= skipped
-                if skipped == batch.num_rows:
-                    continue
-                rows = cast_batch(self._checked(batch.slice(skipped)), self._target)
-                self._given += rows.num_rows
-                return rows
-            return None
-        except ConnectorError as error:
-            self._close()
-            self._moved = self._moved or bool(self._owner.node)
-            if self._given and not self._relation.lsn:
-                error.retryable = False
-            raise
-
-    def _begun(self) -> Generator[pa.RecordBatch, None, None]:
-        if self._source is None:
-            self._connection = self._connected()
-            self._skip = self._given
-            relation = self._relation
-            doing = f"{relation.doing}{self._owner}"
-            self._source = copy_out(self._connection, self._query, doing, relation.option)
-        return self._source
-
-    def _connected(self) -> Connection:
-        """A connection to the partition's owner."""
-        if self._moved:
-            with borrowed(self._options) as given:
-                state = look_up(given, self._options)
-            check_same(state, self._task.identity, self._options["stream"])
-            self._owner, self._moved = state.partitions[self._task.partition].owner, False
-        return borrow(self._owner.options(self._options), self._owner.node)
-
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch, whose columns must have the types of the query's schema."""
-        for found, field in zip(batch.schema, self._wanted, strict=False):
-            if spark_type(found.type) != _nullable(field.dataType):
-                raise ConnectorError(
-                    f"{self._relation.other_type(field, found.type)}: start the query anew for the present "
-                    "columns"
-                )
-        return batch
-
-    def _check(self) -> None:
-        """Check after the last row that the stream is the planned one and the range was retained."""
-        if not self._relation.lsn or self._task.after >= self._task.through:
-            return
-        try:
-            if self._connection is None or self._connection.closed:
-                self._connection = self._connected()
-            state = look_up(self._connection, self._options, self._task.partition)
-            check_same(state, self._task.identity, self._options["stream"])
-            begun = {self._task.partition: self._task.after}
-            check_range(self._connection, state, begun, follows=self._task.follows)
-            give_back(self._connection, self._owner.options(self._options))
-            self._connection = None
-        except ConnectorError:
-            self._close()
-            self._moved = self._moved or bool(self._owner.node)
-            raise
-
-    def _close(self) -> None:
-        connection, source = self._connection, self._source
-        self._connection = self._source = None
-        if connection is not None:
-            connection.close()
-        if source is not None:
-            # An abandoned COPY fails on its closed connection.
-            with suppress(Exception):
-                source.close()
-
-
 def _spark_name(type_: pa.DataType) -> str:
     """Spark's name of a type that the gateway sends."""
     found = spark_type(type_)
@@ -369,14 +253,14 @@ def _column(name: str) -> str:
     return name if _PLAIN_COLUMN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
-def _nullable(type_: DataType) -> DataType:
+def nullable(type_: DataType) -> DataType:
     """The type with all inner values nullable, as the gateway's columns are."""
     if isinstance(type_, ArrayType):
-        return ArrayType(_nullable(type_.elementType))
+        return ArrayType(nullable(type_.elementType))
     if isinstance(type_, MapType):
-        return MapType(_nullable(type_.keyType), _nullable(type_.valueType))
+        return MapType(nullable(type_.keyType), nullable(type_.valueType))
     if isinstance(type_, StructType):
-        return StructType([StructField(field.name, _nullable(field.dataType)) for field in type_])
+        return StructType([StructField(field.name, nullable(field.dataType)) for field in type_])
     return type_
 
 

@@ -40,8 +40,9 @@ from pyspark.sql.types import StructType
 from ..connection import Connection, Connections, Owner, failure, retrying
 from ..errors import ConnectorError, OptionError
 from ..options import Options
-from .relation import Relation, Rows, Task, check_source, split
+from .relation import Relation, Task, check_source, split
 from .stream_state import GAP, StreamState, check_range, check_same, look_up
+from .task_rows import Rows
 
 # Key of the stream's identity in an offset, beside the partitions.
 STREAM = "stream"

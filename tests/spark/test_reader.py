@@ -6,6 +6,7 @@ import json
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +21,8 @@ from pyspark.sql.types import DecimalType, LongType, StructType
 
 from ducktail.spark_connector.data_source import DucktailSource
 from ducktail.spark_connector.errors import ConnectorError, OptionError
+from ducktail.spark_connector.source import task_rows
+from ducktail.spark_connector.source.relation import Relation, Task
 from ducktail.spark_connector.source.stream_reader import StreamReader
 
 Connection = psycopg.Connection[Any]
@@ -415,6 +418,57 @@ def test_a_task_goes_on_behind_what_it_has_given(db: Connection, reader: Made) -
     for batch in source_:
         found += batch.column("_lsn").to_pylist()
     assert found == whole
+
+
+def test_windows_of_a_range() -> None:
+    """They follow each other through all of it; the first is small, none is large, and there are few."""
+    relation = Relation(("main", "s"), 'stream "s"', "stream", "lsn", "partition")
+    for after, through in ((0, 1), (7, 16_391), (7, 16_392), (10, 10**6), (5, 10**9)):
+        found = list(task_rows.windows(Task(relation, after=after, through=through)))
+        assert [low for low, _ in found] == [after, *(high for _, high in found[:-1])]
+        assert found[-1][1] == through and all(low < high for low, high in found)
+        sizes = [high - low for low, high in found]
+        assert sizes[0] == min(through - after, 16_384) and len(sizes) < 16
+        assert max(sizes) <= max(16_384, (through - after) // 4)
+    one = replace(relation, scanned=True)
+    assert list(task_rows.windows(Task(one, after=0, through=10**6))) == [(0, 10**6)]
+
+
+def test_windows_give_each_row_once(db: Connection, reader: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of one query, an update's two rows together; trimmed rows of a later one are an error."""
+    monkeypatch.setattr(task_rows, "FIRST_LSNS", 3)
+    insert(db, 0, 500)
+    db.execute("UPDATE orders SET amount = 0")
+    for envelope in ("changes", "json"):
+        one = reader(envelope=envelope)
+        start = one.initialOffset()
+        end = one.latestOffset(start, ReadAllAvailable())
+        tasks = one.partitions(start, end)
+        assert len(list(task_rows.windows(tasks[0]))) > 5
+        found = rows(one, start, end)
+        monkeypatch.setattr(task_rows, "FIRST_LSNS", 10**9)
+        assert found == rows(one, start, end) and len(found) == (1500 if envelope == "changes" else 1000)
+        monkeypatch.setattr(task_rows, "FIRST_LSNS", 3)
+    rest = one.read(tasks[0])
+    next(rest)
+    _trim(db)
+    with pytest.raises(ConnectorError, match="72000"):
+        list(rest)
+
+
+def test_an_abandoned_task_ends(db: Connection, reader: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread waits for Spark, or for the gateway."""
+    monkeypatch.setattr(task_rows, "FIRST_LSNS", 3)
+    insert(db, 0, 20000)
+    for bytes_max in (1, 1 << 30):
+        monkeypatch.setattr(task_rows, "AHEAD_BYTES_MAX", bytes_max)
+        one = reader(retryTimeout="10 min")
+        start = one.initialOffset()
+        [task, _] = one.partitions(start, one.latestOffset(start, ReadAllAvailable()))
+        taken = one.read(task)
+        next(taken)
+        taken.close()  # type: ignore[attr-defined]
+        assert "ducktail-fetch" not in {thread.name for thread in threading.enumerate()}
 
 
 def batch(source: DucktailSource) -> list[list[dict[str, Any]]]:
