@@ -12,6 +12,7 @@ have no common order: LSNs of several partitions are compared within one owner (
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -168,6 +169,9 @@ _STATE = """
 """
 
 
+_STREAMS = "SELECT schema_name, stream_name FROM ducktail.streams ORDER BY schema_name, stream_name"
+
+
 def look_up(connection: Connection, options: Options, only: int | None = None) -> StreamState:
     """The state of the stream that option stream names.
 
@@ -198,9 +202,22 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
         if error.sqlstate not in _UNKNOWN_NAME:
             raise failure(error, f'looking up stream "{stream}"', "stream") from None
     raise ConnectorError(
-        f'option stream: stream "{stream}" does not exist, or user "{options["user"]}" has no right on it',
+        f'option stream: stream "{stream}" does not exist, or user "{options["user"]}" has no right on it'
+        f"{_meant(connection, stream)}",
         "42704",
     )
+
+
+def _meant(connection: Connection, stream: Name) -> str:
+    """A hint at a stream of the same name in another schema, or of a similar name."""
+    try:
+        rows = connection.execute(_STREAMS).fetchall()
+    except psycopg.Error:
+        return ""
+    names = [Name(name, None if schema == "main" else schema) for schema, name in rows]
+    near = [str(name) for name in names if name.name.lower() == stream.name.lower()]
+    near = near or difflib.get_close_matches(str(stream), map(str, names), n=1)
+    return f', perhaps "{near[0]}" is meant' if near else ""
 
 
 def _elsewhere(connection: Connection, options: Options, known: Facts | None, given: set[str]) -> StreamState:

@@ -123,6 +123,24 @@ def test_columns_of_schema_that_are_there(source: Source) -> None:
     source(table="orders").reader(schema("the note string, id integer")).partitions()
 
 
+def test_a_stream_of_a_similar_name_is_shown(shop: ServerProcess, source: Source) -> None:
+    with shop.connect(user="root", password="root") as db:
+        db.execute("CREATE SCHEMA app; CREATE TABLE app.bills (id INTEGER PRIMARY KEY)")
+        db.execute("CREATE STREAM app.bills_stream ON app.bills")
+    for given, said in [
+        ("order_stream", 'or user "root" has no right on it, perhaps "orders_stream" is meant (42704)'),
+        ("bills_stream", 'has no right on it, perhaps "app.bills_stream" is meant (42704)'),
+        ("x", 'option stream: stream "x" does not exist, or user "root" has no right on it (42704)'),
+        (
+            "orders",
+            'failed (option stream): "main.orders" is not a stream. Its changes are in "orders_stream".',
+        ),
+    ]:
+        with pytest.raises(ConnectorError) as caught:
+            source(stream=given).schema()
+        assert said in str(caught.value)
+
+
 def test_a_long_list_of_columns_is_cut(shop: ServerProcess, source: Source) -> None:
     with shop.connect(user="root", password="root") as db:
         columns = ", ".join(f"c{number} INTEGER" for number in range(100))
