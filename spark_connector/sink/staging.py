@@ -129,7 +129,7 @@ def _mistake(connection: Connection, target: Target) -> str | None:
         return f'option {target.kind}: "{target.name}" is a {kind}: {instead}'
     if kind == "topic":
         return None
-    found = dict(connection.execute(_COLUMNS, _place(target.name)).fetchall())
+    found: dict[str, str] = dict(connection.execute(_COLUMNS, _place(target.name)).fetchall())
     known = {name.lower() for name in found}
     missing = next((column.name for column in target.columns if column.target.lower() not in known), None)
     if missing is None:

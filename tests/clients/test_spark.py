@@ -104,6 +104,20 @@ def test_a_stream_as_a_table_a_subquery_and_a_query(jdbc: Any, group: str) -> No
     assert typed.where("id = 5").collect() == [(5, Decimal("6.25"), "insert")]
 
 
+def test_parts_by_lsn_with_a_fixed_end(jdbc: Any, look: psycopg.Connection[Any]) -> None:
+    """As docs/clients.md recommends it."""
+    edges = jdbc(query="SELECT min(_lsn) AS low, max(_lsn) AS high FROM orders_stream_changes")
+    low, high = edges.first()
+    parts = jdbc(
+        dbtable=f"(SELECT * FROM orders_stream_changes WHERE _lsn <= {high}) t", partitionColumn="_lsn",
+        lowerBound=low, upperBound=high + 1, numPartitions=4, fetchsize=100,
+    )  # fmt: skip
+    assert parts.rdd.getNumPartitions() == 4
+    assert sorted(row._lsn for row in parts.collect()) == list(range(low, high + 1))
+    found = look.execute("SELECT partitions FROM ducktail.streams WHERE stream_name = 'orders_stream'")
+    assert found.fetchone() == (8,)
+
+
 def test_writes(spark: Any, shop: ServerProcess, look: psycopg.Connection[Any], table: str) -> None:
     address = f"jdbc:postgresql://{shop.host}:{shop.port}/shop"
     rows = [(at, f"v{at}" if at else None, at / 4, datetime.date(2026, 1, 2)) for at in range(100)]

@@ -13,6 +13,7 @@ from cluster_processes import ClusterProcesses
 pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
 from spark_reads import options_of, read, rows_of, streaming
 
 from ducktail.spark_connector.connection import Owner
@@ -55,6 +56,18 @@ def test_a_batch_reads_all_of_it_from_any_node(cluster: ClusterProcesses, given:
     assert payloads(rows)[:300] == list(range(300)) and {row["partition"] for row in rows} == set(range(6))
     changes = read(cluster[given], stream="s")
     assert sorted(row["id"] for row in changes) == list(range(50))
+
+
+@pytest.mark.parametrize("given", ["n1", "n2", "n3"])
+def test_a_driver_knows_columns_and_topics_of_other_nodes(cluster: ClusterProcesses, given: str) -> None:
+    wrong, value = StructType().add("nope", "string"), StructType().add("value", "string")
+    for stream in ("s", "t"):
+        source = DucktailSource(options_of(cluster[given], stream=stream))
+        with pytest.raises(ConnectorError, match=f'stream "{stream}" has no column "nope"'):
+            source.reader(wrong).partitions()
+    DucktailSource(options_of(cluster[given], topic="t")).writer(value, False)
+    with pytest.raises(ConnectorError, match='topic "nope" does not exist'):
+        DucktailSource(options_of(cluster[given], topic="nope")).writer(value, False)
 
 
 def test_tasks_read_from_the_owners(cluster: ClusterProcesses) -> None:
