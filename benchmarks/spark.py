@@ -2,8 +2,9 @@
 
 reads: the same events stand in a stream of ducktail's, with one partition, and in a table of a PostgreSQL
 server with the same typed columns. Each way of reading them takes its turn in one Spark session, local[2],
-into a sink that does nothing and into Parquet. The floor is the same rows as Arrow batches that a Python
-data source has in memory: what Spark costs by itself. Cold is the first read after a restart of the server.
+into a sink that does nothing and into Parquet. The floors are the same rows, typed and as JSON, as Arrow
+batches that a Python data source has in memory: what Spark costs by itself. Cold is the first read after a
+restart of the server.
 
 writes: the same rows, cached in Spark, into tables and a topic by the connector, and into a PostgreSQL table
 by Spark's JDBC.
@@ -52,9 +53,8 @@ PEER = f"""
     ALTER TABLE events ADD PRIMARY KEY (_lsn);
     ANALYZE events
 """
-CONNECTOR, PEER_WAY, FLOOR = (
-    "connector, changes", "Spark JDBC on PostgreSQL", "Arrow batches from memory (floor)",
-)  # fmt: skip
+CONNECTOR, JSON, PEER_WAY = "connector, changes", "connector, json", "Spark JDBC on PostgreSQL"
+FLOOR, JSON_FLOOR = "changes from memory (floor)", "json from memory (floor)"
 COLD = "connector, changes, cold"
 PEER_SINK = "Spark JDBC, a PostgreSQL table"
 # Rows that the JDBC source asks for at a time: the fastest of those that were tried.
@@ -195,28 +195,31 @@ def jdbc(spark: SparkSession, conninfo: str, query: str) -> DataFrame:
     return spark.read.format("jdbc").options(**options).load()
 
 
-def ways(spark: SparkSession, conninfo: str, peer: str, floor: Path) -> dict[str, DataFrame]:
+def ways(spark: SparkSession, conninfo: str, peer: str, directory: Path) -> dict[str, DataFrame]:
     """Every way of reading the events."""
     where = conninfo_to_dict(conninfo)
     reader = spark.read.format("ducktail").options(
         host=str(where["host"]), port=str(where["port"]), stream="orders_stream"
     )
-    connector = reader.load()
-    memory = spark.read.format("floor").schema(connector.schema).option("file", str(floor))
+    connector, events = reader.load(), reader.option("envelope", "json").load()
+
+    def memory(of: DataFrame, name: str) -> DataFrame:
+        return spark.read.format("floor").schema(of.schema).option("file", str(directory / name)).load()
+
     return {
         CONNECTOR: connector,
-        "connector, json": reader.option("envelope", "json").load(),
+        JSON: events,
         "Spark JDBC on the gateway, changes": jdbc(
             spark, conninfo, "SELECT * FROM STREAM orders_stream ENVELOPE CHANGES"
         ),
         PEER_WAY: jdbc(spark, peer, "SELECT * FROM events"),
-        FLOOR: memory.load(),
+        FLOOR: memory(connector, "changes.arrow"),
+        JSON_FLOOR: memory(events, "json.arrow"),
     }
 
 
-def write_floor(conninfo: str, path: Path) -> None:
+def write_floor(conninfo: str, query: str, path: Path) -> None:
     """The rows as the connector hands them to Spark, in a file."""
-    query = "SELECT * FROM orders_stream_changes ORDER BY _lsn"
     with psycopg.connect(conninfo) as connection, path.open("wb") as file:
         connection.execute("SET TimeZone = 'UTC'")
         with connection.cursor().copy(f"COPY ({query}) TO STDOUT (FORMAT arrow)") as copy:
@@ -265,11 +268,14 @@ def reads(stack: ExitStack, directory: Path, events: int, turns: int) -> dict[st
     with ducktail_server(directory) as conninfo:
         print(f"filling both with the same {events:,} events ...", flush=True)
         fill(conninfo, peer, events)
-        write_floor(conninfo, directory / "floor.arrow")
+        write_floor(
+            conninfo, "SELECT * FROM orders_stream_changes ORDER BY _lsn", directory / "changes.arrow"
+        )
+        write_floor(conninfo, "SELECT * FROM orders_stream ORDER BY lsn", directory / "json.arrow")
         spark = session(directory)
         stack.callback(spark.stop)
         rates: dict[str, dict[str, list[float]]] = {}
-        frames = ways(spark, conninfo, peer, directory / "floor.arrow")
+        frames = ways(spark, conninfo, peer, directory)
         for turn in range(turns + 1):
             for name, frame in frames.items():
                 for sink, work in sinks(frame, directory / "out").items():
@@ -281,7 +287,7 @@ def reads(stack: ExitStack, directory: Path, events: int, turns: int) -> dict[st
     for _ in range(turns):
         for sink in ("no-op", "Parquet"):
             with ducktail_server(directory) as conninfo:
-                frame = ways(spark, conninfo, peer, directory / "floor.arrow")[CONNECTOR]
+                frame = ways(spark, conninfo, peer, directory)[CONNECTOR]
                 seconds = timed(sinks(frame, directory / "out")[sink])
             rates.setdefault(COLD, {}).setdefault(sink, []).append(events / seconds)
             print(f"{COLD:36} {sink:8} {events / seconds:>10,.0f}/s", flush=True)
@@ -431,6 +437,10 @@ def reads_page(found: dict[str, Any]) -> list[str]:
     rates = found["rates"]
     own = rates[CONNECTOR]["no-op"]["median"]
     ratio = own / rates[PEER_WAY]["no-op"]["median"]
+
+    def of_floor(way: str, floor: str) -> str:
+        return f"{rates[way]['no-op']['median'] / rates[floor]['no-op']['median']:.2f}"
+
     return [
         "## Reads",
         "",
@@ -442,8 +452,8 @@ def reads_page(found: dict[str, Any]) -> list[str]:
         "|---|---:|---:|",
         *(f"| {name} | {shown(of['no-op'])} | {shown(of['Parquet'])} |" for name, of in rates.items()),
         "",
-        f"connector : Spark JDBC on PostgreSQL = **{ratio:.2f}**; of the floor "
-        f"{own / rates[FLOOR]['no-op']['median']:.2f}",
+        f"connector : Spark JDBC on PostgreSQL = **{ratio:.2f}**; of the floors: changes "
+        f"{of_floor(CONNECTOR, FLOOR)}, cold {of_floor(COLD, FLOOR)}, json {of_floor(JSON, JSON_FLOOR)}",
         "",
     ]
 

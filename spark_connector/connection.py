@@ -143,7 +143,7 @@ def borrow(options: Options, node: str = "") -> Connection:
     Raises:
         ConnectorError: see `connect`.
     """
-    connection = _idle.pop(_key(options), None)
+    connection = _idle.pop(parameters(options), None)
     if connection is not None:
         try:
             connection.execute("SELECT 1")
@@ -155,7 +155,7 @@ def borrow(options: Options, node: str = "") -> Connection:
 
 def give_back(connection: Connection, options: Options) -> None:
     """Keep an idle connection for the worker's next task."""
-    key = _key(options)
+    key = parameters(options)
     same = _idle.pop(key, None)
     if same is not None:
         same.close()
@@ -183,7 +183,7 @@ def borrowed(options: Options, node: str = "") -> Iterator[Connection]:
     give_back(connection, options)
 
 
-def _key(options: Options) -> tuple[Any, ...]:
+def parameters(options: Options) -> tuple[Any, ...]:
     """The parameters of a connection, and its process: a fork must not use its parent's connection."""
     return (os.getpid(), *(options[name] for name in _MADE_FROM))
 

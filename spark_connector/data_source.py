@@ -37,14 +37,14 @@ class DucktailSource(DataSource):
         from .sink.writers import Writer, checked_target
 
         options = parse(self.options, Use.WRITE)
-        return Writer(options, checked_target(options, schema, overwrite=overwrite))
+        return Writer(options, checked_target(options, schema, overwrite=overwrite, once=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writer of one batch of a streaming query, whose target has been checked."""
+        """The writer of one batch of a streaming query, whose target was checked before the first."""
         from .sink.writers import StreamWriter, checked_target
 
         options = parse(self.options, Use.WRITE_STREAM)
-        return StreamWriter(options, checked_target(options, schema, overwrite=overwrite))
+        return StreamWriter(options, checked_target(options, schema, overwrite=overwrite, once=True))
 
     def schema(self) -> StructType:
         """The columns of the stream or table, as the gateway describes them.

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..connection import parameters
 from ..errors import ConnectorError
 from ..options import Options
 from . import staging
@@ -127,14 +128,30 @@ def frame_target(options: Options, schema: StructType, *, overwrite: bool) -> Ta
     return target_of(options, to_arrow_schema(schema, timezone="UTC"), overwrite=overwrite)
 
 
-def checked_target(options: Options, schema: StructType, *, overwrite: bool) -> Target:
+# The targets of streaming queries that this process has checked.
+_checked: set[tuple[object, ...]] = set()
+CHECKED_MAX = 100
+
+
+def checked_target(options: Options, schema: StructType, *, overwrite: bool, once: bool) -> Target:
     """The target for a data frame of this schema, which exists and has its columns.
+
+    Args:
+        once: a target that this process has checked is not checked again: Spark makes two writers for each
+            batch of a query, in two processes, which it keeps.
 
     Raises:
         ConnectorError: see `frame_target` and `staging.check`.
     """
     target = frame_target(options, schema, overwrite=overwrite)
+    key = (*parameters(options), target)
+    if once and key in _checked:
+        return target
     staging.check(options, target)
+    if once:
+        if len(_checked) >= CHECKED_MAX:
+            _checked.clear()
+        _checked.add(key)
     return target
 
 

@@ -196,6 +196,19 @@ def test_a_target_is_checked_by_the_driver(source: Source) -> None:
                 call()
 
 
+def test_the_target_of_a_query_is_checked_once(shop: ServerProcess, source: Source) -> None:
+    """By each process; that of a batch job each time."""
+    with shop.connect(user="root", password="root") as db:
+        db.execute("CREATE TABLE gone (id INTEGER)")
+        batch, query = writers(source, "id integer", table="gone")
+        batch()
+        query()
+        db.execute("DROP TABLE gone")
+    query()
+    with pytest.raises(ConnectorError, match='table "gone" does not exist'):
+        batch()
+
+
 def test_a_driver_that_starts_before_its_gateway(
     serve: Callable[..., ServerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
