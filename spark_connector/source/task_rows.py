@@ -12,7 +12,6 @@ retention passes the beginning of the range: the task checks that after its last
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -34,6 +33,8 @@ from .stream_state import check_range, check_same, look_up
 FIRST_LSNS, GROWTH, SHARES = 16_384, 4, 4
 # Bytes that have been fetched and that Spark has not taken.
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
+# The longest wait for the cancellation of a query whose rows are not wanted.
+CANCEL_S = 5.0
 
 
 def windows(task: Task) -> Iterator[tuple[int, int]]:
@@ -118,6 +119,8 @@ class Rows:
     def _begun(self) -> Generator[pa.RecordBatch, None, None]:
         """The batches of the first window that have not been taken."""
         if self._source is None:
+            if self._stopped:
+                raise ConnectorError(f"{self._relation.doing} was ended: Spark takes no more rows")
             if self._connection is None:
                 self._connection = self._connected()
             self._skip = self._given
@@ -165,15 +168,12 @@ class Rows:
             raise
 
     def _stop(self) -> None:
-        """End the fetching thread, which may wait for the gateway: its connection breaks."""
+        """End the thread, which may be about to send a query or wait for the rows of one."""
         self._stopped = True
         connection = self._connection
         if connection is not None:
-            with suppress(psycopg.Error, OSError), socket.socket(fileno=connection.fileno()) as wire:
-                try:
-                    wire.shutdown(socket.SHUT_RDWR)
-                finally:
-                    wire.detach()
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=CANCEL_S)
 
     def _close(self) -> None:
         connection, source = self._connection, self._source
