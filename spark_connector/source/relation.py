@@ -225,7 +225,7 @@ def described(options: Options) -> StructType:
         ConnectorError: there is no such stream or table.
     """
     with Connections(options) as connections:
-        if options["table"] is not None:
+        if options.get("table") is not None:
             return Relation.of_table(options).schema(connections.to())
         state = look_up(connections.to(), options)
         return Relation.of(options, state).schema(connections.to(state.partitions[0].owner))
