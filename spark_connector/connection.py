@@ -13,7 +13,6 @@ locates that node, waits for events and has the consumer group.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import time
@@ -302,29 +301,35 @@ class Connections:
         self.close()
 
 
-# Bytes that are read at a time for the small parts of Arrow's framing.
-BUFFER_BYTES = 64 * 1024
+class _CopyFile:
+    """The CopyData messages of one COPY as a file for pyarrow.
 
+    The gateway sends each message of Arrow's in one CopyData, and a batch refers to these bytes: no copy.
+    """
 
-class _CopyFile(io.RawIOBase):
-    """The CopyData messages of one COPY as a file."""
+    closed = False
 
     def __init__(self, copy: psycopg.Copy) -> None:
         self._copy = copy
         self._piece = memoryview(b"")
 
-    def readable(self) -> bool:
-        """Always true."""
-        return True
+    def read(self, count: int) -> memoryview | bytes:
+        """The next bytes; fewer at the end."""
+        taken = [self._take(count)]
+        missing = count - len(taken[0])
+        while missing and (data := self._copy.read()):
+            self._piece = memoryview(data)
+            taken.append(self._take(missing))
+            missing -= len(taken[-1])
+        return taken[-1] if len(taken[-1]) + missing == count else b"".join(taken)
 
-    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
-        """Read the next bytes; 0 at the end."""
-        if not self._piece:
-            self._piece = memoryview(self._copy.read())
-        count = min(len(into), len(self._piece))
-        into[:count] = self._piece[:count]
-        self._piece = self._piece[count:]
-        return count
+    def close(self) -> None:
+        """Mark the file as closed; the COPY belongs to its cursor."""
+        self.closed = True
+
+    def _take(self, count: int) -> memoryview:
+        taken, self._piece = self._piece[:count], self._piece[count:]
+        return taken
 
 
 def copy_out(
@@ -341,7 +346,7 @@ def copy_out(
     text = sql.SQL("COPY ({}) TO STDOUT (FORMAT arrow)").format(query)
     try:
         with connection.cursor().copy(text) as copy:
-            with pa.ipc.open_stream(io.BufferedReader(_CopyFile(copy), BUFFER_BYTES)) as reader:
+            with pa.ipc.open_stream(pa.PythonFile(_CopyFile(copy), mode="r")) as reader:
                 yield from reader
             while copy.read():
                 pass
