@@ -32,8 +32,8 @@ CLIENTS = (1, 8, 32)
 PROCESSES = 4
 ROWS = 20_000
 WARM = 8
-# The numbers of one client's writes.
-NUMBERS = 1_000_000
+# The numbers of one client's writes: the clients begin at rows that are far from one another.
+NUMBERS = 1_000_625
 
 TABLE = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer INTEGER, item VARCHAR, price DOUBLE PRECISION)"
 OURS = ("CREATE STREAM orders_stream ON orders", "CREATE TOPIC clicks")

@@ -5,9 +5,11 @@ A session holds the writer lock until all others wait, so that what they have se
 
 from __future__ import annotations
 
+import datetime
 import random
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from amounts import amount, seed_of
 from local_client import Client, Row, check_stream, raises
@@ -511,3 +514,108 @@ def _run_load(database: Database, *, enabled: bool) -> None:
     assert [row[0] for row in commits] == list(range(commits[0][0], commits[0][0] + len(commits)))
     lsns = [row for row in commits if row[2] >= row[1]]
     assert all(later[1] == row[2] + 1 for row, later in pairwise(lsns))
+
+
+class Raising:
+    """A cursor whose next COMMIT raises, after DuckDB has committed or rolled back."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, end: str) -> None:
+        self._cursor, self._end = cursor, end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, sql: Any, *values: Any) -> Any:
+        """Run a statement, unless it is that COMMIT."""
+        if sql != "COMMIT" or not self._end:
+            return self._cursor.execute(sql, *values)
+        self._cursor.execute(self._end)
+        self._end = ""
+        raise duckdb.IOException("IO Error: raised by a test")
+
+
+def _no_cursor() -> duckdb.DuckDBPyConnection:
+    raise duckdb.IOException("IO Error: raised by a test")
+
+
+@pytest.mark.parametrize("can_be_told", [True, False])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_commit_that_raises(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, end: str, can_be_told: bool
+) -> None:
+    """Its outcome is found out, or each session is told that it is unknown; no number is given twice."""
+    scene.commit._cursor = Raising(scene.commit._cursor, end)  # type: ignore[assignment]
+    sent = [Sent(scene.client(), INSERT, (key, "v")) for key in range(4)]
+    with monkeypatch.context() as patched:
+        if not can_be_told:
+            patched.setattr(scene.database.commits, "cursor", _no_cursor)
+        outcomes = scene.together(sent)
+    assert outcomes == (["INSERT 0 1"] if can_be_told else ["58030"]) * 4
+    assert scene.client()(INSERT, 9, "v") == []
+    stands = can_be_told or end == "COMMIT"
+    found = [key for (key,) in scene.owner("SELECT id FROM t WHERE id < 10 ORDER BY id")]
+    assert found == [*(range(4) if stands else ()), 9]
+    lsns = [row[1] for row in scene.commits(0) if row[2] >= row[1]]
+    assert lsns == list(range(1, scene.database.commits.last_lsn + 1))
+
+
+TYPES = {
+    "TINYINT": [0, -128, 127],
+    "SMALLINT": [5, -32768],
+    "INTEGER": [7, 2**31 - 1],
+    "BIGINT": [1, -(2**63), 2**63 - 1],
+    "FLOAT": [0.1, -0.0, float("inf"), float("nan"), 1e-45],
+    "DOUBLE": [0.1, -0.0, float("nan"), 5e-324, 3],
+    "BOOLEAN": [True, False],
+    "VARCHAR": ["", "é\\'\"{}", "x" * 500],
+    "JSON": ['{"a": [1, null]}', '"text"', " 1.50 "],
+    "UUID": [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)],
+    "DATE": [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)],
+    "TIMESTAMP": [datetime.datetime(2026, 1, 2, 3, 4, 5, 678901), datetime.datetime(1, 1, 1)],
+    "TIMESTAMPTZ": [
+        datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone(datetime.timedelta(hours=5.5))),
+        datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
+    ],
+    "BLOB": [b"", b"\x00\xff"],
+}
+
+
+def test_values_are_the_same_in_a_batch_and_alone(scene: Scene) -> None:
+    columns = [f"c{n}" for n in range(len(TYPES))]
+    typed = ", ".join(f"{name} {type_}" for name, type_ in zip(columns, TYPES, strict=True))
+    for table in ("together", "apart"):
+        scene.owner(f"CREATE TABLE {table} (id INT PRIMARY KEY, {typed})")
+        scene.owner(f"CREATE STREAM s_{table} ON {table}")
+    places = ", ".join(f"${n}" for n in range(1, len(TYPES) + 2))
+    insert = f"INSERT INTO {{}} VALUES ({places})"
+    sets = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 2))
+    update = f"UPDATE {{}} SET {sets} WHERE id = $1"
+    nothing = (None,) * len(TYPES)
+    keys = iter(range(-9, 0))
+    scene.learn(insert.format("together"), lambda: (next(keys), *nothing))
+    scene.learn(update.format("together"), lambda: (-9, *nothing))
+    rng = random.Random(seed_of("DUCKTAIL_GROUP_SEED"))
+    rows = [(key, *(rng.choice([None, *values]) for values in TYPES.values())) for key in range(8)]
+    for text, tag in ((insert, "INSERT 0 1"), (update, "UPDATE 1")):
+        batches, writes = scene.commit.batches, scene.commit.writes
+        sent = [Sent(scene.client(TimeZone="Asia/Tokyo"), text.format("together"), row) for row in rows]
+        assert scene.together(sent) == [tag] * len(rows)
+        assert (scene.commit.batches, scene.commit.writes) == (batches + 1, writes + len(rows))
+        for row in rows:
+            scene.owner(text.format("apart"), *row)
+        given = ", ".join(f"encode({name}::VARCHAR)" for name in columns)
+        found = [
+            scene.owner(f"SELECT id, {given} FROM {table} WHERE id >= 0 ORDER BY id")
+            for table in ("together", "apart")
+        ]
+        assert found[0] == found[1]
+        events = [
+            scene.owner(
+                f"SELECT op, partition, key, before, after FROM STREAM s_{table} "
+                "WHERE (key ->> 'id')::INT >= 0 ORDER BY lsn"
+            )
+            for table in ("together", "apart")
+        ]
+        assert events[0] == events[1]
+        rows = [(key, *(rng.choice([None, *values]) for values in TYPES.values())) for key, *_ in rows]
+    assert scene.owner("CHECK STREAM s_together") == []
