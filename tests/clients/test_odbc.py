@@ -74,7 +74,7 @@ def test_catalog_functions(connection: Any) -> None:
     ]  # fmt: skip
     columns = {row[3]: (row[5], row[6]) for row in rows(cursor.columns(table="orders", schema="app"))}
     assert columns == {
-        "id": ("int8", 19), "customer_id": ("int8", 19), "st": ("text", 8190), "amount": ("numeric", 10),
+        "id": ("int8", 19), "customer_id": ("int8", 19), "st": ("status", 255), "amount": ("numeric", 10),
         "placed": ("date", 10), "t": ("time", 8), "iv": ("interval", 32), "d": ("float8", 17),
         "s": ("int2", 5), "r": ("float4", 9),
     }  # fmt: skip
