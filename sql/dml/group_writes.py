@@ -371,10 +371,14 @@ class _Planned:
         return GroupWrite(database.transactions, *given, **rest)
 
     def may_take(self, columns: Sequence[Column], items: Sequence[_Item]) -> bool:
-        """True if values may be assigned to columns: no literal depends on the session's time zone."""
-        return len(columns) == len(items) and not any(
-            _WITH_ZONE in column.type and not item.number for column, item in zip(columns, items, strict=True)
-        )
+        """True if values may be assigned to columns: none is converted with the session's time zone."""
+        return len(columns) == len(items) and all(map(self._is_same_moment, columns, items))
+
+    def _is_same_moment(self, column: Column, item: _Item) -> bool:
+        type_ = self.types[item.number - 1] if item.number else ""
+        if _WITH_ZONE not in column.type:
+            return type_ != _WITH_ZONE
+        return type_ == _WITH_ZONE and not item.cast
 
     def relation(self, *, placed: bool = False) -> str:
         """The relation of the lists, with the columns of `_Item.text`.
@@ -510,7 +514,7 @@ def _equations(tokens: Sequence[Token], between: str, table: str | None) -> dict
         if len(part) < 3 or not part[0].is_name or part[1].kind != "=":
             return None
         item = _item(part[2:])
-        if item is None or part[0].name in found:
+        if item is None or fold(part[0].name) in map(fold, found):
             return None
         found[part[0].name] = item
     return found

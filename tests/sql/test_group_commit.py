@@ -378,6 +378,10 @@ ALONE = {
     "an UPDATE by another column": ("t", "UPDATE t SET v = $2 WHERE v = $1::varchar", "v"),
     "a DELETE of a range": ("t", "DELETE FROM t WHERE id < $1 - 5", None),
     "a key of its own table": ("f", "INSERT INTO f VALUES ($1, $2)", None),
+    "a moment from a text": ("m", "INSERT INTO m VALUES ($1, $2::TEXT)", "2026-01-02 03:04:05"),
+    "a moment from a day": ("m", "INSERT INTO m VALUES ($1, $2::DATE)", datetime.date(2026, 1, 2)),
+    "an UPDATE to such a moment": ("m", "UPDATE m SET v = $2::TEXT WHERE id = $1", "2026-01-02 03:04:05"),
+    "one key compared twice": ("t", 'UPDATE t SET v = $2 WHERE id = $1 AND "ID" = $1', "v"),
 }
 
 
@@ -388,6 +392,7 @@ def test_what_runs_alone(scene: Scene, what: str) -> None:
     scene.owner(f"CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR, {check})")
     scene.owner("CREATE TABLE l (id INT PRIMARY KEY, v VARCHAR[])")
     scene.owner("CREATE TABLE f (id INT PRIMARY KEY, v INT REFERENCES f (id))")
+    scene.owner("CREATE TABLE m (id INT PRIMARY KEY, v TIMESTAMPTZ)")
     table, text, value = ALONE[what]
     if table != "t":
         scene.owner(f"CREATE STREAM on_{table} ON {table}")
