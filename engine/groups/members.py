@@ -248,6 +248,7 @@ class Members:
         seeks: int,
         since: Mapping[int, int],
         *,
+        own: Mapping[int, int] | None = None,
         home: bool = False,
     ) -> CommitRight:
         """Begin a member's commit; the member must own all partitions that it commits.
@@ -256,6 +257,7 @@ class Members:
             lsns: LSNs given by number; None for the member's read position.
             seeks: the number of SEEKs of the group.
             since: partition -> the epoch under which the transaction has read it.
+            own: partition -> the LSN up to which the read position counts; None for all of it.
             home: True for a request to the topic's home.
 
         Raises:
@@ -271,6 +273,8 @@ class Members:
             again: frozenset[int] | None = None
             if lsns is None:
                 position = shared.positions.get(name, group.name, seeks)
+                if own is not None:
+                    position = position.up_to(own)
                 lsns, began, again = position.lsns, position.began, position.again
             claims = {p: Claim(name, since.get(p, shared.epochs[p])) for p in lsns}
             for partition, claim in claims.items():

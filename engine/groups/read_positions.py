@@ -82,6 +82,26 @@ class ReadPosition:
         left = {partition: given for partition, given in self.given.items() if not given.done}
         return ReadPosition(left or self.given, self.seeks, self.reason, self.released)
 
+    def up_to(self, lsns: Mapping[int, int]) -> ReadPosition:
+        """The part of the position up to LSNs of some partitions.
+
+        Raises:
+            WrongState: there is none.
+        """
+        given = {
+            number: replace(one, lsn=min(one.lsn, lsns[number]))
+            for number, one in self.given.items()
+            if number in lsns
+        }
+        if not given:
+            raise WrongState("what the session has read as the member is not known any more")
+        released = {
+            number: frozenset(lsn for lsn in again if lsn <= lsns[number])
+            for number, again in self.released.items()
+            if number in lsns
+        }
+        return ReadPosition(given, self.seeks, self.reason, released)
+
     def copy(self) -> ReadPosition:
         """A copy, to be used without the owner's lock."""
         return ReadPosition(dict(self.given), self.seeks, self.reason, dict(self.released))

@@ -20,7 +20,7 @@ from ...engine.catalog.streams import Group, Stream
 from ...engine.definitions.parking import covered_meanwhile, parked_of
 from ...engine.definitions.start_positions import check_lsns
 from ...engine.definitions.whole_copies import copy_of
-from ...engine.errors import NotSupported, SerializationFailure, WrongState
+from ...engine.errors import InvalidParameterValue, NotSupported, SerializationFailure, WrongState
 from ...engine.groups.member import Claim, CommitRight
 from ...engine.groups.parked import RELEASED, released_through
 from ...engine.groups.read_positions import ReadPosition
@@ -107,11 +107,11 @@ def commit_before(session: Context, statement: ParsedStatement, parameters: Valu
     stream = stream_of(session, found)
     group = session.access.group(stream, text(scan.group, parameters), session.block.transaction)
     member = None if scan.member is None else text(scan.member, parameters)
-    if session.positions.has_uncommitted((stream.stream_id, group.group_id), member):
-        asked = st.CommitOffsets(scan.stream, scan.group, None, scan.member)
+    if session.positions.uncommitted((stream.stream_id, group.group_id), member):
+        asked = st.CommitOffsets(scan.stream, scan.group, None, scan.member, own_only=True)
         try:
             yield from session.handle(asked, parameters)
-        except (SerializationFailure, WrongState) as error:
+        except (InvalidParameterValue, SerializationFailure, WrongState) as error:
             told = "Nothing was read: a read without COMMIT gives what is not committed."
             error.detail = told if error.detail is None else f"{error.detail} {told}"
             raise
@@ -136,7 +136,8 @@ def _commit(
         copy = copy_of(session.database, session.block.transaction, group)
         check_lsns(session.database, stream, lsns, copy)
     seeks = session.database.offsets.seeks(group.group_id)
-    commit = _begin(session, stream, group, member, lsns, seeks)
+    own_only = isinstance(asked, st.CommitOffsets) and asked.own_only
+    commit = _begin(session, stream, group, member, lsns, seeks, own_only=own_only)
     key = stream.stream_id, group.group_id
     try:
         covered = _covered(session, group, member, commit)
@@ -204,11 +205,16 @@ def _begin(
     member: str | None,
     lsns: dict[int, int] | None,
     seeks: int,
+    *,
+    own_only: bool,
 ) -> CommitRight:
     """The LSNs of a commit and the right to it.
 
     It is refused without a read position, without MEMBER on a group that has members, and for a member that
     does not own all of its partitions.
+
+    Args:
+        own_only: only what the session itself has read as the member.
     """
     members, part = session.database.members, session.part
     if member is not None:
@@ -224,7 +230,14 @@ def _begin(
             mine = _through(session, group, members.position(group, stream.partitions, member, seeks))
         if mine is not None:
             lsns = {p: lsn for p, lsn in mine.lsns.items() if part is None or p in since}
-        commit = members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, since)
+        read = session.positions.uncommitted((stream.stream_id, group.group_id), member) if own_only else None
+        commit = members.begin_commit(
+            group, stream.partitions, member, session.user, lsns, seeks, since, own=read
+        )
+        if own_only and mine is None:
+            # Later commits of the member's other sessions remain.
+            standing = session.database.offsets.positions(group.group_id)
+            commit = replace(commit, lsns={p: max(standing[p].lsn, lsn) for p, lsn in commit.lsns.items()})
         return commit if mine is None else replace(commit, began=mine.began, again=mine.again)
     if part is None:
         members.check_none(group, stream.partitions)

@@ -260,9 +260,10 @@ class Positions:
                 self._uncommitted.pop(next(iter(self._uncommitted)))
             self._uncommitted[of] = read
 
-    def has_uncommitted(self, key: Key, member: str | None) -> bool:
-        """True if the session has read events of a group as a member, or as none, and not committed them."""
-        return (key, member) in self._uncommitted
+    def uncommitted(self, key: Key, member: str | None) -> Mapping[int, int]:
+        """Partition -> last LSN that the session has read of a group as a member, or as none, and not
+        committed."""
+        return self._uncommitted.get((key, member), {})
 
     def has(self, reader: Reader) -> bool:
         """True if the reader's group already has a position, where this node knows it."""

@@ -24,12 +24,17 @@ class CommitOffset(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Statement):
-    """COMMIT OFFSETS ON stream CONSUMER GROUP group; `at` is a map as JSON text, None the read position."""
+    """COMMIT OFFSETS ON stream CONSUMER GROUP group; `at` is a map as JSON text, None the read position.
+
+    Args:
+        own_only: only what the session itself has read, if others have read as the member too.
+    """
 
     stream: Name
     group: Text
     at: Text | None = None
     member: Text | None = None
+    own_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
