@@ -5,6 +5,7 @@ Source: docs/design/values.md; PostgreSQL's src/backend/utils/adt, functions `*_
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import uuid
@@ -176,8 +177,22 @@ def read_bits(text: str) -> object:
 
 
 def read_json(text: str) -> object:
-    """JSON, which DuckDB parses."""
-    return typed(text, "JSON")
+    """JSON.
+
+    DuckDB takes a parameter of type JSON as it is. Any other text stays a text, which DuckDB parses where it
+    becomes JSON: a malformed value in a table would make the events of its row unreadable.
+    """
+    return typed(text, "JSON") if _is_json(text) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # DuckDB refuses half of a surrogate pair.
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def receive_json(raw: bytes) -> object:

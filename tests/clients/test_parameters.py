@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from server_process import ServerProcess
 
 VALUES: list[tuple[object, int]] = [
@@ -223,3 +224,25 @@ def test_arrays_of_several_dimensions(shop: ServerProcess) -> None:
             "'{{foo,bar},{baz,q x}}'::text[], CAST('{{1,NULL}}' AS int[]), '{1,2}'::int[][], '{}'::text[]"
         )
         assert con.execute(f"SELECT {literals}").fetchone() == (nested, [[1, None]], [1, 2], [])
+
+
+def test_malformed_json_is_refused(shop: ServerProcess) -> None:
+    """DuckDB takes a parameter of type JSON unread: its event would end all reads of the stream."""
+    with shop.connect() as con:
+        con.execute("CREATE TABLE documents (id INT PRIMARY KEY, d JSON)")
+        con.execute("CREATE STREAM documents_stream ON documents")
+        insert = "INSERT INTO documents VALUES (%s, %s)"
+        malformed = ["{", "", "nul", '{"a": 1', '"\\ud800"', "[" * 5000]
+        for text in malformed * 2:  # The second time as a small write.
+            for value in (text, Jsonb(text, dumps=str)):
+                with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+                    con.execute(insert, [0, value])
+        well_formed = ['{"a": [1, "\\ud83d\\ude00", 1e999]}', " null ", "[1,]", "[" * 1500 + "]" * 1500]
+        for number, text in enumerate(well_formed):
+            con.execute(insert, [number, text])
+        rows = con.execute("SELECT d::varchar FROM documents ORDER BY id").fetchall()
+        assert rows == [(text,) for text in well_formed]
+        events = con.execute("SELECT after::varchar FROM STREAM documents_stream").fetchall()
+        assert len(events) == len(well_formed)
+        con.execute("DROP STREAM documents_stream")
+        con.execute("DROP TABLE documents")
