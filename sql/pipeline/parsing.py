@@ -192,10 +192,12 @@ def _read(session: Context, text: str, *, expands: bool = True) -> tuple[Classif
 def _check_commit(classified: Classified, scan: st.Scan) -> None:
     """Refuse COMMIT in a statement that stores what it reads: its own transaction commits both together."""
     copy = classified.copy
-    if classified.kind is Kind.READ or (copy is not None and copy.client and not copy.reads):
+    is_read = classified.kind is Kind.READ or (copy is not None and copy.client and not copy.reads)
+    if is_read and not classified.cte_writes:
         return
+    what = "a query that writes" if is_read else classified.verb
     raise NotSupported(
-        f"COMMIT of a stream scan is not supported in {classified.verb}",
+        f"COMMIT of a stream scan is not supported in {what}",
         hint="Write in a transaction, and run COMMIT OFFSETS in it: data and offsets are committed together.",
         position=scan.start + 1,
     )

@@ -67,6 +67,14 @@ def test_parse_bind_and_describe_commit_nothing(
     assert committed(group) == 5
 
 
+def test_a_query_that_writes_is_refused_before_it_commits(group: psycopg.Connection[Any]) -> None:
+    group.execute(f"{READ} LIMIT 5")
+    writes = f"WITH w AS (INSERT INTO t VALUES (-1) RETURNING id) {READ} LIMIT 5"
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="in a query that writes"):
+        group.execute(writes)
+    assert committed(group) == 0
+
+
 def test_a_portal_with_a_row_limit_commits_once_and_counts_what_was_sent(
     group: psycopg.Connection[Any], shared_raw: Callable[[], Any]
 ) -> None:
