@@ -443,10 +443,10 @@ def columns(rows_: Sequence[bytes], places: Sequence[int]) -> list[Sequence[byte
     if len(rows_) <= SMALL_ROWS_MAX or sum(map(len, rows_)) > PIECE_BYTES_MAX:
         split = list(map(fields, rows_))
         return [[row[place] for row in split] for place in places]
-    data, starts, words = _starts(rows_, max(places, default=-1) + 1)
+    data, ends, starts, words = _starts(rows_, max(places, default=-1) + 1)
     # A row is split at both ends of each value.
     cuts = [place + edge for start in starts[:-1] for place, edge in ((start, 0), (start, LENGTH.size))]
-    width, cut = _cut(data, [*cuts, starts[-1]], rows_)
+    width, cut = _cut(data, [*cuts, starts[-1]], ends)
     found: list[Sequence[bytes | None] | pa.Array] = []
     for place in places:
         values = cut.take(pa.array(np.arange(2 + 2 * place, len(cut), width)))
@@ -461,10 +461,10 @@ def picked(rows_: Sequence[bytes], places: Sequence[int]) -> memoryview:
     Args:
         rows_: at most PIECE_BYTES_MAX bytes together.
     """
-    data, starts, _ = _starts(rows_, max(places) + 1)
+    data, ends, starts, _ = _starts(rows_, max(places) + 1)
     # A row is split where a run of wanted columns begins or ends.
     edges = sorted({edge for place in places for edge in (place, place + 1) if not _within(edge, places)})
-    width, cut = _cut(data, [starts[edge] for edge in edges], rows_)
+    width, cut = _cut(data, [starts[edge] for edge in edges], ends)
     wanted = [1 + edges.index(place) for place in places if place in edges]
     parts = [cut.take(pa.array(np.arange(piece, len(cut), width))) for piece in wanted]
     return _rows(parts, len(places), len(rows_), DATA_ROW).data
@@ -477,31 +477,29 @@ def _within(edge: int, places: Sequence[int]) -> bool:
     return before == behind == pairs
 
 
-def _starts(rows_: Sequence[bytes], count: int) -> tuple[bytes, list[Places], list[Places]]:
-    """Rows in one run of bytes, the places of the first fields' length words and of the end of the last one,
-    and the length words.
+def _starts(rows_: Sequence[bytes], count: int) -> tuple[bytes, Places, list[Places], list[Places]]:
+    """Rows in one run of bytes, and the place where each ends in it; the places of the first fields' length
+    words and of the end of the last one, and the length words.
     """
     data = b"".join(rows_)
     octets = np.frombuffer(data, np.uint8)
     sizes = np.fromiter(map(len, rows_), np.int32, len(rows_))
-    place = np.cumsum(sizes, dtype=np.int32) - sizes + HEAD.size
+    ends = np.cumsum(sizes, dtype=np.int32)
+    place = ends - sizes + HEAD.size
     starts, lengths = [place], []
     for _ in range(count):
         words = octets[place[:, None] + np.arange(LENGTH.size)].view(">i4")[:, 0]
         place = place + LENGTH.size + np.maximum(words, 0)
         starts.append(place)
         lengths.append(words)
-    return data, starts, lengths
+    return data, ends, starts, lengths
 
 
-def _cut(data: bytes, places: Sequence[Places], rows_: Sequence[bytes]) -> tuple[int, pa.Array]:
+def _cut(data: bytes, places: Sequence[Places], ends: Places) -> tuple[int, pa.Array]:
     """Rows split at these places: the number of pieces of a row, and the pieces."""
-    ends = np.empty((len(rows_), len(places) + 1), np.int32)
-    for number, place in enumerate(places):
-        ends[:, number] = place
-    np.cumsum(np.fromiter(map(len, rows_), np.int32, len(rows_)), out=ends[:, -1])
-    buffers = [None, pa.py_buffer(np.append(np.int32(0), ends.ravel())), pa.py_buffer(data)]
-    return ends.shape[1], pa.Array.from_buffers(pa.binary(), ends.size, buffers)
+    bounds_ = np.column_stack([*places, ends])
+    buffers = [None, pa.py_buffer(np.append(np.int32(0), bounds_.ravel())), pa.py_buffer(data)]
+    return bounds_.shape[1], pa.Array.from_buffers(pa.binary(), bounds_.size, buffers)
 
 
 def field_column(rows_: pa.Array, index: int) -> pa.Array:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 from amounts import amount
+from killed_load import kill_under_load
 from local_client import fold
 from server_process import ServerProcess
 
@@ -157,24 +159,8 @@ def test_kill_in_the_middle_of_the_load(serve: Callable[..., ServerProcess]) -> 
         connection.execute("create table moved (lsn bigint)")
     load, rng = Load(), random.Random(5)
     for number in range(KILLS):
-        started = threading.Barrier(WRITERS + 3)
-        threads = [
-            threading.Thread(target=load.write, args=(server, 100 * number + w, started))
-            for w in range(WRITERS)
-        ]
-        threads.append(threading.Thread(target=load.read, args=(server, started)))
-        threads.append(threading.Thread(target=load.move, args=(server, started)))
-        for thread in threads:
-            thread.start()
-        started.wait(30)
-        # At a random point of the load: some acknowledged rows from now.
-        goal = len(load.inserted) + rng.randint(1, 60)
-        while len(load.inserted) < goal:
-            assert any(thread.is_alive() for thread in threads)
-            threads[0].join(0.002)
-        server.kill()
-        for thread in threads:
-            thread.join(30)
-        server.start()
+        writers = [partial(load.write, server, 100 * number + w) for w in range(WRITERS)]
+        clients = [*writers, partial(load.read, server), partial(load.move, server)]
+        kill_under_load(server, clients, lambda: len(load.inserted), rng.randint(1, 60))
         check(server, load)
     assert len(load.inserted) >= KILLS and load.committed

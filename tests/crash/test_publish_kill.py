@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
+from killed_load import kill_under_load
 from server_process import ServerProcess
 
 KILLS = 5
@@ -79,20 +81,7 @@ def test_each_sequence_is_there_once(serve: Callable[..., ServerProcess]) -> Non
         connection.execute("create table done (p text, n int, primary key (p, n))")
     producers, rng = [Producer(f"p{number}") for number in range(PRODUCERS)], random.Random(7)
     for _ in range(KILLS):
-        started = threading.Barrier(PRODUCERS + 1)
-        threads = [
-            threading.Thread(target=producer.publish, args=(server, started)) for producer in producers
-        ]
-        for thread in threads:
-            thread.start()
-        started.wait(30)
-        goal = sum(producer.sequence for producer in producers) + rng.randint(1, 40)
-        while sum(producer.sequence for producer in producers) < goal:
-            assert any(thread.is_alive() for thread in threads)
-            threads[0].join(0.002)
-        server.kill()
-        for thread in threads:
-            thread.join(30)
-        server.start()
+        clients = [partial(producer.publish, server) for producer in producers]
+        kill_under_load(server, clients, lambda: sum(one.sequence for one in producers), rng.randint(1, 40))
         check(server, producers)
     assert all(len(producer.acknowledged) > KILLS for producer in producers)

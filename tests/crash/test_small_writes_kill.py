@@ -11,11 +11,13 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import psycopg
 import pytest
 from amounts import amount, seed_of
+from killed_load import kill_under_load
 from local_client import check_stream
 from psycopg.types.string import TextLoader
 from server_process import ServerProcess
@@ -127,19 +129,7 @@ def test_no_acknowledged_small_write_is_lost(serve: Callable[..., ServerProcess]
         connection.execute("create topic p with (partitions = 4)")
     load, rng = Load(), random.Random(seed_of("DUCKTAIL_SMALL_WRITES_SEED"))
     for _ in range(KILLS):
-        started = threading.Barrier(WRITERS + 1)
-        arguments = [(server, rng.randrange(2**31), started) for _ in range(WRITERS)]
-        threads = [threading.Thread(target=load.write, args=each) for each in arguments]
-        for thread in threads:
-            thread.start()
-        started.wait(30)
-        goal = load.count + rng.randint(100, 200)
-        while load.count < goal:
-            assert any(thread.is_alive() for thread in threads)
-            threads[0].join(0.002)
-        server.kill()
-        for thread in threads:
-            thread.join(30)
-        server.start()
+        clients = [partial(load.write, server, rng.randrange(2**31)) for _ in range(WRITERS)]
+        kill_under_load(server, clients, lambda: load.count, rng.randint(100, 200))
         check(server, load)
     assert load.failed["UniqueViolation"] and load.failed["CheckViolation"]

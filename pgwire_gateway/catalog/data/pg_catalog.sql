@@ -457,22 +457,14 @@ CREATE VIEW pg_description AS
         2606 AS classoid,
         0 AS objsubid,
         (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[k.name] AS description
-    FROM $home.duck_keys AS k JOIN $home.duck_relations AS r
+    FROM (
+        SELECT oid, name, table_oid, database_name FROM $home.duck_keys WHERE place_in_list IS NOT NULL
+        UNION ALL
+        SELECT oid, constraint_name, table_oid, database_name FROM $home.duck_checks
+    ) AS k JOIN $home.duck_relations AS r
         ON r.table_oid = k.table_oid AND r.database_name = k.database_name
-        WHERE k.place_in_list IS NOT NULL AND r.on_constraints IS NOT NULL
-        AND (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[k.name] IS NOT NULL
-    UNION ALL
-    -- only classoid: 2606
-    -- only objsubid: 0
-    SELECT
-        c.oid AS objoid,
-        2606 AS classoid,
-        0 AS objsubid,
-        (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[c.constraint_name] AS description
-    FROM $home.duck_checks AS c JOIN $home.duck_relations AS r
-        ON r.table_oid = c.table_oid AND r.database_name = c.database_name
         WHERE r.on_constraints IS NOT NULL
-        AND (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[c.constraint_name] IS NOT NULL;
+        AND (r.on_constraints::JSON::MAP(VARCHAR, VARCHAR))[k.name] IS NOT NULL;
 
 CREATE VIEW pg_proc AS
     SELECT
