@@ -3,11 +3,13 @@
 from .casts import numeric_columns
 from .installation import attach, install
 from .oids import relation_oid
+from .query_forms import NO_COLUMNS
 from .query_rewrite import respelt, rewrite
 from .result_columns import shown_names
 from .unanswered_queries import unanswered
 
 __all__ = [
+    "NO_COLUMNS",
     "attach",
     "install",
     "numeric_columns",

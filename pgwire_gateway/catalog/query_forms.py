@@ -30,10 +30,16 @@ from .oids import HOME
 
 _HINT = re.compile(
     r"\b(?:from|join|lateral)\s+(?:pg_catalog\s*\.\s*|__ducktail_pg\.pg\.)?(?!unnest\s*\([^,]*\)|generate_series\b|range\b|read_)[a-z_]\w*\s*\("
-    r"|\bselect\s+from\b|\bgenerate_series\b|\b(?:from|join)\s+only\b",
+    r"|\bgenerate_series\b|\b(?:from|join)\s+only\b",
     re.IGNORECASE | re.ASCII,
 )
-_NO_LIST = re.compile(r"\bselect\s+from\b", re.IGNORECASE)
+_NO_LIST = re.compile(r"\bselect\s*(?:\b(?:from|where|union|limit)\b|[;)]|\Z)", re.IGNORECASE)
+# What may follow a SELECT without columns.
+_BEHIND_NO_LIST = frozenset({"", ")", ";", "FROM", "WHERE", "UNION", "EXCEPT", "INTERSECT", "LIMIT", "ORDER"})
+# The name of the column that DuckDB computes for a query without columns; its client gets none.
+NO_COLUMNS = "ducktail: no columns"
+# Statements that give a query's rows to a client: in them its outermost SELECT may have no columns.
+_ANSWERING = frozenset({"SELECT", "WITH", "PREPARE", "DECLARE", "EXPLAIN"})
 _HINT_WORDS = ("from", "join", "lateral", "generate_series")
 # Bounds of the texts that are examined, and of those that are kept.
 TEXT_MAX, KEPT_CHARS_MAX, TEXTS_KEPT = 64 * 1024, 8 * 1024, 512
@@ -69,10 +75,12 @@ def respell_forms(text: str) -> str:
 
 
 def fill_lists(text: str) -> str:
-    """The text with NULL in each inner SELECT without columns.
+    """The text with a NULL in each SELECT without columns; at the outermost one it has the name NO_COLUMNS.
 
     >>> fill_lists("SELECT EXISTS (SELECT FROM t)")
     'SELECT EXISTS (SELECT NULL FROM t)'
+    >>> fill_lists("SELECT FROM t")
+    'SELECT NULL AS "ducktail: no columns" FROM t'
     """
     if len(text) > TEXT_MAX or not occurs(_NO_LIST, text):
         return text
@@ -97,7 +105,6 @@ _kept_respelt = lru_cache(TEXTS_KEPT)(_respelt)
 def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
     if tokens and tokens[0].kind == "CREATE" and all(token.kind != "TABLE" for token in tokens[:5]):
         return  # A stored text is DuckDB's.
-    yield from _fillings(tokens)
     behind = -1
     # The last word of a clause at each depth, within the parentheses that are open.
     clauses: dict[int, str] = {}
@@ -123,9 +130,15 @@ def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
 
 
 def _fillings(tokens: Sequence[Token]) -> Iterator[Replacement]:
+    answers = bool(tokens) and tokens[0].kind in _ANSWERING
     for at, token in enumerate(tokens):
-        if token.kind == "SELECT" and token.depth and _kind(tokens, at + 1) == "FROM":
-            yield Replacement(token.end, token.end, " NULL")
+        if token.kind != "SELECT" or _kind(tokens, at - 1) in ("AS", "."):
+            continue
+        if _kind(tokens, at + 1) in _BEHIND_NO_LIST:
+            if token.depth:
+                yield Replacement(token.end, token.end, " NULL")
+            elif answers:
+                yield Replacement(token.end, token.end, f' NULL AS "{NO_COLUMNS}"')
 
 
 def _kind(tokens: Sequence[Token], at: int) -> str:

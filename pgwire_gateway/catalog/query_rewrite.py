@@ -567,13 +567,12 @@ def respelt(text: str) -> Respelt:
         InsufficientPrivilege: the text itself names the catalog's database, whose changes would affect every
             session.
     """
-    text = respell_operators(respell_literals(text))
+    text = fill_lists(respell_operators(respell_literals(text)))
     if occurs(_OUR_NAME, text):
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
         text = respell_forms(text)
         return Respelt(text, parameters=cast_parameters(text))
-    text = fill_lists(text)
     if session_calls.read(text):
         return Respelt(text)  # The session runs these statements.
     found = (_kept_rewritten if len(text) <= KEPT_CHARS_MAX else _rewritten)(text)

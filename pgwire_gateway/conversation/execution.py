@@ -125,6 +125,8 @@ DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
 # texts is also served, with one more hop.
 INLINE_TEXTS_MAX = 256
 
+# A DataRow without columns.
+_EMPTY_ROW = b"D\0\0\0\6\0\0"
 # The number of columns is an Int16, which some clients read as signed.
 COLUMNS_MAX = 0x7FFF
 
@@ -264,6 +266,8 @@ class Work:
         all_formats = spread(formats, len(columns))
 
         def datarows(part: ResultBatch) -> bytes | memoryview:
+            if not types:
+                return _EMPTY_ROW * part.row_count
             return part.datarows(types, all_formats, self._reported["TimeZone"])
 
         while limit is None or limit > 0:

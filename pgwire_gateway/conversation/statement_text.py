@@ -127,6 +127,8 @@ class StatementText:
         return kept[1]
 
     def _columns(self, found: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
+        if len(found) == 1 and found[0].name == catalog.NO_COLUMNS and catalog.NO_COLUMNS not in self.text:
+            return ()
         if self.types and len(found) == len(self.types):
             return [
                 replace(column, type=CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column

@@ -54,6 +54,16 @@ SCRIPTS: dict[str, list[bytes]] = {
     "a portal ends at Sync outside of a block": [
         *(parse(ROWS), bind("p"), execute("p", 2), SYNC, execute("p"), SYNC),
     ],
+    "no columns": [
+        *(query("SELECT FROM numbers"), query("SELECT; SELECT WHERE 1 = 2"), query("SELECT 1 AS select")),
+        *(parse("WITH n AS (SELECT 1) SELECT FROM n"), bind(binary=True), describe(""), execute(""), SYNC),
+        *(query("BEGIN; DECLARE c CURSOR FOR SELECT FROM numbers"), query("FETCH 2 FROM c"), query("COMMIT")),
+        *(
+            query("PREPARE p AS SELECT FROM numbers LIMIT 1"),
+            query("EXECUTE p"),
+            query("SELECT FROM pg_am LIMIT 1"),
+        ),
+    ],
     "two portals": [
         *(query("BEGIN"), parse(ROWS, "s"), bind("a", "s"), bind("b", "s", binary=True)),
         *(execute("a", 2), execute("b", 1), execute("a", 2), execute("b", 9), SYNC, query("ROLLBACK")),
