@@ -1,4 +1,4 @@
-"""Names of constraints, which DuckDB forgets: the name is in the text of a CHECK.
+"""Names of constraints, which DuckDB forgets: a name that a user gave is in the text of a CHECK.
 
 The expression of a named CHECK is a CASE that has the name and otherwise gives the condition. A named PRIMARY
 KEY, UNIQUE or FOREIGN KEY is followed by a CHECK that is always true, with its kind and name and the same
@@ -90,7 +90,7 @@ def listed_sql(constraints: str) -> str:
     """
     parts = f"regexp_extract(expression, {literal(_KEY_PATTERN)}, ['kind', 'name', 'absent'], 's')"
     openings = " OR ".join(f"starts_with(expression, {literal(_KEY_OPENING.format(kind))})" for kind in KEYS)
-    name = name_sql("coalesce(c.expression, '')", "coalesce(n.name, c.constraint_name)")
+    name = name_sql("coalesce(c.expression, '')", f"coalesce(n.name, {default_sql('c.')})")
     found = _unescaped("any_value(parts.name)")
     column = """if(z_c[1] = '"', replace(z_c[2:-2], '""', '"'), z_c)"""
     columns = f"regexp_extract_all(parts.absent, {literal(_COLUMN_PATTERN)}, 1)"
@@ -104,6 +104,20 @@ def listed_sql(constraints: str) -> str:
           ON n.table_oid = c.table_oid AND n.database_name = c.database_name AND n.kind = c.constraint_type
           AND n.columns = c.constraint_column_names
         WHERE NOT coalesce({openings.replace("expression", "c.expression")}, false)"""
+
+
+def default_sql(prefix: str = "") -> str:
+    """SQL of the name of a constraint without one, as PostgreSQL names keys, and DuckDB the others.
+
+    Args:
+        prefix: the alias of duckdb_constraints(), with a dot.
+    """
+    columns = f"array_to_string({prefix}constraint_column_names, '_')"
+    return (
+        f"CASE {prefix}constraint_type WHEN '{PRIMARY_KEY}' THEN concat({prefix}table_name, '_pkey') "
+        f"WHEN '{FOREIGN_KEY}' THEN concat({prefix}table_name, '_', {columns}, '_fkey') "
+        f"ELSE {prefix}constraint_name END"
+    )
 
 
 def worded(message: str) -> str:

@@ -67,7 +67,7 @@ _KNOWN: dict[str, dict[str, int]] = {
 _NAMES = {("pg_class", "oid"): "regclass", ("pg_type", "oid"): "regtype", ("pg_proc", "oid"): "regproc"}
 _CLASS_COLUMNS = frozenset({"classoid", "classid", "refclassid"})
 _TEXT_FUNCTIONS = frozenset(
-    {"quote_ident", "quote_literal", "format", "current_setting", "pg_get_serial_sequence"}
+    {"quote_ident", "quote_literal", "format", "current_setting", "pg_get_serial_sequence", "pg_typeof"}
 )
 _TYPNAMES = {found.oid: found.name for found in TYPES}
 
@@ -175,10 +175,17 @@ def _known(text: str, family: str) -> int | None:
     return _KNOWN.get(family, {}).get(fold(text.strip()).removeprefix("pg_catalog."))
 
 
+# Expressions that are texts, whatever is in them.
+_TEXTS = (
+    *(exp.DPipe, exp.Concat, exp.Parameter, exp.Placeholder, exp.Format),
+    *(exp.CurrentSchema, exp.Lower, exp.Upper, exp.Trim, exp.Substring, exp.Replace, exp.SplitPart),
+)
+
+
 def _is_text(value: exp.Expr) -> bool:
     """True if a value that is cast to regclass is a name rather than an oid."""
     value = bare(value)
-    if isinstance(value, (exp.DPipe, exp.Concat, exp.Parameter, exp.Placeholder, exp.Format)):
+    if isinstance(value, _TEXTS):
         return True
     if isinstance(value, exp.Cast):
         return type_name(value.to) in TEXTS | {"varchar", "text"}

@@ -19,7 +19,6 @@ from itertools import chain, count
 import duckdb
 
 from ...engine.catalog.rights import Item, schema_item
-from ...engine.duck.constraint_names import listed_sql
 from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import ALWAYS, SERIAL, own_sequences
@@ -45,6 +44,7 @@ from ..settings import UNENFORCED
 from ..text.classified import Classified, DdlFacts, Kind, Name
 from ..text.spans import Replacement, cut, original_positions
 from ..text.tokens import tokenize
+from . import rebuild
 
 Values = tuple[object, ...]
 # The name of a foreign key, as PostgreSQL and ORMs form it: of a constraint that may have been omitted.
@@ -308,11 +308,11 @@ class _Work:
                 return Result.command(_tag(self._statement.classified))
             marks[Serial(step.column, "").mark] = sequence
         if step.constraint is not None:
-            index = self._constraint(step.constraint)
-            if index is None:
+            drop = self._constraint(step)
+            if drop is None:
                 return Result.command(_tag(self._statement.classified))
-            marks[INDEX_NAME] = index
-        elif self._expansion.index is not None:
+            return (yield from self._execute(drop))
+        if self._expansion.index is not None:
             marks[INDEX_NAME] = ident(self._index_name(self._expansion.index))
         result = yield from self.run(step.pieces, marks)
         if step.restarts_all is not None:
@@ -413,34 +413,29 @@ class _Work:
     def _warn(self) -> None:
         self._session.notices.add("foreign keys are not enforced", severity="WARNING", sqlstate="01000")
 
-    def _constraint(self, name: str) -> str | None:
-        """The unique index that DROP CONSTRAINT drops, as SQL; None for a foreign key that was omitted."""
-        table = self._found()
-        if table is None:
+    def _constraint(self, step: Step) -> str | None:
+        """The statement that drops a constraint or a unique index; None for none, as where it was omitted."""
+        table, name = self._found(), step.constraint
+        if table is None or name is None:
             return None
-        omitted = self._session.variables[UNENFORCED] == "on" and not self._is_constraint(table, name)
-        if omitted and (FOREIGN_KEY_NAME.search(name) or not self._has_constraints(table)):
-            self._session.notices.add(f'constraint "{name}" does not exist, skipping')
-            return None
-        found = self._session.names.find(INDEX, (name,) if table is None else (table.schema, name))
-        if table is None or found is None or fold(found.definition) != fold(table.name):
-            raise NotSupported(
-                f'constraint "{name}" cannot be dropped',
-                detail="DuckDB drops no constraint of a table; NOT NULL is dropped by ALTER COLUMN.",
-                hint="CREATE TABLE without it, copy the rows, and rename. A unique index can be dropped.",
-            )
-        return f"{ident(found.schema)}.{ident(found.name)}"
-
-    def _is_constraint(self, table: Object, name: str) -> bool:
-        sql = (
-            f"SELECT 1 FROM ({listed_sql('system.main.duckdb_constraints()')}) "
-            "WHERE database_name = $1 AND schema_name = $2 "
-            "AND table_name = $3 AND constraint_name = $4 UNION ALL SELECT 1 FROM "
-            "system.main.duckdb_indexes() WHERE database_name = $1 AND schema_name = $2 "
-            f"AND table_name = $3 AND {folded_sql('index_name')} = $5 LIMIT 1"
+        found = self._session.names.find(INDEX, (table.schema, name))
+        if found is not None and fold(found.definition) == fold(table.name):
+            return f"DROP INDEX {ident(found.schema)}.{ident(found.name)}"
+        if rebuild.constraint_of(self._session, table, name) is not None:
+            if not rebuild.is_possible(self._session, table):
+                raise NotSupported(
+                    f'constraint "{name}" cannot be dropped',
+                    detail="The table is temporary, or has triggers, or foreign keys refer to it.",
+                    hint="A unique index can be dropped; NOT NULL is dropped by ALTER COLUMN.",
+                )
+            return f"ALTER TABLE {table.in_full} DROP CONSTRAINT {ident(name)}"
+        omitted = self._session.variables[UNENFORCED] == "on" and (
+            FOREIGN_KEY_NAME.search(name) is not None or not self._has_constraints(table)
         )
-        given = [table.catalog, table.schema, table.name, name, fold(name)]
-        return ask_maybe(self._session.names.cursor(), sql, given) is not None
+        if not omitted and not step.if_exists:
+            raise UndefinedObject(f'constraint "{name}" of relation "{table.name}" does not exist')
+        self._session.notices.add(f'constraint "{name}" of relation "{table.name}" does not exist, skipping')
+        return None
 
     def _has_constraints(self, table: Object) -> bool:
         """True if a table has constraints whose names DuckDB may not have kept."""

@@ -1,10 +1,10 @@
 """ALTER TABLE that DuckDB refuses because of keys and indexes: the table is created again with the change.
 
-DuckDB drops no column before or in a key or an index, changes no type of an indexed column, and adds neither
-CHECK nor FOREIGN KEY. In one transaction the rows move to a temporary table, the table is dropped and created
-from DuckDB's own text of it with the change, and everything that belonged to it is created again: sequences
-of its columns at the same next value, indexes, comments. A constraint or an index that involves a dropped
-column goes with it, as in PostgreSQL.
+DuckDB drops no constraint, and no column before or in a key or an index; it changes no type of an indexed
+column, adds neither CHECK nor FOREIGN KEY, and forgets the name of a key that it adds. In one transaction the
+rows move to a temporary table, the table is dropped and created from DuckDB's own text of it with the change,
+and everything that belonged to it is created again: sequences of its columns at the same next value, indexes,
+comments. A constraint or an index that involves a dropped column goes with it, as in PostgreSQL.
 
 A table with streams or triggers, and one to which foreign keys refer, is left to DuckDB, which refuses.
 Source: docs/sql.md, "Clauses".
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from ...engine.duck import constraint_comments
+from ...engine.duck import constraint_comments, constraint_names
 from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.identities import drop_statements, name_in, own_sequences
 from ...engine.duck.objects import TABLE, Object
@@ -23,7 +24,7 @@ from ...engine.duck.table_shape import RESERVED_PREFIX, Index, indexes_of
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ..session_state.context import Context
 from ..text.classified import Classified, TokenReader
-from ..text.tokens import Token, tokenize
+from ..text.tokens import QUOTED, Token, tokenize
 
 _ROWS = f"temp.main.{RESERVED_PREFIX}_rebuilt"
 _HERE = "database_name = $1 AND schema_name = $2 AND table_name = $3"
@@ -35,6 +36,21 @@ _CONSTRAINTS = frozenset({"PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "CONSTRAINT"}
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint of a table.
+
+    Args:
+        kind: PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK.
+        text: DuckDB's text of it, as it is in the table's definition if it is no part of a column's.
+        columns: its columns.
+    """
+
+    kind: str
+    text: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """The change of a table that is created again.
 
@@ -42,12 +58,14 @@ class Change:
         drops: the column that goes, or None.
         retypes: a column, its new type and the expression of its values.
         adds: a constraint.
+        removes: a constraint.
     """
 
     table: Object
     drops: str | None = None
     retypes: tuple[str, str, str] | None = None
     adds: str | None = None
+    removes: Constraint | None = None
 
 
 def change_of(session: Context, classified: Classified) -> Change | None:
@@ -59,14 +77,32 @@ def change_of(session: Context, classified: Classified) -> Change | None:
     table = session.names.resolver.find(TABLE, facts.table)
     if table is None or table.kind != TABLE or table.temporary:
         return None
-    change = _asked(classified, table)
-    if change is None or session.database.catalog.triggers.on(table.key) or _is_referenced(session, table):
+    change = _asked(session, classified, table)
+    if change is None or not is_possible(session, table):
         return None
     column = change.drops or (change.retypes[0] if change.retypes else None)
     return change if column is None or _is_bound(session, table, column, after=bool(change.drops)) else None
 
 
-def _asked(classified: Classified, table: Object) -> Change | None:
+def is_possible(session: Context, table: Object) -> bool:
+    """True if a table without streams can be created again."""
+    triggers = session.database.catalog.triggers
+    return not (table.temporary or triggers.on(table.key) or _is_referenced(session, table))
+
+
+def constraint_of(session: Context, table: Object, name: str) -> Constraint | None:
+    """A constraint of a table by its name, or None; NOT NULL has none."""
+    found = ask_maybe(
+        session.cursor if table.temporary else session.names.cursor(),
+        "SELECT constraint_type, constraint_text, constraint_column_names "
+        f"FROM ({constraint_names.listed_sql('system.main.duckdb_constraints()')}) "
+        f"WHERE {_HERE} AND constraint_name = $4 AND constraint_type <> 'NOT NULL' LIMIT 1",
+        [*_place(table), name],
+    )
+    return None if found is None else Constraint(found[0], found[1], tuple(found[2]))
+
+
+def _asked(session: Context, classified: Classified, table: Object) -> Change | None:
     """The change that the text of an ALTER TABLE asks for."""
     facts, tokens = classified.ddl, classified.tokens
     assert facts is not None and facts.table is not None
@@ -89,13 +125,25 @@ def _asked(classified: Classified, table: Object) -> Change | None:
         type_ = reader.cut(first, using)
         value = reader.cut(using + 1, len(tokens)) or f"CAST({ident(name[0])} AS {type_})"
         return Change(table, retypes=(name[0], type_, value)) if len(name) == 1 else None
-    if not reader.accept("ADD"):
+    if reader.accept("DROP", "CONSTRAINT"):
+        constraint = constraint_of(session, table, reader.identifier())
+        return None if constraint is None else Change(table, removes=constraint)
+    return _added(reader, table) if reader.accept("ADD") else None
+
+
+def _added(reader: TokenReader, table: Object) -> Change | None:
+    """The change for ADD of a constraint; None for a key without a name, which DuckDB adds."""
+    name = reader.identifier() if reader.accept("CONSTRAINT") else None
+    first = reader.index
+    if reader.peek() == "CHECK":
+        return Change(table, adds=reader.rest()[0])
+    kind = next((kind for kind in constraint_names.KEYS if reader.accept(*kind.split())), None)
+    if kind is None or reader.peek() != "(" or (name is None and kind != constraint_names.FOREIGN_KEY):
         return None
-    if reader.accept("CONSTRAINT"):
-        reader.identifier()
-    if reader.peek() not in ("CHECK", "FOREIGN"):
-        return None
-    return Change(table, adds=reader.rest()[0])
+    columns = [reader.tokens[at].name for at, _ in reader.slices(*reader.brackets())]
+    added = reader.cut(first, len(reader.tokens))
+    named = "" if name is None else f", {constraint_names.key_check(kind, name, columns)}"
+    return Change(table, adds=added + named)
 
 
 def _place(table: Object) -> list[object]:
@@ -239,6 +287,10 @@ def _definition(change: Change) -> str:
         if change.drops is not None and _goes(tokens[a:b], change.drops, is_constraint=is_constraint):
             continue
         element = reader.cut(a, b)
+        if change.removes is not None:
+            element = _without(element, change.removes)
+            if not element:
+                continue
         if change.retypes is not None and not is_constraint:
             name, type_, _ = change.retypes
             if fold(tokens[a].name) == fold(name):
@@ -248,6 +300,30 @@ def _definition(change: Change) -> str:
     if change.adds is not None:
         elements.append(change.adds)
     return f"({', '.join(elements)})"
+
+
+def _without(element: str, removed: Constraint) -> str:
+    """An element of a table's definition without a constraint; empty if it is the constraint or names it.
+
+    The columns of a removed PRIMARY KEY stay NOT NULL, as in PostgreSQL.
+    """
+    tokens = tokenize(element)
+    if tokens[0].kind in _CONSTRAINTS and tokens[0].kind != QUOTED:
+        kinds = [token.text for token in tokens]
+        if kinds == [token.text for token in tokenize(removed.text)]:
+            return ""
+        key = constraint_names.key_of(element.removeprefix("CHECK(").removesuffix(")"))
+        return "" if key is not None and (key[0], key[2]) == (removed.kind, removed.columns) else element
+    if fold(tokens[0].name) not in map(fold, removed.columns):
+        return element
+    words = removed.kind.split() if len(removed.columns) == 1 else []
+    kinds = [token.kind if token.depth == 0 else "" for token in tokens]
+    at = next((i for i in range(1, len(kinds)) if words and kinds[i : i + len(words)] == words), None)
+    if at is not None:
+        element = element[: tokens[at].start] + element[tokens[at + len(words) - 1].end :]
+    if removed.kind == constraint_names.PRIMARY_KEY and ("NOT", "NULL") not in pairwise(kinds):
+        element += " NOT NULL"
+    return element
 
 
 def _behind_type(tokens: Sequence[Token], a: int, b: int) -> int:

@@ -36,8 +36,9 @@ _NULL = "NOT NULL constraint failed: "
 _CHECK = "CHECK constraint failed on table "
 
 _CONSTRAINTS = f"""
-    SELECT constraint_type, constraint_name, schema_name, table_name, constraint_column_names,
-           constraint_text, coalesce(referenced_table, ''), coalesce(referenced_column_names, [])
+    SELECT constraint_type, {constraint_names.default_sql()}, schema_name, table_name,
+           constraint_column_names, constraint_text, coalesce(referenced_table, ''),
+           coalesce(referenced_column_names, [])
     FROM system.main.duckdb_constraints()
     WHERE database_name = $1 AND {folded_sql("schema_name")} = $2
       AND (coalesce({folded_sql("table_name")} = $3, false)

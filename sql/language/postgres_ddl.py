@@ -1209,14 +1209,13 @@ def _add_constraint(action: _Action) -> Step:
 
 
 def _drop_constraint(action: _Action) -> Step:
-    """DROP CONSTRAINT [IF EXISTS] name [CASCADE | RESTRICT]: a unique index can be dropped."""
+    """DROP CONSTRAINT [IF EXISTS] name [CASCADE | RESTRICT]: a constraint or a unique index."""
     edits = action.edits
     at = action.a + 2
     if_exists = edits.are(at, "IF", "EXISTS")
     at += 2 if if_exists else 0
     name = TokenReader(edits.text, edits.tokens, at).identifier()
-    whole = Replacement(edits.tokens[0].start, edits.tokens[-1].end, f"DROP INDEX {INDEX_NAME}")
-    return Step((whole,), constraint=name, if_exists=if_exists)
+    return Step((), constraint=name, if_exists=if_exists)
 
 
 def _alter_column(action: _Action) -> Iterator[Step]:

@@ -45,6 +45,9 @@ QUERIES = [
     "SELECT sequence_name, data_type, start_value FROM information_schema.sequences",
     "SELECT typname, format_type(oid, NULL), typcategory, typelem, typarray, typinput, typlen FROM pg_type "
     "WHERE oid IN (16, 20, 23, 25, 114, 1009, 1184, 1700, 3802) ORDER BY oid",
+    "SELECT lower('STORE')::regnamespace::text, replace('pg_clasz', 'z', 's')::regclass::text, "
+    "pg_typeof(1)::regtype::text, relname FROM pg_class WHERE relnamespace = lower('STORE')::regnamespace "
+    "AND relname = 'orders'",
     "SELECT quote_ident('a b'), quote_ident('select'), quote_ident('plain'), quote_literal('it''s')",
     "SELECT format_type(1700, 786438), format_type(1043, 24), format_type(23, -1), format_type(0, NULL), "
     "format_type(99999, NULL)",

@@ -77,7 +77,7 @@ def test_a_table_is_described(psql: Psql) -> None:
         " price  | numeric(10,2) |           |          | 1.5\n"
         " tags   | text[]        |           |          | \n"
         "Indexes:\n"
-        '    "orders_id_pkey" PRIMARY KEY, art (id)\n'
+        '    "orders_pkey" PRIMARY KEY, art (id)\n'
         "Check constraints:\n"
         '    "orders_price_check" CHECK (price > 0)\n'
         "\n"
@@ -107,7 +107,7 @@ def test_views_streams_indexes_and_sequences_are_described(psql: Psql) -> None:
         ("\\dt app.*", [["app", "lines", "table", "ducktail"]]),
         ("\\dv", [["main", "cheap", "view", "ducktail"], ["main", "orders_stream", "view", "ducktail"],
                   ["main", "orders_stream_changes", "view", "ducktail"]]),
-        ("\\di", [["main", "orders_id_pkey", "index", "ducktail", "orders"]]),
+        ("\\di", [["main", "orders_pkey", "index", "ducktail", "orders"]]),
         ("\\ds", [["main", "numbers", "sequence", "ducktail"]]),
         ("\\dn", [["app", "ducktail"], ["ducktail", "ducktail"], ["main", "ducktail"]]),
         ("\\df", [["main", "twice", '"any"', "a", "func"]]),

@@ -126,9 +126,9 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
     ) == [
         ("numbers", "S", 3, 0, "app", None),
         ("customers_email_key", "i", 1, 0, "app", "art"),
-        ("customers_id_pkey", "i", 1, 0, "app", "art"),
+        ("customers_pkey", "i", 1, 0, "app", "art"),
         ("orders_customer", "i", 1, 0, "app", "art"),
-        ("orders_id_pkey", "i", 1, 0, "app", "art"),
+        ("orders_pkey", "i", 1, 0, "app", "art"),
         ("customers", "r", 7, 0, "app", "duckdb"),
         ("orders", "r", 5, 1, "app", "duckdb"),
         ("names", "v", 2, 0, "app", None),
@@ -151,9 +151,9 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
         "FROM pg_constraint WHERE conrelid = 'app.orders'::regclass ORDER BY contype"
     ) == [
         ("orders_amount_check", "c", "app.orders", "-", [3], None, "CHECK (amount >= 0)", None),
-        ("orders_customer_id_id_fkey", "f", "app.orders", "app.customers", [2], [1],
-         "FOREIGN KEY (customer_id) REFERENCES app.customers(id)", "customers_id_pkey"),
-        ("orders_id_pkey", "p", "app.orders", "-", [1], None, "PRIMARY KEY (id)", "orders_id_pkey"),
+        ("orders_customer_id_fkey", "f", "app.orders", "app.customers", [2], [1],
+         "FOREIGN KEY (customer_id) REFERENCES app.customers(id)", "customers_pkey"),
+        ("orders_pkey", "p", "app.orders", "-", [1], None, "PRIMARY KEY (id)", "orders_pkey"),
     ]  # fmt: skip
     assert ask(
         "SELECT indexrelid::regclass, indisunique, indisprimary, indkey, pg_get_indexdef(indexrelid), "
@@ -162,8 +162,8 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
     ) == [
         ("app.orders_customer", False, False, "2",
          "CREATE INDEX orders_customer ON app.orders USING art (customer_id)", "customer_id"),
-        ("app.orders_id_pkey", True, True, "1",
-         "CREATE UNIQUE INDEX orders_id_pkey ON app.orders USING art (id)", "id"),
+        ("app.orders_pkey", True, True, "1",
+         "CREATE UNIQUE INDEX orders_pkey ON app.orders USING art (id)", "id"),
     ]  # fmt: skip
 
 

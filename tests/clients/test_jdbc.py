@@ -49,8 +49,8 @@ SEEN = {
     "schema": "main app 1000 shop",
     "product": "PostgreSQL 15 ducktail 63 2 true",
     "schemas": "app; ducktail; information_schema; main; pg_catalog; pg_temp",
-    "tables": "app customers_email_key INDEX null; app customers_id_pkey INDEX null; "
-    "app orders_customer INDEX null; app orders_id_pkey INDEX null; app numbers SEQUENCE null; "
+    "tables": "app customers_email_key INDEX null; app customers_pkey INDEX null; "
+    "app orders_customer INDEX null; app orders_pkey INDEX null; app numbers SEQUENCE null; "
     "app customers TABLE null; app orders TABLE what was bought; app names VIEW null",
     "streams": "orders_stream; orders_stream_changes",
     "table columns": "id -5 int8 19 0 NO null; customer_id -5 int8 19 0 YES null; "
@@ -64,7 +64,7 @@ SEEN = {
     "primary keys": "orders id 1",
     "imported keys": "customers id orders customer_id",
     "exported keys": "customers id orders customer_id",
-    "indexes": "f orders_id_pkey 1 id; t orders_customer 1 customer_id",
+    "indexes": "f orders_pkey 1 id; t orders_customer 1 customer_id",
     "functions": "app twice",
     "types of types": "true",
     "table types": "true",

@@ -85,7 +85,7 @@ def test_catalog_functions(connection: Any) -> None:
     ]
     found = rows(cursor.statistics(table="orders", schema="app"))
     assert [(row[5], row[3], row[8]) for row in found] == [
-        ("orders_id_pkey", 0, "id"), ("orders_customer", 1, "customer_id"),
+        ("orders_pkey", 0, "id"), ("orders_customer", 1, "customer_id"),
     ]  # fmt: skip
     assert [row[2] for row in rows(cursor.procedures(schema="app"))] == ["twice"]
     assert connection.getinfo(pyodbc.SQL_DBMS_NAME) == "PostgreSQL"

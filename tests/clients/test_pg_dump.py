@@ -24,7 +24,7 @@ CREATE SEQUENCE numbers START 5 INCREMENT 2;
 COMMENT ON TABLE items IS 'it''s items';
 COMMENT ON COLUMN items.x IS 'x';
 COMMENT ON CONSTRAINT orders_price_check ON orders IS 'no debts';
-COMMENT ON CONSTRAINT orders_id_pkey ON orders IS 'the key';
+COMMENT ON CONSTRAINT orders_pkey ON orders IS 'the key';
 CREATE TABLE feelings (id integer, m mood DEFAULT 'ok', others mood[]);
 CREATE SCHEMA other;
 CREATE TABLE other.t (a integer, "B c" text);

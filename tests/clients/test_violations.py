@@ -30,7 +30,7 @@ STREAMS = "CREATE STREAM parents ON keptparent; CREATE STREAM children ON keptch
 # Statement -> SQLSTATE, table, column, constraint, DETAIL; {0} is the tables' prefix.
 CASES = {
     "INSERT INTO {0}parent VALUES (1, 9, 'z', 9)":
-        ("23505", "{0}parent", None, "{0}parent_id_pkey", "Key (id)=(1) already exists."),
+        ("23505", "{0}parent", None, "{0}parent_pkey", "Key (id)=(1) already exists."),
     "INSERT INTO {0}parent VALUES (9, 9, 'x', 9)":
         ("23505", "{0}parent", None, "{0}parent_b_key", "Key (b)=(x) already exists."),
     "INSERT INTO {0}parent VALUES (9, 1, 'z', 1)":
@@ -42,16 +42,16 @@ CASES = {
     "INSERT INTO {0}parent VALUES (9, 9, 'z', -1)":
         ("23514", "{0}parent", None, "{0}parent_c_check", "The condition is (c > 0)."),
     "INSERT INTO {0}child VALUES (9, 77)":
-        ("23503", "{0}child", None, "{0}child_parent_id_fkey",
+        ("23503", "{0}child", None, "{0}child_parent_fkey",
          'Key (parent)=(77) is not present in table "{0}parent".'),
     "DELETE FROM {0}parent WHERE id = 1":
-        ("23503", "{0}child", None, "{0}child_parent_id_fkey",
+        ("23503", "{0}child", None, "{0}child_parent_fkey",
          'Key (id)=(1) is still referenced from table "{0}child".'),
 }  # fmt: skip
 
 MESSAGES = {
     "INSERT INTO {0}parent VALUES (1, 9, 'z', 9)":
-        'duplicate key value violates unique constraint "{0}parent_id_pkey"',
+        'duplicate key value violates unique constraint "{0}parent_pkey"',
     "INSERT INTO {0}parent VALUES (9, 1, 'z', 1)":
         'duplicate key value violates unique constraint "{0}pair"',
     "UPDATE {0}child SET id = NULL":
@@ -59,9 +59,9 @@ MESSAGES = {
     "INSERT INTO {0}parent VALUES (9, 9, 'z', -1)":
         'new row for relation "{0}parent" violates check constraint "{0}parent_c_check"',
     "INSERT INTO {0}child VALUES (9, 77)":
-        'insert or update on table "{0}child" violates foreign key constraint "{0}child_parent_id_fkey"',
+        'insert or update on table "{0}child" violates foreign key constraint "{0}child_parent_fkey"',
     "DELETE FROM {0}parent WHERE id = 1":
-        'update or delete on table "{0}parent" violates foreign key constraint "{0}child_parent_id_fkey" '
+        'update or delete on table "{0}parent" violates foreign key constraint "{0}child_parent_fkey" '
         'on table "{0}child"',
 }  # fmt: skip
 
@@ -132,7 +132,7 @@ def test_of_copy(connection: Connection, prefix: str) -> None:
     ):
         copy.write_row((1, 9, "z", 9))
     assert told(error.value)[1:] == (
-        f"{prefix}parent", None, f"{prefix}parent_id_pkey", "Key (id)=(1) already exists."
+        f"{prefix}parent", None, f"{prefix}parent_pkey", "Key (id)=(1) already exists."
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_of_a_temporary_table(connection: Connection) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation) as error:
         connection.execute("INSERT INTO passing VALUES (1)")
     assert error.value.diag.schema_name == "pg_temp"
-    assert error.value.diag.constraint_name == "passing_id_pkey"
+    assert error.value.diag.constraint_name == "passing_pkey"
 
 
 def test_without_a_name_where_several_fit(connection: Connection) -> None:
@@ -162,7 +162,7 @@ def test_of_asyncpg(server: ServerProcess) -> None:
             await connection.close()
         found = error.value
         assert (found.schema_name, found.table_name, found.constraint_name, found.detail) == (
-            "main", "keptparent", "keptparent_id_pkey", "Key (id)=(1) already exists."
+            "main", "keptparent", "keptparent_pkey", "Key (id)=(1) already exists."
         )  # fmt: skip
 
     asyncio.run(read())
@@ -173,7 +173,7 @@ def test_of_sqlalchemy(server: ServerProcess) -> None:
     with engine.connect() as connection, pytest.raises(IntegrityError) as error:
         connection.execute(text("INSERT INTO plainparent VALUES (1, 9, 'z', 9)"))
     assert isinstance(error.value.orig, psycopg.errors.UniqueViolation)
-    assert error.value.orig.diag.constraint_name == "plainparent_id_pkey"
+    assert error.value.orig.diag.constraint_name == "plainparent_pkey"
     engine.dispose()
 
 
@@ -191,10 +191,10 @@ def test_of_a_limited_user(server: ServerProcess, connection: Connection) -> Non
     with server.connect(user="eve", password="x") as eve:
         with pytest.raises(psycopg.errors.ForeignKeyViolation) as error:
             eve.execute("INSERT INTO shown VALUES (9, 9)")
-        assert told(error.value) == ("23503", "shown", None, "shown_s_id_fkey", None)
+        assert told(error.value) == ("23503", "shown", None, "shown_s_fkey", None)
         with pytest.raises(psycopg.errors.ForeignKeyViolation) as error:
             eve.execute("DELETE FROM shown")
         assert told(error.value) == ("23503", "shown", None, None, None)
         with pytest.raises(psycopg.errors.UniqueViolation) as error:
             eve.execute("INSERT INTO shown VALUES (1, 1)")
-        assert told(error.value)[-2:] == ("shown_id_pkey", "Key (id)=(1) already exists.")
+        assert told(error.value)[-2:] == ("shown_pkey", "Key (id)=(1) already exists.")
