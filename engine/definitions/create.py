@@ -11,6 +11,7 @@ only. Source: docs/design/engine.md, "CREATE STREAM".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -26,7 +27,7 @@ from ..catalog.triggers import read_triggers
 from ..checks import row_sums
 from ..database import Database
 from ..duck.cursors import ask_maybe, rolled_back_on_error
-from ..duck.determinism import built_in_functions, read_macros
+from ..duck.determinism import built_in_functions
 from ..duck.duckdb_errors import translated
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import LockNotAvailable, NotSupported
@@ -149,8 +150,11 @@ def _check_surroundings(
             "one of that name in any schema.",
             hint=DROP_TRIGGER,
         )
-    # Listed anew: a plain connection of this process may have created one.
-    for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
+    # The session's own cursor would list its temporary macros for everybody.
+    with closing(database.cursor()) as other:
+        macros = database.macros.latest(other)
+    own = {macro.name for macro in macros if macro.catalog == database.catalog_name}
+    for name in sorted(built_in_functions() & own):
         raise NotSupported(
             f'a database with a macro under the name of built-in function "{name}" cannot have streams',
             hint="DROP MACRO first.",

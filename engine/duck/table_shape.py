@@ -98,25 +98,35 @@ _HERE = f"database_name = current_database() AND {_TABLE}"
 
 # Their parameters are the schema's and the table's name, folded. A definition reads the shapes of its tables
 # several times.
-_COLUMNS = Parsed(
+_TABLES = Parsed(
     f"""
-    SELECT column_name, data_type, column_default, NOT is_nullable, is_generated, schema_name, table_name
+    SELECT database_name, schema_name, table_name, sql, index_count
+    FROM system.main.duckdb_tables() WHERE {_HERE}"""
+)
+# The columns of one table: `duckdb_columns()` computes those of all tables and of DuckDB's own views, and the
+# first time in a database it binds these.
+_COLUMNS = Parsed('SELECT name, type, dflt_value, "notnull", false FROM system.main.pragma_table_info($1)')
+# They alone tell which are generated.
+_WITH_GENERATED = Parsed(
+    f"""
+    SELECT column_name, data_type, column_default, NOT is_nullable, is_generated
     FROM system.main.duckdb_columns() WHERE {_HERE}
     ORDER BY column_index"""
 )
-_KINDS = Parsed(
+_GENERATED = "GENERATED ALWAYS"
+# What has the name, if no table of the database has.
+_OTHER_KINDS = Parsed(
     f"""
-    SELECT 'table' FROM system.main.duckdb_tables() WHERE {_HERE}
-    UNION ALL
     SELECT CASE WHEN temporary THEN 'temporary' ELSE 'attached' END FROM system.main.duckdb_tables()
     WHERE database_name <> current_database() AND {_TABLE}
     UNION ALL
     SELECT 'view' FROM system.main.duckdb_views() WHERE {_IN_SCHEMA} AND {folded_sql("view_name")} = $2"""
 )
+# Each of these constraints may have an index of its own.
 _CONSTRAINTS = Parsed(
     f"""
     SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
-    WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
+    WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')
     ORDER BY constraint_index"""
 )
 # Indexes without those of constraints.
@@ -130,15 +140,11 @@ _HAS_INDEXES = Parsed(
 _INDEXES = f"""
     SELECT index_name, is_unique, expressions::VARCHAR[], sql FROM system.main.duckdb_indexes() WHERE {_HERE}
     ORDER BY index_name"""
-_COLLATED = Parsed(
-    f"""
-    SELECT sql FROM system.main.duckdb_tables() WHERE {_HERE} AND contains(sql, ' COLLATE ')"""
-)
 # A column in DuckDB's text of a table, behind the bracket or a comma; and elements that look like one.
 _COLLATION = re.compile(r'[(,] ?("(?:[^"]|"")*+"|\w++) VARCHAR COLLATE ([\w.]++)')
 _STRING = re.compile(r"'(?:[^']|'')*+'")
 _PLAIN = f"""
-    SELECT 1 FROM system.main.duckdb_tables() WHERE {_HERE} AND NOT contains(sql, 'GENERATED ALWAYS')"""
+    SELECT 1 FROM system.main.duckdb_tables() WHERE {_HERE} AND NOT contains(sql, '{_GENERATED}')"""
 
 _REFUSED = {
     "view": "A view has no rows of its own: make the stream on its table.",
@@ -173,22 +179,28 @@ def read_shape(
         NotSupported: it is a view or a temporary or attached table, a column's name hides DuckDB's rowid or
             has our prefix, or the primary key has no hash.
     """
-    _require_base_table(cursor, schema, name)
-    rows = _COLUMNS.run(cursor, [fold(schema), fold(name)]).fetchall()
+    catalog, schema, name, text, index_count = _base_table(cursor, schema, name)
+    key = [fold(schema), fold(name)]
+    if _GENERATED in text:
+        rows = _WITH_GENERATED.run(cursor, key).fetchall()
+    else:
+        try:
+            rows = _COLUMNS.run(cursor, [".".join(map(ident, (catalog, schema, name)))]).fetchall()
+        except duckdb.CatalogException:
+            rows = []
     if not rows:  # In autocommit each query has its own snapshot.
         raise UndefinedTable(f'table "{schema}.{name}" does not exist')
-    schema, name = rows[0][5], rows[0][6]
     for column in rows:
         _require_usable_name(f"{schema}.{name}", column[0])
-    collations = _collations(cursor, schema, name) if any(column[1] == "VARCHAR" for column in rows) else {}
+    collations = _collations(text)
     stored = tuple(
         Column(column, type_, default, not_null, collations.get(fold(column)))
-        for column, type_, default, not_null, is_generated, *_ in rows
+        for column, type_, default, not_null, is_generated in rows
         if not is_generated
     )
     generated = tuple(column[:3] for column in rows if column[4])
     spelled = {fold(column.name): column.name for column in stored}
-    primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
+    primary_key, unique, by_expression = _unique_sets(cursor, key, index_count, spelled)
     if not is_captured:
         _require_usable_key(f"{schema}.{name}", stored, primary_key)
     return TableShape(
@@ -203,15 +215,11 @@ def read_shape(
     )
 
 
-def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> dict[str, str]:
-    """The collation of each column that has one, by its name in lower case.
-
-    They are only in the table's text.
-    """
-    found = _COLLATED.run(cursor, [fold(schema), fold(name)]).fetchall()
-    if not found:
+def _collations(text: str) -> dict[str, str]:
+    """The collation of each column that has one, by its name in lower case: only the table's text has it."""
+    if " COLLATE " not in text:
         return {}
-    columns = _COLLATION.finditer(_STRING.sub("''", str(found[0][0])))
+    columns = _COLLATION.finditer(_STRING.sub("''", text))
     return {fold(_unquoted(column[1])): column[2] for column in columns}
 
 
@@ -220,10 +228,13 @@ def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) ->
     return ask_maybe(cursor, _PLAIN, [fold(schema), fold(name)]) is not None
 
 
-def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
-    kinds = [row[0] for row in _KINDS.run(cursor, [fold(schema), fold(name)]).fetchall()]
-    if "table" in kinds:
-        return
+def _base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> tuple[str, str, str, str, int]:
+    """The names of a base table's database, schema and itself, its text, and how many indexes it has."""
+    key = [fold(schema), fold(name)]
+    found = _TABLES.run(cursor, key).fetchall()
+    if found:
+        return found[0]
+    kinds = [row[0] for row in _OTHER_KINDS.run(cursor, key).fetchall()]
     if not kinds:
         raise UndefinedTable(f'table "{schema}.{name}" does not exist')
     word = "a view" if kinds[0] == "view" else f"an {kinds[0]} table".replace("an temp", "a temp")
@@ -278,6 +289,10 @@ def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> lis
     key = [fold(schema), fold(name)]
     if _HAS_INDEXES.run(cursor, key).fetchall() != [(True,)]:
         return []
+    return _listed(cursor, key)
+
+
+def _listed(cursor: duckdb.DuckDBPyConnection, key: Sequence[str]) -> list[Index]:
     return [Index(i, unique, tuple(e), sql) for i, unique, e, sql in read_indexes(cursor, _INDEXES, key)]
 
 
@@ -297,22 +312,28 @@ def key_and_columns(cursor: duckdb.DuckDBPyConnection, table: Object) -> tuple[s
 
 
 def _unique_sets(
-    cursor: duckdb.DuckDBPyConnection, schema: str, name: str, spelled: dict[str, str]
+    cursor: duckdb.DuckDBPyConnection, key: Sequence[str], index_count: int, spelled: dict[str, str]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], bool]:
     """The primary key, all unique column sets, and True if a unique index has an expression.
 
-    `spelled` maps a column's name in lower case to its name: an index keeps its creator's spelling.
+    Args:
+        key: the folded names of the schema and the table.
+        index_count: the number of its indexes with those of constraints.
+        spelled: a column's name in lower case -> its name: an index keeps its creator's spelling.
     """
     primary_key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
-    for kind, columns in _CONSTRAINTS.run(cursor, [fold(schema), fold(name)]).fetchall():
+    constraints = _CONSTRAINTS.run(cursor, key).fetchall()
+    for kind, columns in constraints:
+        if kind == "FOREIGN KEY":
+            continue
         # DuckDB writes a constraint's columns as in its text.
         columns = tuple(spelled[fold(column)] for column in columns)
         unique.append(columns)
         if kind == "PRIMARY KEY":
             primary_key = columns
     by_expression = False
-    for index in indexes_of(cursor, schema, name):
+    for index in _listed(cursor, key) if index_count > len(constraints) else ():
         if not index.unique:
             continue
         # DuckDB writes an expression in brackets, and a column's odd name in double quotes.

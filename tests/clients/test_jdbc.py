@@ -103,7 +103,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("mode", chosen(list(MODES), 2, "pgjdbc"))
+@pytest.mark.parametrize("mode", chosen(list(MODES), 1, "pgjdbc"))
 def test_jdbc(
     shop: ServerProcess, look: psycopg.Connection[Any], classes: Path, table: str, group: str, mode: str
 ) -> None:

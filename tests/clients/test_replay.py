@@ -19,6 +19,7 @@ from typing import Any
 import postgres_process
 import psycopg
 import pytest
+from amounts import chosen
 from psycopg import pq
 from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from server_process import ServerProcess
@@ -28,6 +29,9 @@ from transcripts import RECORDINGS, Trace, Transcript, in_row_order
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 FILES = sorted((Path(__file__).with_name("queries")).glob("*.tsv"))
+
+# Files with hundreds of queries of the catalog, of which the gate has some, others with each commit.
+LARGE_BYTES, LARGE_IN_GATE = 40_000, 2
 
 # The tables that the statements were sent against, with the types that both have.
 BOTH = """
@@ -172,7 +176,16 @@ def served(host: Host, shop: Path) -> Iterator[pq.abc.PGconn]:
     host.ask(close=str(shop))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The small files, and of the large ones some; all where transcripts are written."""
+    if "path" in metafunc.fixturenames:
+        written = any(metafunc.config.getoption(f"--transcripts{name}") for name in ("", "-rewrite"))
+        large = [path for path in FILES if path.stat().st_size > LARGE_BYTES]
+        run = large if written else chosen(large, LARGE_IN_GATE, "replay")
+        paths = [path for path in FILES if path in run or path not in large]
+        metafunc.parametrize("path", paths, ids=[path.stem for path in paths])
+
+
 def test_a_client_s_statements(
     theirs: str, host: Host, log: Path, path: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -34,7 +34,7 @@ LEFT_OUT = {
 # Of these both protocols, of the others the one that drivers speak: a file takes two seconds.
 SIMPLE = ("groups/read_and_commit.slt", "groups/members.slt", "streams/scans.slt", "topics/producers.slt")
 # Of the others so many in the gate, other ones with each commit.
-FILES_IN_GATE = 12
+FILES_IN_GATE = 8
 # What has the same answers where three nodes share each topic's partitions: it names no LSNs over all of
 # them, no node of an event, and no bare AFTER.
 SHARED = ("topics/anywhere.slt", "topics/payloads.slt", "topics/producers.slt")

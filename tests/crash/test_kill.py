@@ -22,7 +22,7 @@ from killed_load import kill_under_load
 from local_client import fold
 from server_process import ServerProcess
 
-KILLS = amount("DUCKTAIL_KILLS", 4, 50)
+KILLS = amount("DUCKTAIL_KILLS", 3, 50)
 WRITERS = 3
 CHANGES = (
     "insert into t values (%s, %s) on conflict (id) do update set v = excluded.v",

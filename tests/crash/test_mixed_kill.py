@@ -20,7 +20,7 @@ from amounts import amount, seed_of
 from preloaded import ran
 
 HERE = Path(__file__).resolve().parent
-KILLS = amount("DUCKTAIL_MIXED_KILLS", 3, 50)
+KILLS = amount("DUCKTAIL_MIXED_KILLS", 2, 50)
 SEED = str(seed_of("DUCKTAIL_MIXED_SEED"))
 
 

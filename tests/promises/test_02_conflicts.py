@@ -25,9 +25,9 @@ TOUCHES = {
     "upsert new": {9},
     "key change": {1, 9},
 }
-# The gate has two partners of each.
-AFTER_READ = paired(list(WRITES), 2, "a write after an older read")
-WITHOUT_READ = paired(list(WRITES), 2, "writes without an older read")
+# The gate has one partner of each.
+AFTER_READ = paired(list(WRITES), 1, "a write after an older read")
+WITHOUT_READ = paired(list(WRITES), 1, "writes without an older read")
 
 
 def folded(client: Client) -> dict[str, str]:

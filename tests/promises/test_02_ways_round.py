@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
+import duckdb
 import pytest
 from local_client import Client, fold, raises, state_of
 
@@ -46,16 +48,27 @@ def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: st
         client(f"create macro {name}(x) as 1")
 
 
-def test_nor_one_that_was_made_past_ducktail(client: Client, database: Database) -> None:
-    client("create table other (id int primary key)")
-    with closing(database.cursor()) as past:
-        past.execute("create macro To_JSON(a) as 'x'")
-    with raises("0A000") as found:
-        client("create stream others on other")
-    assert '"to_json"' in found.value.message
-    with closing(database.cursor()) as past:
-        past.execute("drop macro to_json")
-    client("create stream others on other")
+def test_nor_one_that_was_made_past_ducktail(tmp_path: Path) -> None:
+    """While the file is closed: as long as it is open, DuckDB refuses a second connection."""
+    path = str(tmp_path / "macros.duckdb")
+    for made, told in (
+        ("create table t (id int primary key)", ""),
+        ("create macro To_JSON(a) as 1", "to_json"),
+    ):
+        with duckdb.connect(path) as past:
+            past.execute(made)
+        with closing(Database.open(path)) as database:
+            with pytest.raises(duckdb.Error):
+                duckdb.connect(path)
+            client = Client(database)
+            if told:
+                with raises("0A000") as found:
+                    client("create stream others on t")
+                assert f'"{told}"' in found.value.message
+                client("drop macro to_json")
+            client("create stream others on t")
+            client("drop stream others")
+            client.close()
 
 
 @pytest.mark.parametrize(

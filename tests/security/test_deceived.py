@@ -23,7 +23,7 @@ from ducktail.engine.settings import Settings
 
 CANARY = "canary-d1ve"
 # Of the statements and of the combinations of a deception so many are in the gate.
-STATEMENTS, COMBINATIONS = 9, 9
+STATEMENTS, COMBINATIONS = 5, 5
 # To Python its small letter is k, to DuckDB it is a letter of its own.
 KELVIN = "\u212a"
 # What is told of a relation that is not there, and so of one that is hidden.

@@ -25,7 +25,7 @@ from server_process import COMMAND, ServerProcess
 pytestmark = pytest.mark.slow
 
 # `pytest -s` shows what was done.
-KILLS = amount("DUCKTAIL_SPARK_KILLS", 2, 10)
+KILLS = amount("DUCKTAIL_SPARK_KILLS", 1, 10)
 WORKER_KILLS = amount("DUCKTAIL_SPARK_WORKER_KILLS", 2, 10)
 GATEWAY_KILLS = amount("DUCKTAIL_SPARK_GATEWAY_KILLS", 1, 3)
 SECONDS = amount("DUCKTAIL_SPARK_SECONDS", 8.0, 120.0)
