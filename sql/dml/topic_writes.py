@@ -354,7 +354,8 @@ def _together(
         types = _types(session, statement, parameters)
         _, event = _alone(session, statement, classified, parameters, plan.topic, types)
     values = None if event is None else (event,)
-    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    timeout_ms = session.block.lock_timeout_ms
+    written = yield from group_writes.write(session, statement, plan, values, timeout_ms)
     if written is None:
         return None
     if statement.published is None:

@@ -193,8 +193,9 @@ def _together(
     shape = plan.returned
     if shape is not None:
         _check_returned(statement, statement.classified, shape)
-    values = group_writes.suitable(plan, parameters)
-    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    values = group_writes.suitable(plan, statement, parameters)
+    timeout_ms = session.block.lock_timeout_ms
+    written = yield from group_writes.write(session, statement, plan, values, timeout_ms)
     if written is None:
         return None
     if shape is None:

@@ -45,7 +45,7 @@ from ..statements import (
 )
 from ..text.classified import Kind
 from ..text.spans import original_positions
-from . import checks, column_origins, prepared, row_locks
+from . import checks, column_origins, placed_literals, prepared, row_locks
 from .resolve import in_full
 
 # The maximum number of restarts of a query, before it gets its own transaction, or fails.
@@ -271,7 +271,11 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
     if classified.kind is Kind.SETTING:
         return set_and_show.is_inline(statement)
     if classified.kind is Kind.DML:
-        return group_writes.is_ready(session, statement)
+        return (
+            group_writes.is_ready(session, statement)
+            # The binder is asked for the places of such literals.
+            and not placed_literals.placed_literals(session, statement)
+        )
     if classified.kind is Kind.OURS:
         return commit_offsets.is_inline(session, statement.node)
     if classified.kind is not Kind.READ or classified.locking:

@@ -11,8 +11,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,106 +20,11 @@ import duckdb
 import pytest
 from amounts import amount, seed_of
 from local_client import Client, Row, check_stream, raises
+from write_batches import INSERT, WAIT_S, Scene, Sent
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import DucktailError
-from ducktail.engine.transactions.group_commit import GroupCommit
 from ducktail.sql.dml import group_writes
 from ducktail.sql.session import Session
-
-INSERT = "INSERT INTO t VALUES ($1, $2)"
-WAIT_S = 10
-
-
-@dataclass
-class Sent:
-    """A statement that a session runs on a thread of its own, and its outcome."""
-
-    client: Client
-    text: str
-    parameters: tuple[object, ...]
-    rows: list[Row] = field(default_factory=list)
-    outcome: str = ""
-
-    def run(self) -> None:
-        """Run it; the outcome is the tag, or the SQLSTATE of its error."""
-        try:
-            self.rows = self.client(self.text, *self.parameters)
-            self.outcome = self.client.tag or ""
-        except DucktailError as error:
-            self.outcome = error.sqlstate
-
-
-class Scene:
-    """A database with a captured table and a topic, whose small writes have plans."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.owner = Client(database)
-        self.owner("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR CHECK (v <> 'bad'))")
-        self.owner("CREATE STREAM s ON t")
-        self.owner("CREATE TABLE other (x INT)")
-        self.owner("CREATE STREAM o ON other")
-        self.owner("CREATE TOPIC p WITH (partitions = 3)")
-        self._keys = iter(range(1_000_000, 2_000_000))
-        self.learn(INSERT, lambda: (next(self._keys), "warm"))
-
-    @property
-    def commit(self) -> GroupCommit:
-        """The database's group commit."""
-        return self.database.group_commit
-
-    def client(self, **settings: str) -> Client:
-        """A session of the wire."""
-        return Client(self.database, wire=True, **settings)
-
-    def learn(self, text: str, values: Callable[[], Sequence[object]]) -> None:
-        """Run a statement until it has a plan."""
-        client = self.client()
-        for _ in range(3):
-            client(text, *values())
-        client.close()
-
-    def together(
-        self, sent: Sequence[Sent], meanwhile: Callable[[], None] = lambda: None, *, offered: bool = True
-    ) -> list[str]:
-        """Run statements while the writer lock is held, then release it; returns the outcomes.
-
-        Args:
-            meanwhile: called when all of them wait.
-            offered: all of them wait for a batch.
-        """
-        holder = Client(self.database)
-        holder("BEGIN")
-        holder("INSERT INTO other VALUES (1)")
-        threads = [threading.Thread(target=one.run) for one in sent]
-        for thread, one in zip(threads, sent, strict=True):
-            thread.start()
-            self._await(thread, one.client, offered=offered)
-        meanwhile()
-        holder("ROLLBACK")
-        for thread in threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
-        holder.close()
-        return [one.outcome for one in sent]
-
-    def _await(self, thread: threading.Thread, client: Client, *, offered: bool) -> None:
-        until = time.monotonic() + WAIT_S
-        while thread.is_alive() and client.session.id not in self.waiting(offered=offered):
-            assert time.monotonic() < until
-            time.sleep(0.001)
-
-    def waiting(self, *, offered: bool) -> frozenset[int]:
-        """The sessions that wait for the writer lock, with writes that a batch may take or with others."""
-        return self.commit.waiting() if offered else self.database.transactions.writer_lock.waiting()
-
-    def commits(self, after: int) -> list[Row]:
-        """The numbered commits after a txid."""
-        return self.owner(
-            "SELECT txid, first_lsn, last_lsn, annotation FROM ducktail.commits "
-            f"WHERE txid > {after} ORDER BY txid"
-        )
 
 
 @pytest.fixture
