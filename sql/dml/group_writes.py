@@ -239,8 +239,15 @@ def elements(values: Sequence[object], type_: str) -> list[object]:
 # A session's side.
 
 
-def plan_of(session: Context, statement: ParsedStatement) -> GroupWrite | GroupPublish | None:
-    """The plan by which a statement may run together with others now; None if it runs alone."""
+def plan_of(
+    session: Context, statement: ParsedStatement, generation: int | None = None
+) -> GroupWrite | GroupPublish | None:
+    """The plan by which a statement may run together with others now; None if it runs alone.
+
+    Args:
+        generation: the state of the catalog in which its rights were checked; None for a session that may
+            do everything.
+    """
     database = session.database
     kept, version = statement.plans.get(KEPT), database.catalog.version
     plan = kept if isinstance(kept, (GroupWrite, GroupPublish)) else None
@@ -251,6 +258,8 @@ def plan_of(session: Context, statement: ParsedStatement) -> GroupWrite | GroupP
         if not isinstance(found, (GroupWrite, GroupPublish)) or found.version != version:
             return None
         plan = statement.plans[KEPT] = found
+    if session.access.limited and generation is None:
+        return None
     return plan if _may_offer(session) and plan.applies(database.catalog) else None
 
 
@@ -264,7 +273,7 @@ def _has_events(session: Context, statement: ParsedStatement) -> bool:
 
 def _may_offer(session: Context) -> bool:
     names = session.names
-    if session.block.begun or session.access.limited or not names.plain or names.awaited:
+    if session.block.begun or not names.plain or names.awaited:
         return False
     return session.database.group_commit.enabled and session.part is None and not in_cluster(session)
 
@@ -298,7 +307,7 @@ def is_known(session: Context, text: str) -> bool:
     plans = database.group_commit.plans
     if not plans or text[:6].upper() not in _BEGINNINGS or len(text) > TEXT_CHARS_MAX:
         return False
-    if not _may_offer(session) or session.cursors.stale:
+    if session.access.limited or not _may_offer(session) or session.cursors.stale:
         return False
     try:
         form = form_of_tokens(tokenize(text))
@@ -313,25 +322,26 @@ def write(
     statement: ParsedStatement,
     plan: GroupWrite | GroupPublish,
     values: Sequence[object] | None,
-    timeout_ms: int,
+    generation: int | None = None,
 ) -> Waiting[Write | None]:
     """Offer a write and wait for it.
 
     Args:
         values: the values of the write; None if they are not suitable.
+        generation: see `plan_of`.
 
     Returns:
         The committed write; None if it is to run alone, now on a thread that may block.
 
     Raises:
-        LockNotAvailable: no batch has taken it within `timeout_ms`.
+        LockNotAvailable: no batch has taken it within `lock_timeout`.
     """
-    commit = session.database.group_commit
+    commit, timeout_ms = session.database.group_commit, session.block.lock_timeout_ms
     # In process, a session that need not wait writes at once, unless its text would have to be planned.
     offers = session.wire or form_of(statement) is not None or _is_contended(session)
     if values is not None and offers:
         size, key = plan.bytes_of(values), plan.key(values)
-        offered = Write(plan, session.id, values, size, session.variables.annotation, key)
+        offered = Write(plan, session.id, values, size, session.variables.annotation, key, generation)
         if size <= CHARS_MAX and (yield from commit.write(offered, timeout_ms)):
             return offered
     if session.wire:
@@ -380,10 +390,8 @@ def suitable(
 
 def learn(session: Context, statement: ParsedStatement, target: Key) -> None:
     """Plan a statement that has just run alone, if it may run together with others; never fails."""
-    if not _is_due(session, statement):
-        return
     captured = session.database.catalog.tables.get(target)
-    if captured is None:
+    if captured is None or not _is_due(session, statement):
         return
     try:
         plan = _learned(session, statement, captured)

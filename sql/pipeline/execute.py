@@ -18,7 +18,7 @@ from ..cluster import relay
 from ..cluster.shares import in_cluster
 from ..copy import copying, files
 from ..ddl.expanded import run_expanded
-from ..dml import cte_writes, group_writes, topic_writes
+from ..dml import cte_writes, group_writes, topic_writes, writes
 from ..language import statements as st
 from ..language.parse import Query
 from ..peer_requests import serving
@@ -100,7 +100,28 @@ def execute_here(
             result.source.pieces = full.pieces
         return result
 
-    return (yield from _in_state(session, statement, checked))
+    is_write = run is None and statement.classified.kind is Kind.DML
+    if not is_write or session.block.begun or not session.access.limited:
+        return (yield from _in_state(session, statement, checked))
+    offered = yield from _offered(session, statement, parameters)
+    if offered is not None:
+        return offered
+    result = yield from _in_state(session, statement, checked)
+    writes.learn(session, in_full(session, statement))
+    return result
+
+
+def _offered(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result | None]:
+    """Check a limited user's small write, and run it together with others; None if it is to run alone."""
+    changes = session.database.catalog.changes
+    generation = changes.settle()
+    full = in_full(session, statement)
+    if group_writes.plan_of(session, full, generation) is None:
+        return None
+    with original_positions(full.pieces):
+        permission.check(session, full, parameters)
+        checks.check_read_only(session, full)
+        return (yield from writes.offer(session, full, parameters, generation))
 
 
 def _run_authorized(

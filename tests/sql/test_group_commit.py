@@ -11,7 +11,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -316,24 +317,77 @@ def test_values_that_a_list_would_change_run_alone(scene: Scene) -> None:
     assert found == [(1, "c"), (2, "a"), (3, "b"), (4, "5")]
 
 
-def test_a_limited_user_and_a_block_run_alone(scene: Scene) -> None:
-    scene.owner("CREATE USER root PASSWORD 'secret-of-root-1' SUPERUSER")
-    scene.owner("CREATE USER ada PASSWORD 'secret-of-ada-1'")
-    scene.owner("GRANT INSERT ON t TO ada")
+def test_a_block_runs_alone(scene: Scene) -> None:
     writes = scene.commit.writes
     client = scene.client()
     client("BEGIN")
     client(INSERT, 1, "v")
     client(INSERT, 2, "v")
     client("COMMIT")
-    ada = scene.client()
-    ada.session = Session(scene.database, user="ada", account="ada", wire=True)
-    for key in range(3, 7):
-        ada(INSERT, key, "v")
-    scene.owner("REVOKE INSERT ON t FROM ada")
-    with raises("42P01"):
-        ada(INSERT, 7, "v")
     assert scene.commit.writes == writes
+
+
+@pytest.fixture
+def ada(scene: Scene) -> Callable[[], Client]:
+    """Makes sessions of a user who may insert into the table and the topic."""
+    scene.owner("CREATE USER root PASSWORD 'secret-of-root-1' SUPERUSER")
+    scene.owner("CREATE USER ada PASSWORD 'secret-of-ada-1'")
+    scene.owner("GRANT INSERT ON t TO ada")
+    scene.owner("GRANT PUBLISH ON p TO ada")
+
+    def made() -> Client:
+        client = scene.client()
+        client.session = Session(scene.database, user="ada", account="ada", wire=True)
+        return client
+
+    return made
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_rights_are_checked_for_each_write(scene: Scene, ada: Callable[[], Client], literal: bool) -> None:
+    def sent(client: Client, key: int) -> Sent:
+        return (
+            Sent(client, f"INSERT INTO t VALUES ({key}, 'v')")
+            if literal
+            else Sent(client, INSERT, (key, "v"))
+        )
+
+    clients = [ada() for _ in range(4)]
+    for key in range(10, 14):
+        sent(clients[0], key).run()
+    writes, batches = scene.commit.writes, scene.commit.batches
+    both = [sent(client, key) for key, client in enumerate([*clients, scene.client()])]
+    assert scene.together(both, offered=None) == ["INSERT 0 1"] * 5
+    assert scene.commit.writes >= writes + 4 and scene.commit.batches == batches + 1
+    writes = scene.commit.writes
+    scene.owner("REVOKE INSERT ON t FROM ada")
+    last = sent(clients[0], 20)
+    last.run()
+    assert last.outcome == "42P01" and scene.commit.writes == writes
+    scene.owner("GRANT INSERT ON t TO ada")
+    for key in range(30, 34):
+        sent(clients[0], key).run()
+    assert scene.commit.writes > writes
+    # A right that is lost while the write waits for its batch.
+    waiting = [sent(client, 40 + n) for n, client in enumerate(clients)]
+    revoked = Sent(scene.client(), "REVOKE INSERT ON t FROM ada")
+    assert scene.together([revoked, *waiting], offered=None) == ["REVOKE", *["42P01"] * 4]
+    assert scene.commit.returned >= 4
+    keys = [key for (key,) in scene.owner("SELECT id FROM t WHERE id < 100 ORDER BY id")]
+    assert keys == [*range(5), *range(10, 14), *range(30, 34)]
+
+
+def test_a_limited_user_publishes_in_a_batch(scene: Scene, ada: Callable[[], Client]) -> None:
+    clients = [ada() for _ in range(3)]
+    for _ in range(4):
+        clients[0]("PUBLISH TO p KEY $1 $2", "k", "1")
+    writes = scene.commit.writes
+    sent = [Sent(client, "PUBLISH TO p KEY $1 $2", ("k", str(n))) for n, client in enumerate(clients)]
+    assert scene.together(sent) == ["PUBLISH 1"] * 3
+    assert scene.commit.writes == writes + 3
+    scene.owner("REVOKE PUBLISH ON p FROM ada")
+    with raises("42704"):
+        clients[0]("PUBLISH TO p KEY $1 $2", "k", "1")
 
 
 # The same load with batches and without.
@@ -486,6 +540,8 @@ TYPES = {
         datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
     ],
     "BLOB": [b"", b"\x00\xff"],
+    "DECIMAL(12, 3)": [Decimal("0.125"), Decimal("-123456789"), Decimal("1E+2"), Decimal("-0.0"), 7],
+    "DECIMAL(38, 20)": [Decimal("123456789012345678.00000000000000000001"), Decimal("0.5")],
 }
 
 

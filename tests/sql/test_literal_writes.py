@@ -139,7 +139,7 @@ def _outcome(one: Sent, table: str) -> tuple[object, ...]:
     """The answer of a write with all that its client is told, apart from the name of the table."""
     error = one.error
     if error is None:
-        return one.outcome, one.rows
+        return one.outcome, repr(one.rows)
     place = error.position and error.position - len(table)
     told = [part and part.replace(table, "t") for part in (error.message, error.detail, error.hint)]
     return one.outcome, told, place
@@ -207,3 +207,64 @@ def test_writes_with_literals_do_the_same_in_a_batch_and_alone(scene: Scene, ver
             owner(text.replace("{0}", table))
     assert _compare(scene, texts) > len(TYPES) // 2
     assert _stored(scene, "together") == _stored(scene, "apart")
+
+
+@pytest.mark.parametrize(
+    "publish", ["PUBLISH TO p KEY {} {}", "INSERT INTO p (key, payload) VALUES ({}, {})"]
+)
+def test_published_literals_are_one_batch(scene: Scene, publish: str) -> None:
+    for _ in range(2):
+        scene.owner(publish.format("'k'", "'warm'"))
+    payloads = ["'it''s'", "'{\"a\": 1}'", "'3'", "' {a}'"]
+    sent = [
+        Sent(scene.client(), publish.format(f"'k{n}'", payload), ()) for n, payload in enumerate(payloads)
+    ]
+    batches, lsn = scene.commit.batches, scene.database.commits.last_lsn
+    tag = "PUBLISH 1" if publish.startswith("PUBLISH") else "INSERT 0 1"
+    assert scene.together(sent) == [tag] * len(sent)
+    assert scene.commit.batches == batches + 1
+    for one in sent:
+        scene.owner(one.text)
+    events = scene.owner(f"SELECT partition, key, after::VARCHAR FROM TOPIC p AFTER {lsn} ORDER BY lsn")
+    assert events[: len(sent)] == events[len(sent) :]
+
+
+ALONE = [
+    "INSERT INTO t VALUES ({}, upper('v'))",
+    "INSERT INTO t VALUES ({}, 'v'), (-{}, 'v')",
+    "INSERT INTO t VALUES ({}, 'v') ON CONFLICT DO NOTHING",
+    "INSERT INTO t VALUES ({}, DEFAULT)",
+    "INSERT INTO t SELECT {}, 'v'",
+    "INSERT INTO t VALUES ({} + 0, 'v')",
+    "INSERT INTO t VALUES ({}, $$v$$)",
+    "INSERT INTO t VALUES ({}, 'v' || 'w')",
+    "INSERT INTO t VALUES ({}, 'v') RETURNING id + 1",
+    "INSERT INTO t VALUES ({}, DATE '2026-01-02')",
+    "UPDATE t SET v = 'w' WHERE id >= {}",
+    "UPDATE t SET v = v || 'w' WHERE id = {}",
+    "UPDATE t SET id = {} + 1000 WHERE id = {}",
+    "DELETE FROM t WHERE id IN ({}, 0)",
+]
+
+
+def test_texts_that_run_alone(scene: Scene) -> None:
+    client, writes = scene.client(), scene.commit.writes
+    for number, text in enumerate(ALONE):
+        for key in range(10 * number + 10, 10 * number + 13):
+            client(text.replace("{}", str(key)))
+        assert scene.commit.writes == writes, text
+
+
+def test_a_changed_table_and_comments(scene: Scene) -> None:
+    """The form of a text has neither comments nor spaces; its plan ends with its table's definition."""
+    client, writes = scene.client(), scene.commit.writes
+    for key in (1, 2):
+        client(f"INSERT INTO t VALUES ({key}, 'v')")
+    client("INSERT /* a trace */ INTO t\nVALUES (3,'v') -- end")
+    assert scene.commit.writes == writes + 1
+    scene.owner("ALTER TABLE t ADD COLUMN w INT DEFAULT 5")
+    client("INSERT INTO t VALUES (4, 'v')")
+    client("INSERT INTO t VALUES (5, 'v', 6)")
+    client("DELETE FROM t WHERE id = 5")
+    assert scene.owner("SELECT id, w FROM t WHERE id < 10 ORDER BY id") == [(n, 5) for n in range(1, 5)]
+    assert scene.commit.writes == writes + 1

@@ -23,7 +23,7 @@ class Sent:
 
     client: Client
     text: str
-    parameters: tuple[object, ...]
+    parameters: tuple[object, ...] = ()
     rows: list[Row] = field(default_factory=list)
     outcome: str = ""
     error: DucktailError | None = None
