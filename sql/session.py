@@ -31,6 +31,7 @@ from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
 from .cluster import relay
 from .cluster.shares import own_share
+from .dml import group_writes
 from .dml.batch_insert import Many
 from .language.statements import CreateStream, Statement
 from .language.statements.publishing import published_positions
@@ -267,6 +268,10 @@ class Session(Context):
             DucktailError: the statement has become invalid.
         """
         statement.renew()
+
+    def is_known_write(self, text: str) -> bool:
+        """True if a text is a small write with literals that takes no DuckDB work here."""
+        return group_writes.is_known(self, text)
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
         """True if a forwarded statement needs no DuckDB work: it is cached here, and inline."""

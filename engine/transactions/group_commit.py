@@ -56,7 +56,7 @@ PLANS_MAX = 1024
 
 
 class PlanChanged(Exception):
-    """The table or its streams have changed since a write was planned."""
+    """The table, its streams or the rights on it have changed since a write was planned."""
 
 
 class GroupPlan(ABC):
@@ -84,6 +84,7 @@ class Write:
         size: their approximate bytes.
         annotation: the annotation of its event.
         key: the key of the row that it changes; None if any two writes of the plan can be in one batch.
+        generation: the state of the catalog in which its rights were checked; None if they need no check.
         done: done when the outcome is known.
         taken: a batch has taken it.
         answer: the answer of its plan, once it is committed.
@@ -97,6 +98,7 @@ class Write:
     size: int
     annotation: str | None
     key: Hashable = None
+    generation: int | None = None
     done: Future[None] = field(default_factory=Future)
     taken: bool = False
     answer: object = None
@@ -338,6 +340,9 @@ class GroupCommit:
             for write, answer in zip(writes, answers, strict=True):
                 write.answer = answer
         assert transaction.events == len(parts), "each write has one event"
+        # As for a write that is checked and runs in one transaction: no change was committed in between.
+        if {write.generation for write in batch} - {None, self._transactions.catalog.changes.stable}:
+            raise PlanChanged
         transaction.parts = parts if len(parts) > 1 else ()
 
     def _failed(self, batch: Sequence[Write]) -> None:

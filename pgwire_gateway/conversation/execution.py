@@ -173,7 +173,9 @@ class Work:
         Args:
             told: the client may ask for its columns before it runs.
         """
-        if text not in self._inline_texts:
+        inline = text in self._inline_texts
+        # A client that is told the columns first needs the binder for each new text.
+        if not (inline or (not told and not is_long_text(text) and self.session.is_known_write(text))):
             yield Need.WORKER
         self.channel.check_cancelled()
         source = _kept_source(offset, text) if len(text) <= KEPT_TEXT_CHARS_MAX else _source(offset, text)
@@ -186,10 +188,11 @@ class Work:
             if source.reads_catalog:
                 _ = statement.columns  # Binds it, so that its errors are reported now.
         if (
-            text not in self._inline_texts
+            not inline
             and len(self._inline_texts) < INLINE_TEXTS_MAX
             and not is_long_text(text)
             and statement.inline
+            and not statement.varies
         ):
             self._inline_texts.add(text)
         return source, statement

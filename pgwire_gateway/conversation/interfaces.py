@@ -82,6 +82,9 @@ class Session(Protocol):
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
         """Run a statement."""
 
+    def is_known_write(self, text: str) -> bool:
+        """True if parsing and running a text takes no DuckDB work: a small write like earlier ones."""
+
     def sent_inline(self, parameters: Sequence[object]) -> bool:
         """True if a statement forwarded by another node needs no DuckDB work."""
 

@@ -16,18 +16,20 @@ import re
 import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, cast
 
 import duckdb
 
 from ...engine.capture import capture
-from ...engine.capture.capture import read_macros
+from ...engine.capture.capture import read_macros, read_views
 from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.catalog import Catalog
 from ...engine.catalog.streams import Stream
 from ...engine.duck.binding import Bound, bind
 from ...engine.duck.determinism import calls_in, is_constant
 from ...engine.duck.table_shape import Column, TableShape
+from ...engine.errors import DucktailError
 from ...engine.log.topic_rows import Single
 from ...engine.quoting import fold, folded_sql, ident
 from ...engine.topics import Topics
@@ -37,11 +39,15 @@ from ...engine.transactions.transactions import Transactions
 from ...engine.values import arrow_types, datarow
 from ...engine.waiting import Waiting, drive, on_worker
 from ..cluster.shares import in_cluster
+from ..language.classify import classify
 from ..session_state.context import Context
 from ..session_state.names import Key
-from ..session_state.statement import ParsedStatement
-from ..text.tokens import NUMBER, PARAMETER, STRING, Token, closing
+from ..session_state.statement import FORM, ParsedStatement
+from ..text.tokens import NUMBER, PARAMETER, STRING, Token, closing, tokenize
 from .dml import slice_dml
+from .literals import CHARS_MAX as TEXT_CHARS_MAX
+from .literals import LiteralForm, fitting, literal_form
+from .literals import form_of as form_of_tokens
 
 logger = logging.getLogger("ducktail.sql")
 
@@ -68,7 +74,10 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "TIMESTAMP": (datetime.datetime, "TIMESTAMP"),
     "TIMESTAMP WITH TIME ZONE": (datetime.datetime, "TIMESTAMP WITH TIME ZONE"),
     "BLOB": (bytes, "BLOB"),
+    "DECIMAL": (Decimal, "VARCHAR"),
 }
+# The elements of DECIMALs of one list may have digits that no common DECIMAL holds: they are texts.
+_DECIMAL = "DECIMAL"
 _WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 # Rows of a table up to which a batch of UPDATEs or DELETEs costs less than its writes one by one, and batches
 # after which they are counted again.
@@ -84,6 +93,11 @@ _CHECKS = f"""
     SELECT constraint_type, constraint_text, referenced_table FROM system.main.duckdb_constraints()
     WHERE database_name = $1 AND {folded_sql("schema_name")} = $2 AND {folded_sql("table_name")} = $3
       AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
+
+
+def _base(type_: str) -> str:
+    """The name of a type without width and scale."""
+    return type_.partition("(")[0] if type_.startswith(_DECIMAL) else type_
 
 
 @dataclass(slots=True)
@@ -153,7 +167,8 @@ class GroupWrite(GroupPlan):
         if len(writes) == 1:
             outcome = transactions.write_captured(transaction, captured, self.one, writes[0].values)
         else:
-            lists = [list(column) for column in zip(*(write.values for write in writes), strict=True)]
+            columns = zip(*(write.values for write in writes), strict=True)
+            lists = [elements(*column) for column in zip(columns, self.types, strict=True)]
             outcome = transactions.write_captured(transaction, captured, self.many, lists)
         if outcome.events != len(writes):
             raise PlanChanged  # A row does not exist.
@@ -214,30 +229,67 @@ class GroupPublish(GroupPlan):
         return catalog.streams.get(self.topic.key) is self.topic
 
 
+def elements(values: Sequence[object], type_: str) -> list[object]:
+    """The elements of the list of a parameter's values."""
+    if _base(type_) != _DECIMAL:
+        return list(values)
+    return [f"{value:f}" if isinstance(value, Decimal) else None for value in values]
+
+
 # A session's side.
 
 
-def plan_of(session: Context, statement: ParsedStatement) -> GroupWrite | GroupPublish | None:
-    """The plan by which a statement may run together with others now; None if it runs alone."""
+def plan_of(
+    session: Context, statement: ParsedStatement, generation: int | None = None
+) -> GroupWrite | GroupPublish | None:
+    """The plan by which a statement may run together with others now; None if it runs alone.
+
+    Args:
+        generation: the state of the catalog in which its rights were checked; None for a session that may
+            do everything.
+    """
     database = session.database
-    commit, version = database.group_commit, database.catalog.version
-    kept = statement.plans.get(KEPT)
+    kept, version = statement.plans.get(KEPT), database.catalog.version
     plan = kept if isinstance(kept, (GroupWrite, GroupPublish)) else None
     if plan is None or plan.version != version:
-        found = commit.plans.get(_key(statement))
+        if not _has_events(session, statement):
+            return None
+        found = database.group_commit.plans.get(_key(statement))
         if not isinstance(found, (GroupWrite, GroupPublish)) or found.version != version:
             return None
         plan = statement.plans[KEPT] = found
+    if session.access.limited and generation is None:
+        return None
+    return plan if _may_offer(session) and plan.applies(database.catalog) else None
+
+
+def _has_events(session: Context, statement: ParsedStatement) -> bool:
+    facts, catalog = statement.classified.dml, session.database.catalog
+    if facts is None:
+        return False
+    key = session.names.table_key(facts.target)
+    return key in catalog.tables or key in catalog.streams
+
+
+def _may_offer(session: Context) -> bool:
     names = session.names
-    if session.block.begun or session.access.limited or not names.plain or names.awaited:
-        return None
-    if not commit.enabled or session.part is not None or in_cluster(session):
-        return None
-    return plan if plan.applies(database.catalog) else None
+    if session.block.begun or not names.plain or names.awaited:
+        return False
+    return session.database.group_commit.enabled and session.part is None and not in_cluster(session)
 
 
-def _key(statement: ParsedStatement) -> object:
-    return statement.text, statement.published is not None
+def _key(statement: ParsedStatement) -> tuple[str, bool]:
+    """The key of a statement's plan: its text, or the form of a text with literals."""
+    form = form_of(statement)
+    return statement.text if form is None else form.text, statement.published is not None
+
+
+def form_of(statement: ParsedStatement) -> LiteralForm | None:
+    """The form of a text with literals; None for any other text."""
+    if FORM not in statement.plans:
+        statement.plans[FORM] = literal_form(statement.classified)
+    found = statement.plans[FORM]
+    return found if isinstance(found, LiteralForm) else None
 
 
 def is_ready(session: Context, statement: ParsedStatement) -> bool:
@@ -245,25 +297,51 @@ def is_ready(session: Context, statement: ParsedStatement) -> bool:
     return session.wire and plan_of(session, statement) is not None
 
 
+# The beginnings of the texts that may be small writes, in capitals.
+_BEGINNINGS = frozenset({"INSERT", "UPDATE", "DELETE"})
+
+
+def is_known(session: Context, text: str) -> bool:
+    """True if a text with literals has a planned form: parsing and offering it takes no DuckDB work."""
+    database = session.database
+    plans = database.group_commit.plans
+    if not plans or text[:6].upper() not in _BEGINNINGS or len(text) > TEXT_CHARS_MAX:
+        return False
+    if session.access.limited or not _may_offer(session) or session.cursors.stale:
+        return False
+    try:
+        form = form_of_tokens(tokenize(text))
+    except DucktailError:
+        return False
+    plan = None if form is None else plans.get((form.text, False))
+    return isinstance(plan, GroupWrite) and plan.version == database.catalog.version
+
+
 def write(
-    session: Context, plan: GroupWrite | GroupPublish, values: Sequence[object] | None, timeout_ms: int
+    session: Context,
+    statement: ParsedStatement,
+    plan: GroupWrite | GroupPublish,
+    values: Sequence[object] | None,
+    generation: int | None = None,
 ) -> Waiting[Write | None]:
     """Offer a write and wait for it.
 
     Args:
         values: the values of the write; None if they are not suitable.
+        generation: see `plan_of`.
 
     Returns:
         The committed write; None if it is to run alone, now on a thread that may block.
 
     Raises:
-        LockNotAvailable: no batch has taken it within `timeout_ms`.
+        LockNotAvailable: no batch has taken it within `lock_timeout`.
     """
-    commit = session.database.group_commit
-    # In process, a session that need not wait writes at once.
-    if values is not None and (session.wire or _is_contended(session)):
+    commit, timeout_ms = session.database.group_commit, session.block.lock_timeout_ms
+    # In process, a session that need not wait writes at once, unless its text would have to be planned.
+    offers = session.wire or form_of(statement) is not None or _is_contended(session)
+    if values is not None and offers:
         size, key = plan.bytes_of(values), plan.key(values)
-        offered = Write(plan, session.id, values, size, session.variables.annotation, key)
+        offered = Write(plan, session.id, values, size, session.variables.annotation, key, generation)
         if size <= CHARS_MAX and (yield from commit.write(offered, timeout_ms)):
             return offered
     if session.wire:
@@ -276,19 +354,29 @@ def _is_contended(session: Context) -> bool:
     return database.transactions.writer_lock.holder() is not None or bool(database.group_commit.waiting_count)
 
 
-def suitable(plan: GroupWrite, values: Sequence[object]) -> Sequence[object] | None:
-    """The values, if they are the same in a list and alone; else None."""
+def suitable(
+    plan: GroupWrite, statement: ParsedStatement, parameters: Sequence[object]
+) -> Sequence[object] | None:
+    """The values of a statement's parameters or literals, if they are the same in a list and alone."""
+    form, values = form_of(statement), parameters
+    if form is not None:
+        read = form.values(plan.types)
+        if read is None or parameters:
+            return None
+        values = read
     if len(values) != len(plan.types) or any(values[place] is None for place in plan.keys):
         return None
     found = list(values)
     for place, (value, type_) in enumerate(zip(values, plan.types, strict=True)):
         if value is None:
             continue
-        kind = _KINDS[type_][0]
+        kind = _KINDS[_base(type_)][0]
         if type(value) is int and type_ == "DOUBLE" and abs(value) <= 2**53:
             found[place] = float(value)
             continue
-        if type(value) is not kind:
+        if kind is Decimal and type(value) is int:
+            value = found[place] = Decimal(value)
+        if type(value) is not kind or (isinstance(value, Decimal) and fitting(value, type_) is None):
             return None
         if type(value) is int and not -(2**63) <= value < 2**63:
             return None
@@ -302,19 +390,35 @@ def suitable(plan: GroupWrite, values: Sequence[object]) -> Sequence[object] | N
 
 def learn(session: Context, statement: ParsedStatement, target: Key) -> None:
     """Plan a statement that has just run alone, if it may run together with others; never fails."""
-    if not _is_due(session, statement):
-        return
     captured = session.database.catalog.tables.get(target)
-    kept = statement.plans.get(statement.text)
-    if captured is None or not isinstance(kept, tuple) or kept[0] is not captured.table:
+    if captured is None or not _is_due(session, statement):
         return
     try:
-        plan = _planned(session, statement, captured, kept[2], kept[3])
+        plan = _learned(session, statement, captured)
     except Exception:  # The statement has been committed.
         logger.exception("planning a write for batches")
         return
     if plan is not None and plan.version == session.database.catalog.version:
         session.database.group_commit.keep(_key(statement), plan)
+
+
+def _learned(session: Context, statement: ParsedStatement, captured: Captured) -> GroupWrite | None:
+    form = form_of(statement)
+    if form is not None:
+        classified = classify(form.text)
+        made = ParsedStatement(classified, None, (), session.describe, session.is_inline)
+        bound = bind(session.meta, form.text)
+        one = capture.plan(
+            slice_dml(classified, captured.shape.schema),
+            captured.table,
+            lambda: read_macros(session.meta),
+            lambda: read_views(session.meta),
+        )
+        return _planned(session, made, captured, one, bound)
+    kept = statement.plans.get(statement.text)
+    if not isinstance(kept, tuple) or kept[0] is not captured.table:
+        return None
+    return _planned(session, statement, captured, kept[2], kept[3])
 
 
 def learn_topic(session: Context, statement: ParsedStatement, topic: Stream) -> None:
@@ -326,12 +430,19 @@ def learn_topic(session: Context, statement: ParsedStatement, topic: Stream) -> 
 
 
 def _is_due(session: Context, statement: ParsedStatement) -> bool:
-    """True if a statement runs again in the present state of the catalog: most texts with literals do not."""
-    version = session.database.catalog.version
-    seen = statement.plans.get(KEPT)
-    if session.block.begun or not session.names.plain or seen == (version, True):
+    """True if a statement, or another one of its form, runs again in the present state of the catalog."""
+    if session.block.begun or not session.names.plain:
         return False
-    statement.plans[KEPT] = (version, seen == (version, False))
+    commit, version, key = session.database.group_commit, session.database.catalog.version, _key(statement)
+    of_form = form_of(statement) is not None
+    seen = commit.plans.get(key) if of_form else statement.plans.get(KEPT)
+    if seen == (version, True) or (isinstance(seen, (GroupWrite, GroupPublish)) and seen.version == version):
+        return False
+    state = (version, seen == (version, False))
+    if of_form:
+        commit.keep(key, state)
+    else:
+        statement.plans[KEPT] = state
     return seen == (version, False)
 
 
@@ -341,7 +452,7 @@ def _planned(
     if statement.node is not None or statement.classified.dml is None or statement.classified.dml.main:
         return None
     types = tuple(bound.parameters.get(str(n), "") for n in range(1, len(bound.parameters) + 1))
-    if not types or not _KINDS.keys() >= set(types) or captured.shape.unique_expressions:
+    if not types or not _KINDS.keys() >= set(map(_base, types)) or captured.shape.unique_expressions:
         return None
     planner = _PLANNERS.get(statement.classified.verb)
     return None if planner is None else planner(_Planned(session, statement, captured, one, bound, types))
@@ -378,7 +489,7 @@ class _Planned:
         type_ = self.types[item.number - 1] if item.number else ""
         if _WITH_ZONE not in column.type:
             return type_ != _WITH_ZONE
-        return type_ == _WITH_ZONE and not item.cast
+        return type_ == _WITH_ZONE
 
     def relation(self, *, placed: bool = False) -> str:
         """The relation of the lists, with the columns of `_Item.text`.
@@ -386,11 +497,17 @@ class _Planned:
         Args:
             placed: add a column with the position of each execution.
         """
-        kinds = [_KINDS[type_][1] for type_ in self.types]
-        lists = [f"unnest(${n}::{kind}[]) AS {_P}{n}" for n, kind in enumerate(kinds, 1)]
+        kinds = [_KINDS[_base(type_)][1] for type_ in self.types]
+        lists = [listed(n, type_) + f" AS {_P}{n}" for n, type_ in enumerate(self.types, 1)]
         if placed:
             lists.append(f"unnest(range(len($1::{kinds[0]}[]))) AS {_P}0")
         return f"(SELECT {', '.join(lists)})"
+
+
+def listed(number: int, type_: str) -> str:
+    """The expression of the values of a list that is the parameter of a number."""
+    text = f"unnest(${number}::{_KINDS[_base(type_)][1]}[])"
+    return f"{text}::{type_}" if _base(type_) == _DECIMAL else text
 
 
 def _plan_insert(made: _Planned) -> GroupWrite | None:
@@ -489,7 +606,7 @@ def _by_key(made: _Planned, tokens: Sequence[Token]) -> dict[int, _Item] | None:
         # Values that Python and DuckDB compare in the same way.
         if not item.number or item.cast or column.collation is not None or column.type not in _KEY_TYPES:
             return None
-        if _KINDS[made.types[item.number - 1]][0] is not _KINDS[column.type][0]:
+        if _KINDS[_base(made.types[item.number - 1])][0] is not _KINDS[column.type][0]:
             return None
     return keys
 
@@ -567,7 +684,7 @@ def _row(tokens: Sequence[Token]) -> list[_Item] | None:
 # Types of a cast of a parameter, each of one word.
 _CASTS = frozenset(
     {"SMALLINT", "INT2", "INTEGER", "INT", "INT4", "BIGINT", "INT8", "FLOAT8", "DOUBLE", "BOOLEAN", "BOOL"}
-    | {"VARCHAR", "TEXT", "UUID", "DATE", "JSON"}
+    | {"VARCHAR", "TEXT", "UUID", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "JSON"}
 )
 
 

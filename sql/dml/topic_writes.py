@@ -301,7 +301,7 @@ def write_topic(
         done = yield from topic_publishing.publish(session, topic, owners, kept, named, told=True)
         return _returned_of_all(session, topic, insert, events[0], done)
     if named is None and classified is statement.classified:
-        shared = yield from _together(session, statement, classified, parameters)
+        shared = yield from together(session, statement, parameters)
         if shared is not None:
             return shared
     check_owned(session, topic)
@@ -335,26 +335,37 @@ def write_topic(
 
     again = classified.text == statement.text and not session.frames.registered
     share = yield from session.block.unit_with_memory(work, again=again)
-    divided = statement.plans.get(_CUT)
-    if named is None and classified is statement.classified and isinstance(divided, TopicInsert):
-        if divided.row is not None and (told or divided.returning is None):
-            group_writes.learn_topic(session, statement, topic)
+    if classified is statement.classified:
+        learn(session, statement, topic)
     return share
 
 
-def _together(
-    session: Context, statement: ParsedStatement, classified: Classified, parameters: Values
+def learn(session: Context, statement: ParsedStatement, topic: Stream) -> None:
+    """Plan a statement that has just published alone, if it may publish together with others."""
+    divided, published = statement.plans.get(_CUT), statement.published
+    if not isinstance(divided, TopicInsert) or divided.row is None:
+        return
+    if divided.returning is None if published is None else published.producer is None:
+        group_writes.learn_topic(session, statement, topic)
+
+
+def together(
+    session: Context, statement: ParsedStatement, parameters: Values, generation: int | None = None
 ) -> Waiting[PublishedShare | None]:
-    """Publish one event together with those of other sessions; None if it is to be published alone."""
-    plan = group_writes.plan_of(session, statement)
+    """Publish one event together with those of other sessions; None if it is to be published alone.
+
+    Args:
+        generation: see `group_writes.plan_of`.
+    """
+    plan = group_writes.plan_of(session, statement, generation)
     if not isinstance(plan, group_writes.GroupPublish):
         return None
     event = None
     if all(map(_is_plain, parameters)):
         types = _types(session, statement, parameters)
-        _, event = _alone(session, statement, classified, parameters, plan.topic, types)
+        _, event = _alone(session, statement, statement.classified, parameters, plan.topic, types)
     values = None if event is None else (event,)
-    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    written = yield from group_writes.write(session, statement, plan, values, generation)
     if written is None:
         return None
     if statement.published is None:

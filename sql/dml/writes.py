@@ -121,8 +121,41 @@ def write(
         statement: the statement that keeps the plans.
         classified: the text for DuckDB: the statement's own, or the same with its stream scans replaced.
     """
-    rows = yield from write_rows(session, statement, classified, parameters)
-    tag = TAGS[_verb(statement, classified)]
+    return _result(session, statement, (yield from write_rows(session, statement, classified, parameters)))
+
+
+def offer(
+    session: Context, statement: ParsedStatement, parameters: tuple[object, ...], generation: int
+) -> Waiting[Result | None]:
+    """Write together with other sessions for a user whose rights have been checked; None to write alone.
+
+    Args:
+        generation: the state of the catalog in which they were: it must be the same when the batch commits.
+    """
+    plan = group_writes.plan_of(session, statement, generation)
+    if isinstance(plan, group_writes.GroupWrite):
+        rows = yield from _together(session, statement, plan, parameters, generation)
+    elif plan is not None and session.access.may("insert", plan.topic.key):
+        done = yield from topic_writes.together(session, statement, parameters, generation)
+        rows = None if done is None else Rows(done.count, place=done.place)
+    else:
+        return None
+    return None if rows is None else _result(session, statement, rows)
+
+
+def learn(session: Context, statement: ParsedStatement) -> None:
+    """Plan a write that has just run with the check of its rights, in a transaction of its own."""
+    facts = statement.classified.dml
+    assert facts is not None
+    topic = topic_writes.target(session, statement.classified)
+    if topic is None:
+        group_writes.learn(session, statement, session.names.table_key(facts.target))
+    else:
+        topic_writes.learn(session, statement, topic)
+
+
+def _result(session: Context, statement: ParsedStatement, rows: Rows) -> Result:
+    tag = TAGS[_verb(statement, statement.classified)]
     if rows.place is not None:
         batch = PlainBatch([rows.place], PLACE_TYPES, PLACE_SCHEMA)
         return Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
@@ -188,13 +221,18 @@ def _together(
     statement: ParsedStatement,
     plan: group_writes.GroupWrite,
     parameters: tuple[object, ...],
+    generation: int | None = None,
 ) -> Waiting[Rows | None]:
-    """Write one row together with those of other sessions; None if it is to be written alone."""
+    """Write one row together with those of other sessions; None if it is to be written alone.
+
+    Args:
+        generation: see `offer`.
+    """
     shape = plan.returned
     if shape is not None:
         _check_returned(statement, statement.classified, shape)
-    values = group_writes.suitable(plan, parameters)
-    written = yield from group_writes.write(session, plan, values, session.block.lock_timeout_ms)
+    values = group_writes.suitable(plan, statement, parameters)
+    written = yield from group_writes.write(session, statement, plan, values, generation)
     if written is None:
         return None
     if shape is None:

@@ -18,7 +18,7 @@ from ..cluster import relay
 from ..cluster.shares import in_cluster
 from ..copy import copying, files
 from ..ddl.expanded import run_expanded
-from ..dml import cte_writes, group_writes, topic_writes
+from ..dml import cte_writes, group_writes, topic_writes, writes
 from ..language import statements as st
 from ..language.parse import Query
 from ..peer_requests import serving
@@ -45,7 +45,7 @@ from ..statements import (
 )
 from ..text.classified import Kind
 from ..text.spans import original_positions
-from . import checks, column_origins, prepared, row_locks
+from . import checks, column_origins, placed_literals, prepared, row_locks
 from .resolve import in_full
 
 # The maximum number of restarts of a query, before it gets its own transaction, or fails.
@@ -100,7 +100,28 @@ def execute_here(
             result.source.pieces = full.pieces
         return result
 
-    return (yield from _in_state(session, statement, checked))
+    is_write = run is None and statement.classified.kind is Kind.DML
+    if not is_write or session.block.begun or not session.access.limited:
+        return (yield from _in_state(session, statement, checked))
+    offered = yield from _offered(session, statement, parameters)
+    if offered is not None:
+        return offered
+    result = yield from _in_state(session, statement, checked)
+    writes.learn(session, in_full(session, statement))
+    return result
+
+
+def _offered(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result | None]:
+    """Check a limited user's small write, and run it together with others; None if it is to run alone."""
+    changes = session.database.catalog.changes
+    generation = changes.settle()
+    full = in_full(session, statement)
+    if group_writes.plan_of(session, full, generation) is None:
+        return None
+    with original_positions(full.pieces):
+        permission.check(session, full, parameters)
+        checks.check_read_only(session, full)
+        return (yield from writes.offer(session, full, parameters, generation))
 
 
 def _run_authorized(
@@ -271,7 +292,11 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
     if classified.kind is Kind.SETTING:
         return set_and_show.is_inline(statement)
     if classified.kind is Kind.DML:
-        return group_writes.is_ready(session, statement)
+        return (
+            group_writes.is_ready(session, statement)
+            # The binder is asked for the places of such literals.
+            and not placed_literals.placed_literals(session, statement)
+        )
     if classified.kind is Kind.OURS:
         return commit_offsets.is_inline(session, statement.node)
     if classified.kind is not Kind.READ or classified.locking:

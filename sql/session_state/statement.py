@@ -34,6 +34,8 @@ class RemoteTarget:
 
 # The key under which a statement keeps the columns of its answer, where they equal the description.
 CHECKED = "checked"
+# The key under which a small write keeps its form, if its values are literals (dml/literals.py).
+FORM = "literals"
 
 
 # The type of a parameter that its client declares as numeric: DuckDB has no numeric without a fixed scale.
@@ -184,6 +186,11 @@ class ParsedStatement:
     def empty(self) -> bool:
         """True if it contains nothing but comments."""
         return not self.classified.tokens
+
+    @property
+    def varies(self) -> bool:
+        """True if it is a small write whose values are literals: its client's next text is another one."""
+        return self.plans.get(FORM) is not None
 
     @property
     def waits(self) -> bool:

@@ -14,23 +14,32 @@ INSERT = "insert into t values (%s, %s)"
 WAITING = "select count(*) from ducktail.sessions where writer_lock = 'waits'"
 
 
+@pytest.fixture(params=[psycopg.Cursor, psycopg.ClientCursor])
+def cursors(request: pytest.FixtureRequest) -> Any:
+    """The kind of cursors: values are parameters of the wire, or literals of the text."""
+    return request.param
+
+
 @pytest.fixture
-def holder(server: ServerProcess) -> Iterator[psycopg.Connection[Any]]:
+def holder(server: ServerProcess, cursors: Any) -> Iterator[psycopg.Connection[Any]]:
     """A session on a server with a captured table, whose INSERT has a plan."""
     with server.connect() as connection:
         connection.execute("create table t (id bigint primary key, v varchar)")
         connection.execute("create stream s on t")
+        connection.cursor_factory = cursors
         for key in range(-4, 0):
             connection.execute(INSERT, (key, "warm"))
         yield connection
 
 
 def test_writes_wait_without_a_thread_and_can_be_cancelled(
-    server: ServerProcess, holder: psycopg.Connection[Any]
+    server: ServerProcess, holder: psycopg.Connection[Any], cursors: Any
 ) -> None:
     """More sessions wait than there are worker threads; all others are answered meanwhile."""
     connections = [server.connect() for _ in range(40)]
     outcomes: dict[int, str] = {}
+    for connection in connections:
+        connection.cursor_factory = cursors
 
     def write(number: int) -> None:
         try:

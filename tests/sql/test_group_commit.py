@@ -11,8 +11,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,106 +21,11 @@ import duckdb
 import pytest
 from amounts import amount, seed_of
 from local_client import Client, Row, check_stream, raises
+from write_batches import INSERT, WAIT_S, Scene, Sent
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import DucktailError
-from ducktail.engine.transactions.group_commit import GroupCommit
 from ducktail.sql.dml import group_writes
 from ducktail.sql.session import Session
-
-INSERT = "INSERT INTO t VALUES ($1, $2)"
-WAIT_S = 10
-
-
-@dataclass
-class Sent:
-    """A statement that a session runs on a thread of its own, and its outcome."""
-
-    client: Client
-    text: str
-    parameters: tuple[object, ...]
-    rows: list[Row] = field(default_factory=list)
-    outcome: str = ""
-
-    def run(self) -> None:
-        """Run it; the outcome is the tag, or the SQLSTATE of its error."""
-        try:
-            self.rows = self.client(self.text, *self.parameters)
-            self.outcome = self.client.tag or ""
-        except DucktailError as error:
-            self.outcome = error.sqlstate
-
-
-class Scene:
-    """A database with a captured table and a topic, whose small writes have plans."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.owner = Client(database)
-        self.owner("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR CHECK (v <> 'bad'))")
-        self.owner("CREATE STREAM s ON t")
-        self.owner("CREATE TABLE other (x INT)")
-        self.owner("CREATE STREAM o ON other")
-        self.owner("CREATE TOPIC p WITH (partitions = 3)")
-        self._keys = iter(range(1_000_000, 2_000_000))
-        self.learn(INSERT, lambda: (next(self._keys), "warm"))
-
-    @property
-    def commit(self) -> GroupCommit:
-        """The database's group commit."""
-        return self.database.group_commit
-
-    def client(self, **settings: str) -> Client:
-        """A session of the wire."""
-        return Client(self.database, wire=True, **settings)
-
-    def learn(self, text: str, values: Callable[[], Sequence[object]]) -> None:
-        """Run a statement until it has a plan."""
-        client = self.client()
-        for _ in range(3):
-            client(text, *values())
-        client.close()
-
-    def together(
-        self, sent: Sequence[Sent], meanwhile: Callable[[], None] = lambda: None, *, offered: bool = True
-    ) -> list[str]:
-        """Run statements while the writer lock is held, then release it; returns the outcomes.
-
-        Args:
-            meanwhile: called when all of them wait.
-            offered: all of them wait for a batch.
-        """
-        holder = Client(self.database)
-        holder("BEGIN")
-        holder("INSERT INTO other VALUES (1)")
-        threads = [threading.Thread(target=one.run) for one in sent]
-        for thread, one in zip(threads, sent, strict=True):
-            thread.start()
-            self._await(thread, one.client, offered=offered)
-        meanwhile()
-        holder("ROLLBACK")
-        for thread in threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
-        holder.close()
-        return [one.outcome for one in sent]
-
-    def _await(self, thread: threading.Thread, client: Client, *, offered: bool) -> None:
-        until = time.monotonic() + WAIT_S
-        while thread.is_alive() and client.session.id not in self.waiting(offered=offered):
-            assert time.monotonic() < until
-            time.sleep(0.001)
-
-    def waiting(self, *, offered: bool) -> frozenset[int]:
-        """The sessions that wait for the writer lock, with writes that a batch may take or with others."""
-        return self.commit.waiting() if offered else self.database.transactions.writer_lock.waiting()
-
-    def commits(self, after: int) -> list[Row]:
-        """The numbered commits after a txid."""
-        return self.owner(
-            "SELECT txid, first_lsn, last_lsn, annotation FROM ducktail.commits "
-            f"WHERE txid > {after} ORDER BY txid"
-        )
 
 
 @pytest.fixture
@@ -412,24 +317,77 @@ def test_values_that_a_list_would_change_run_alone(scene: Scene) -> None:
     assert found == [(1, "c"), (2, "a"), (3, "b"), (4, "5")]
 
 
-def test_a_limited_user_and_a_block_run_alone(scene: Scene) -> None:
-    scene.owner("CREATE USER root PASSWORD 'secret-of-root-1' SUPERUSER")
-    scene.owner("CREATE USER ada PASSWORD 'secret-of-ada-1'")
-    scene.owner("GRANT INSERT ON t TO ada")
+def test_a_block_runs_alone(scene: Scene) -> None:
     writes = scene.commit.writes
     client = scene.client()
     client("BEGIN")
     client(INSERT, 1, "v")
     client(INSERT, 2, "v")
     client("COMMIT")
-    ada = scene.client()
-    ada.session = Session(scene.database, user="ada", account="ada", wire=True)
-    for key in range(3, 7):
-        ada(INSERT, key, "v")
-    scene.owner("REVOKE INSERT ON t FROM ada")
-    with raises("42P01"):
-        ada(INSERT, 7, "v")
     assert scene.commit.writes == writes
+
+
+@pytest.fixture
+def ada(scene: Scene) -> Callable[[], Client]:
+    """Makes sessions of a user who may insert into the table and the topic."""
+    scene.owner("CREATE USER root PASSWORD 'secret-of-root-1' SUPERUSER")
+    scene.owner("CREATE USER ada PASSWORD 'secret-of-ada-1'")
+    scene.owner("GRANT INSERT ON t TO ada")
+    scene.owner("GRANT PUBLISH ON p TO ada")
+
+    def made() -> Client:
+        client = scene.client()
+        client.session = Session(scene.database, user="ada", account="ada", wire=True)
+        return client
+
+    return made
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_rights_are_checked_for_each_write(scene: Scene, ada: Callable[[], Client], literal: bool) -> None:
+    def sent(client: Client, key: int) -> Sent:
+        return (
+            Sent(client, f"INSERT INTO t VALUES ({key}, 'v')")
+            if literal
+            else Sent(client, INSERT, (key, "v"))
+        )
+
+    clients = [ada() for _ in range(4)]
+    for key in range(10, 14):
+        sent(clients[0], key).run()
+    writes, batches = scene.commit.writes, scene.commit.batches
+    both = [sent(client, key) for key, client in enumerate([*clients, scene.client()])]
+    assert scene.together(both, offered=None) == ["INSERT 0 1"] * 5
+    assert scene.commit.writes >= writes + 4 and scene.commit.batches == batches + 1
+    writes = scene.commit.writes
+    scene.owner("REVOKE INSERT ON t FROM ada")
+    last = sent(clients[0], 20)
+    last.run()
+    assert last.outcome == "42P01" and scene.commit.writes == writes
+    scene.owner("GRANT INSERT ON t TO ada")
+    for key in range(30, 34):
+        sent(clients[0], key).run()
+    assert scene.commit.writes > writes
+    # A right that is lost while the write waits for its batch.
+    waiting = [sent(client, 40 + n) for n, client in enumerate(clients)]
+    revoked = Sent(scene.client(), "REVOKE INSERT ON t FROM ada")
+    assert scene.together([revoked, *waiting], offered=None) == ["REVOKE", *["42P01"] * 4]
+    assert scene.commit.returned >= 4
+    keys = [key for (key,) in scene.owner("SELECT id FROM t WHERE id < 100 ORDER BY id")]
+    assert keys == [*range(5), *range(10, 14), *range(30, 34)]
+
+
+def test_a_limited_user_publishes_in_a_batch(scene: Scene, ada: Callable[[], Client]) -> None:
+    clients = [ada() for _ in range(3)]
+    for _ in range(4):
+        clients[0]("PUBLISH TO p KEY $1 $2", "k", "1")
+    writes = scene.commit.writes
+    sent = [Sent(client, "PUBLISH TO p KEY $1 $2", ("k", str(n))) for n, client in enumerate(clients)]
+    assert scene.together(sent) == ["PUBLISH 1"] * 3
+    assert scene.commit.writes == writes + 3
+    scene.owner("REVOKE PUBLISH ON p FROM ada")
+    with raises("42704"):
+        clients[0]("PUBLISH TO p KEY $1 $2", "k", "1")
 
 
 # The same load with batches and without.
@@ -582,6 +540,8 @@ TYPES = {
         datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
     ],
     "BLOB": [b"", b"\x00\xff"],
+    "DECIMAL(12, 3)": [Decimal("0.125"), Decimal("-123456789"), Decimal("1E+2"), Decimal("-0.0"), 7],
+    "DECIMAL(38, 20)": [Decimal("123456789012345678.00000000000000000001"), Decimal("0.5")],
 }
 
 

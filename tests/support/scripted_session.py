@@ -41,6 +41,7 @@ class Column:
 class Statement:
     text: str
     inline: bool = False
+    varies: bool = False
 
     @property
     def classified(self) -> Classified:
@@ -136,6 +137,9 @@ class Session:
         if text == "gibberish":
             raise SyntaxError_("no SQL", position=1)
         return Statement(text, inline=text == "inline")
+
+    def is_known_write(self, text: str) -> bool:
+        return False
 
     def is_stale(self, statement: Statement) -> bool:
         return False
