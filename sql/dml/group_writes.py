@@ -224,16 +224,24 @@ def plan_of(session: Context, statement: ParsedStatement) -> GroupWrite | GroupP
     kept = statement.plans.get(KEPT)
     plan = kept if isinstance(kept, (GroupWrite, GroupPublish)) else None
     if plan is None or plan.version != version:
-        found = commit.plans.get(_key(statement))
-        if not isinstance(found, (GroupWrite, GroupPublish)) or found.version != version:
+        plan = _known(session, statement)
+        if plan is None:
             return None
-        plan = statement.plans[KEPT] = found
+        statement.plans[KEPT] = plan
     names = session.names
     if session.block.begun or session.access.limited or not names.plain or names.awaited:
         return None
     if not commit.enabled or session.part is not None or in_cluster(session):
         return None
     return plan if plan.applies(database.catalog) else None
+
+
+def _known(session: Context, statement: ParsedStatement) -> GroupWrite | GroupPublish | None:
+    """The plan of a text in the present state of the catalog, from any session."""
+    found = session.database.group_commit.plans.get(_key(statement))
+    if isinstance(found, (GroupWrite, GroupPublish)) and found.version == session.database.catalog.version:
+        return found
+    return None
 
 
 def _key(statement: ParsedStatement) -> object:
@@ -332,7 +340,8 @@ def _is_due(session: Context, statement: ParsedStatement) -> bool:
     if session.block.begun or not session.names.plain or seen == (version, True):
         return False
     statement.plans[KEPT] = (version, seen == (version, False))
-    return seen == (version, False)
+    # Writes of two plans would be two statements of a batch.
+    return seen == (version, False) and _known(session, statement) is None
 
 
 def _planned(
