@@ -158,7 +158,7 @@ def test_writes_of_many_sessions_are_in_one_order(opened: Callable[[str], Databa
     def work(number: int) -> None:
         rng, client = random.Random(seed_of("DUCKTAIL_GROUP_SEED", number)), Client(database, wire=True)
         for step in range(STEPS):
-            value = "bad" if rng.random() < 0.05 else f"{number}.{step}"
+            value = "bad" if rng.random() < 0.05 else f"v{number}.{step}"
             how = "plain" if rng.random() < 0.6 else rng.choice(list(HOWS))
             sent[number].append(Sent(rng.choice(list(TEXTS)), rng.choice(KEYS), value, how))
             sent[number][-1].run(database, client, rng)
@@ -236,7 +236,7 @@ def test_answers_are_those_of_writes_one_by_one(opened: Callable[[str], Database
     clients, alone = [Client(together, wire=True) for _ in range(SESSIONS)], Client(apart)
     for number in range(STEPS):
         kinds = [rng.choice([kind for kind in TEXTS if kind != "publish"]) for _ in clients]
-        values = ["bad" if rng.random() < 0.05 else f"{number}.{place}" for place in range(SESSIONS)]
+        values = ["bad" if rng.random() < 0.05 else f"v{number}.{place}" for place in range(SESSIONS)]
         places = rng.sample(KEYS, SESSIONS)
         rounds = [[Sent(*each) for each in zip(kinds, places, values, strict=True)] for _ in range(2)]
         in_threads(
