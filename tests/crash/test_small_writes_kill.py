@@ -127,8 +127,12 @@ class Writer:
         finally:
             if kind == "cancelled":
                 cancel.join()
-            if kind in ("hasty", "rolled back"):
-                execute("rollback" if kind == "rolled back" else "set statement_timeout = 0")
+            if kind == "rolled back":
+                execute("rollback")
+            while kind == "hasty":
+                with suppress(psycopg.errors.QueryCanceled):  # Its own time is limited, too.
+                    execute("set statement_timeout = 0")
+                    break
         return kind != "rolled back"
 
     def _cancel(self) -> None:
