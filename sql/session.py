@@ -321,7 +321,7 @@ class Session(Context):
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):
-                result.bind_guard(self.calls.fetch)
+                result.bind_guard(partial(self.calls.fetch, committed=result.committed))
         return self._arriving(result)
 
     def _arriving(self, result: Result) -> Result:
@@ -350,7 +350,7 @@ class Session(Context):
     def kept(self, result: Result) -> None:
         """Note that a portal's result is taken in parts from now on."""
         self.cursors.keeping(result)
-        result.bind_guard(self.calls.fetch)
+        result.bind_guard(partial(self.calls.fetch, committed=result.committed))
 
     def with_frames(self, work: Callable[[Frames], None]) -> Waiting[None]:
         """Register or unregister objects of this process.

@@ -255,8 +255,15 @@ class Channel:
         self._output.append(data)
         self._output_bytes += len(data)
 
-    def relieve(self, *, at_once: bool = False) -> Steps[None]:
-        """Let the client take the output if there is much of it, or `at_once`."""
+    def relieve(self, *, at_once: bool = False, committed: bool = False) -> Steps[None]:
+        """Let the client take the output if there is much of it, or `at_once`.
+
+        Args:
+            committed: the statement has committed, so that a cancel does not end it.
+        """
         if at_once or self._output_bytes > OUTPUT_BYTES_MAX:
             yield Need.FLUSH
-            self.check_cancelled()
+            if committed:
+                self.check()
+            else:
+                self.check_cancelled()

@@ -285,12 +285,15 @@ class Work:
                     yield from result.settled()
                 self._take_news()
                 return True
-            self.channel.check_cancelled()
+            if not result.committed:
+                self.channel.check_cancelled()
             if limit is not None:
                 limit -= batch.row_count
             for piece in encoded(batch, datarows):
                 self.channel.send_bytes(piece)
-            yield from self.channel.relieve(at_once=result.row_count == FIRST_ROWS)
+            yield from self.channel.relieve(
+                at_once=result.row_count == FIRST_ROWS, committed=result.committed
+            )
         return False
 
     def complete(self, result: Result, before: int = 0) -> None:

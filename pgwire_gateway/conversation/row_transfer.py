@@ -110,12 +110,13 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
             if result.settles:
                 yield from result.settled()
             break
-        channel.check_cancelled()
+        if not result.committed:
+            channel.check_cancelled()
         for rows in encoded(batch, lambda part: part.copy_rows(types, copy.form, timezone)):
             if head and batch.row_count:
                 head, rows = b"", _behind(head, rows)
             channel.send_bytes(rows)
-        yield from channel.relieve(at_once=result.row_count == FIRST_ROWS)
+        yield from channel.relieve(at_once=result.row_count == FIRST_ROWS, committed=result.committed)
     if copy.form.binary:
         channel.send_bytes(message(head + BINARY_TRAILER))
     if copy.form.arrow:

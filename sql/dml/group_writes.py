@@ -254,13 +254,21 @@ def plan_of(
     if plan is None or plan.version != version:
         if not _has_events(session, statement):
             return None
-        found = database.group_commit.plans.get(_key(statement))
-        if not isinstance(found, (GroupWrite, GroupPublish)) or found.version != version:
+        plan = _known(session, statement)
+        if plan is None:
             return None
-        plan = statement.plans[KEPT] = found
+        statement.plans[KEPT] = plan
     if session.access.limited and generation is None:
         return None
     return plan if _may_offer(session) and plan.applies(database.catalog) else None
+
+
+def _known(session: Context, statement: ParsedStatement) -> GroupWrite | GroupPublish | None:
+    """The plan of a text in the present state of the catalog, from any session."""
+    found = session.database.group_commit.plans.get(_key(statement))
+    if isinstance(found, (GroupWrite, GroupPublish)) and found.version == session.database.catalog.version:
+        return found
+    return None
 
 
 def _has_events(session: Context, statement: ParsedStatement) -> bool:
@@ -443,7 +451,8 @@ def _is_due(session: Context, statement: ParsedStatement) -> bool:
         commit.keep(key, state)
     else:
         statement.plans[KEPT] = state
-    return seen == (version, False)
+    # Writes of two plans would be two statements of a batch.
+    return seen == (version, False) and (of_form or _known(session, statement) is None)
 
 
 def _planned(

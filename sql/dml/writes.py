@@ -158,10 +158,14 @@ def _result(session: Context, statement: ParsedStatement, rows: Rows) -> Result:
     tag = TAGS[_verb(statement, statement.classified)]
     if rows.place is not None:
         batch = PlainBatch([rows.place], PLACE_TYPES, PLACE_SCHEMA)
-        return Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
-    if rows.table is None:
+        result = Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
+    elif rows.table is None:
         return Result.command(tag(rows.count))
-    return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
+    else:
+        columns = result_columns(rows.names, rows.types)
+        result = rows_result(session, columns, rows.table, lambda _: tag(rows.count))
+    result.committed = not session.block.begun
+    return result
 
 
 def write_rows(

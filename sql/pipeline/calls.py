@@ -96,13 +96,18 @@ class Calls:
         left_s = self._prepared[1] - self._database.clock.monotonic_s()
         return min(limit_ms, max(1, round(left_s * 1000)))
 
-    def fetch(self, step: Callable[[], ResultBatch | None]) -> ResultBatch | None:
-        """Run a fetch as a call; it waits for nothing."""
+    def fetch(self, step: Callable[[], ResultBatch | None], *, committed: bool = False) -> ResultBatch | None:
+        """Run a fetch as a call; it waits for nothing.
+
+        Args:
+            committed: the statement has committed, so that a cancel does not end it.
+        """
         self._enter()
         try:
             self._renew()
             batch = step()
-            self._guard.check()
+            if not committed:
+                self._guard.check()
             return batch
         except BaseException as error:
             self._fail(error)

@@ -464,6 +464,8 @@ class Result:
         self._on_rows = on_rows
         self._on_fail = on_fail
         self._on_suspend = on_suspend
+        # The statement has written and is committed: no cancel may answer it as failed.
+        self.committed = False
         # Rows of an incomplete answer have been returned: its client may not receive them.
         self._midway = False
         # The receiver of the rows of a COPY FROM STDIN, whose answer follows later.

@@ -80,3 +80,20 @@ def test_values_that_are_not_offered(holder: psycopg.Connection[Any]) -> None:
         holder.execute(INSERT, (1, "again"))
     rows = holder.execute("select id, length(v) from t where id > 0 order by id").fetchall()
     assert rows == [(1, 1), (2, 1), (3, 100_000)]
+
+
+@pytest.mark.parametrize(("count", "chars"), [(200, 100_000), (20_000, 1_000)])
+def test_a_cancel_after_the_commit_does_not_answer_a_write_as_failed(
+    server: ServerProcess, holder: psycopg.Connection[Any], count: int, chars: int
+) -> None:
+    """Its client is cancelled while it takes the rows of RETURNING, which have been committed."""
+    text = f"insert into t select i, repeat('x', {chars}) from range({count}) r(i) returning v"
+    with server.connect() as writer:
+        writer.pgconn.send_query(text.encode())
+        while holder.execute("select count(*) from t where id >= 0").fetchone() != (count,):
+            pass
+        writer.cancel_safe()
+        results = list(iter(writer.pgconn.get_result, None))
+        assert [result.command_status for result in results] == [f"INSERT 0 {count}".encode()]
+        assert results[0].ntuples == count
+        assert writer.execute("select 1").fetchone() == (1,)

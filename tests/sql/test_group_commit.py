@@ -64,6 +64,22 @@ def test_writes_that_wait_are_one_batch_and_a_transaction_each(scene: Scene) -> 
     assert [row[:5] for row in events] == [(lsn + n, txid + n, 0, True, n - 1) for n in range(1, 17)]
 
 
+@pytest.mark.parametrize("text", ["INSERT INTO t (id, v) VALUES ($1, $2)", "PUBLISH TO p KEY $1 $2"])
+def test_sessions_that_begin_at_once_share_a_plan(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Writes with a plan of each session would be a statement each in a batch."""
+    kept, keep = [], scene.commit.keep
+    monkeypatch.setattr(scene.commit, "keep", lambda *given: (kept.append(given), keep(*given)))
+    number: Callable[[int], object] = str if text.startswith("PUBLISH") else int
+    clients = [scene.client() for _ in range(4)]
+    for key, client in enumerate(clients):
+        client(text, number(key), "v")
+    sent = [Sent(client, text, (number(key), "v")) for key, client in enumerate(clients, 10)]
+    scene.together(sent, offered=False)
+    assert len(kept) < len(clients)
+
+
 def test_only_the_guilty_fails(scene: Scene) -> None:
     returned = scene.commit.returned
     writes = [(1, "a"), (2, "b"), (1, "c"), (3, "bad"), (4, None), (5, "e")]

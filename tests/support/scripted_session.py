@@ -89,6 +89,7 @@ class Result:
     inline: bool = True
     elsewhere: bool = False
     settles: bool = False
+    committed: bool = False
     copy_in: None = None
     copy_out: None = None
     formats: tuple[int, ...] = ()
