@@ -24,6 +24,7 @@ from ..engine.errors import (
     ProgramLimitExceeded,
     UndefinedObject,
 )
+from ..engine.values.client_encodings import encoding_of
 from .text.hints import SHOWN
 from .text.units import parse_interval_ms
 
@@ -160,13 +161,23 @@ def _only(*allowed: str, why: str | None = None) -> Reader:
         text = ", ".join(values)
         for value in allowed:
             if text.lower().replace("'", "").replace(" ", "") == value.lower().replace(" ", ""):
-                return allowed[0] if name == "client_encoding" else value
+                return value
         raise InvalidParameterValue(
             f'setting "{name}" can only be {" or ".join(repr(v) for v in allowed)} here, not "{text}"',
             detail=why,
         )
 
     return read
+
+
+def _encoding(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    found = encoding_of(text)
+    if found is None:
+        raise InvalidParameterValue(
+            f'invalid value for parameter "{name}": "{text}"', detail="The encoding is not known."
+        )
+    return found.name
 
 
 def _boolean_only(wanted: str) -> Reader:
@@ -345,7 +356,7 @@ VARIABLES: dict[str, Variable] = {
     variable.name.lower(): variable
     for variable in (
         Variable("application_name", "", _text, "name that the client gives itself", report=True),
-        Variable("client_encoding", "UTF8", _only("UTF8", "UTF-8", "UNICODE"), "UTF8 only", report=True),
+        Variable("client_encoding", "UTF8", _encoding, "encoding of the client's texts", report=True),
         Variable(
             "client_min_messages",
             "notice",

@@ -239,7 +239,6 @@ CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
     "pg_relation_is_updatable": ((2,), "28"),
     "pg_stat_get_numscans": ((1,), "0::BIGINT"),
     "getdatabaseencoding": ((0,), "'UTF8'"),
-    "pg_client_encoding": ((0,), "'UTF8'"),
     "row_security_active": ((1,), "false"),
     "pg_sequence_last_value": ((1,), "NULL::BIGINT"),
     # Rights are ducktail's own (SHOW GRANTS), and no object has an access list.
@@ -339,6 +338,7 @@ def _session_macros() -> dict[str, str]:
         f"{HOME}.fixed_setting(z_n), error('unrecognized configuration parameter \"' || z_n || '\"')) = z_v, "
         "z_v, error('set_config cannot change \"' || z_n || '\": use SET'))",
         "txid_current_if_assigned()": "NULL::BIGINT",
+        "pg_client_encoding()": setting.format("'client_encoding'"),
     }  # fmt: skip
 
 

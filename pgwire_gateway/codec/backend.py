@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...engine.values.client_encodings import UTF8, Encoding
+
 _INT16 = struct.Struct("!H")
 _INT32 = struct.Struct("!i")
 _UINT32 = struct.Struct("!I")
@@ -220,9 +222,13 @@ class NotificationResponse:
     payload: str
 
 
-def _text(text: str) -> bytes:
+# The bytes of a string with its closing zero byte, in the client's encoding.
+_Text = Callable[[str], bytes]
+
+
+def _text_in(encoding: Encoding) -> _Text:
     # A zero byte ends a string on the wire, so it cannot be in one; lone surrogates are no UTF-8.
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace") + b"\0"
+    return lambda text: encoding.spelled(text.replace("\0", "\ufffd")) + b"\0"
 
 
 def _message(kind: bytes, *parts: bytes) -> bytes:
@@ -230,16 +236,16 @@ def _message(kind: bytes, *parts: bytes) -> bytes:
     return b"".join((kind, _INT32.pack(length), *parts))
 
 
-def _negotiate(message: NegotiateProtocolVersion) -> bytes:
+def _negotiate(message: NegotiateProtocolVersion, text: _Text) -> bytes:
     # Documented as the minor version alone; PostgreSQL sends, and libpq reads, the whole number.
     version, count = _INT32.pack(3 << 16 | message.minor), _INT32.pack(len(message.options))
-    return _message(b"v", version, count, *map(_text, message.options))
+    return _message(b"v", version, count, *map(text, message.options))
 
 
-def _row_description(message: RowDescription) -> bytes:
+def _row_description(message: RowDescription, text: _Text) -> bytes:
     parts = [_INT16.pack(len(message.fields))]
     for field in message.fields:
-        parts.append(_text(field.name))
+        parts.append(text(field.name))
         origin = field.table_oid, field.number
         parts.append(_FIELD.pack(*origin, field.oid, field.length, field.modifier, field.format))
     return _message(b"T", *parts)
@@ -256,7 +262,7 @@ def _parameter_description(message: ParameterDescription) -> bytes:
     return _message(b"t", _INT16.pack(len(message.oids)), *map(_UINT32.pack, message.oids))
 
 
-def _report(report: Report) -> list[bytes]:
+def _report(report: Report, text: _Text) -> list[bytes]:
     fields = [
         ("S", report.severity),
         ("V", report.severity),
@@ -273,27 +279,29 @@ def _report(report: Report) -> list[bytes]:
         ("F", report.file),
         ("R", report.routine),
     ]
-    return [code.encode() + _text(value) for code, value in fields if value is not None] + [b"\0"]
+    return [code.encode() + text(value) for code, value in fields if value is not None] + [b"\0"]
 
 
 _READY = {status: _message(b"Z", status.encode()) for status in "ITE"}
 
-_ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    AuthenticationSasl: lambda m: _message(b"R", _INT32.pack(10), *map(_text, m.mechanisms), b"\0"),
-    AuthenticationSaslContinue: lambda m: _message(b"R", _INT32.pack(11), m.data),
-    AuthenticationSaslFinal: lambda m: _message(b"R", _INT32.pack(12), m.data),
+_ENCODERS: dict[type, Callable[[Any, _Text], bytes]] = {
+    AuthenticationSasl: lambda m, text: _message(b"R", _INT32.pack(10), *map(text, m.mechanisms), b"\0"),
+    AuthenticationSaslContinue: lambda m, text: _message(b"R", _INT32.pack(11), m.data),
+    AuthenticationSaslFinal: lambda m, text: _message(b"R", _INT32.pack(12), m.data),
     NegotiateProtocolVersion: _negotiate,
-    ParameterStatus: lambda m: _message(b"S", _text(m.name), _text(m.value)),
-    BackendKeyData: lambda m: _message(b"K", _INT32.pack(m.pid), m.secret),
-    ReadyForQuery: lambda m: _READY[m.status],
+    ParameterStatus: lambda m, text: _message(b"S", text(m.name), text(m.value)),
+    BackendKeyData: lambda m, text: _message(b"K", _INT32.pack(m.pid), m.secret),
+    ReadyForQuery: lambda m, text: _READY[m.status],
     RowDescription: _row_description,
-    ParameterDescription: _parameter_description,
-    CopyInResponse: lambda m: _copy_begins(b"G", m),
-    CopyOutResponse: lambda m: _copy_begins(b"H", m),
-    NotificationResponse: lambda m: _message(b"A", _INT32.pack(m.pid), _text(m.channel), _text(m.payload)),
-    CommandComplete: lambda m: _message(b"C", _text(m.tag)),
-    ErrorResponse: lambda m: _message(b"E", *_report(m.report)),
-    NoticeResponse: lambda m: _message(b"N", *_report(m.report)),
+    ParameterDescription: lambda m, text: _parameter_description(m),
+    CopyInResponse: lambda m, text: _copy_begins(b"G", m),
+    CopyOutResponse: lambda m, text: _copy_begins(b"H", m),
+    NotificationResponse: lambda m, text: _message(
+        b"A", _INT32.pack(m.pid), text(m.channel), text(m.payload)
+    ),
+    CommandComplete: lambda m, text: _message(b"C", text(m.tag)),
+    ErrorResponse: lambda m, text: _message(b"E", *_report(m.report, text)),
+    NoticeResponse: lambda m, text: _message(b"N", *_report(m.report, text)),
 }
 
 _FIXED: dict[type, bytes] = {
@@ -334,7 +342,16 @@ Message = (
 )
 
 
-def encode(message: Message) -> bytes:
-    """The bytes of `message`, type byte and length word included."""
+_UTF8 = _text_in(UTF8)
+
+
+def encode(message: Message, encoding: Encoding = UTF8) -> bytes:
+    """The bytes of `message`, type byte and length word included.
+
+    Args:
+        encoding: the client's; a character that it lacks is a question mark.
+    """
     fixed = _FIXED.get(type(message))
-    return fixed if fixed is not None else _ENCODERS[type(message)](message)
+    if fixed is not None:
+        return fixed
+    return _ENCODERS[type(message)](message, _UTF8 if encoding is UTF8 else _text_in(encoding))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ...engine.errors import CharacterNotInRepertoire, DucktailError, ProtocolViolation
+from ...engine.values.client_encodings import UTF8, Encoding
 
 _INT16 = struct.Struct("!H")
 _INT32 = struct.Struct("!i")
@@ -31,19 +32,21 @@ class Body:
 
     Args:
         data: the bytes after the length word.
+        encoding: the client's.
 
     Raises:
         ProtocolViolation: from every method, if the bytes end before the field does.
-        CharacterNotInRepertoire: from `text`, if the bytes are no UTF-8.
+        CharacterNotInRepertoire: from `text`, if the bytes are no text in the client's encoding.
 
     Source: PostgreSQL documentation, "Message Data Types".
     """
 
-    __slots__ = ("_at", "_data")
+    __slots__ = ("_at", "_data", "_encoding")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, encoding: Encoding = UTF8) -> None:
         self._data = data
         self._at = 0
+        self._encoding = encoding
 
     def take(self, length: int) -> bytes:
         """The next `length` bytes."""
@@ -118,13 +121,8 @@ class Body:
         return taken
 
     def text(self) -> str:
-        """A String, decoded from UTF-8."""
-        raw = self.raw_text()
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            wrong = " ".join(f"0x{byte:02x}" for byte in raw[error.start : error.end])
-            raise CharacterNotInRepertoire(f'invalid byte sequence for encoding "UTF8": {wrong}') from None
+        """A String, decoded."""
+        return self._encoding.decoded(self.raw_text())
 
     def rest(self) -> bytes:
         """All remaining bytes."""
@@ -279,7 +277,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A well-formed message of kind `kind` whose text is not UTF-8; only this message fails.
+    """A well-formed message of kind `kind` with bytes that are no text; only this message fails.
 
     Args:
         kind: class of the message that it would have been.
@@ -445,8 +443,8 @@ REPEATED = frozenset({Describe, Execute, Close, Sync, Flush})
 REPEATED_BYTES_MAX = 64
 
 
-def _decoded(known: Format, data: bytes) -> Message:
-    body = Body(data)
+def _decoded(known: Format, data: bytes, encoding: Encoding) -> Message:
+    body = Body(data, encoding)
     message = known.decode(body)
     body.end()
     return message
@@ -458,12 +456,14 @@ _repeated = lru_cache(1024)(_decoded)
 class Receiver:
     """Divides a byte stream into messages.
 
-    `authenticated` lifts the limit on message length: set it once the client is authenticated.
+    `authenticated` lifts the limit on message length: set it once the client is authenticated. `encoding` is
+    the client's, from the next bytes on.
     """
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self._limits = limits
         self.authenticated = False
+        self.encoding = UTF8
         self._buffer = bytearray()
         self._next = self._startup
 
@@ -529,9 +529,9 @@ class Receiver:
         data = bytes(buffer[at + 5 : end])
         try:
             if length <= REPEATED_BYTES_MAX and known.kind in REPEATED:
-                message = _repeated(known, data)
+                message = _repeated(known, data, self.encoding)
             else:
-                message = _decoded(known, data)
+                message = _decoded(known, data, self.encoding)
         except CharacterNotInRepertoire as error:
             return Undecodable(known.kind, error), end
         except DucktailError as error:

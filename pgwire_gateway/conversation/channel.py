@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from ...engine.errors import DucktailError, ProtocolViolation, QueryCanceled
+from ...engine.values.client_encodings import UTF8, Encoding
 from ...engine.waiting import Wait
 from ..codec import Limits, Receiver, encode
 from ..codec.backend import Message as Answer
@@ -75,6 +76,7 @@ class Channel:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._receiver = Receiver(limits)
+        self._encoding = UTF8
         # Each message with the number of bytes that are freed when it is taken.
         self._pending: deque[tuple[Message, int]] = deque()
         self._unclaimed = 0
@@ -154,6 +156,15 @@ class Channel:
         return output
 
     # The conversation's side.
+
+    @property
+    def encoding(self) -> Encoding:
+        """The client's encoding; messages that have arrived already are in the one before."""
+        return self._encoding
+
+    @encoding.setter
+    def encoding(self, encoding: Encoding) -> None:
+        self._encoding = self._receiver.encoding = encoding
 
     def authenticated(self) -> None:
         """Note that the client has been authenticated: long messages are accepted from now on."""
@@ -248,7 +259,7 @@ class Channel:
 
     def send(self, message: Answer) -> None:
         """Queue a message for the client."""
-        self.send_bytes(encode(message))
+        self.send_bytes(encode(message, self._encoding))
 
     def send_bytes(self, data: bytes | memoryview) -> None:
         """Queue bytes that are messages already."""

@@ -24,6 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.server_log import facts
 from ...engine.values import value_types
+from ...engine.values.client_encodings import ENCODINGS, Encoding
 from ...sql.results.results import Result, ResultBatch, ResultColumn
 from ...sql.session_state.statement import ParsedStatement
 from ...sql.text.classified import Kind
@@ -150,6 +151,7 @@ class Work:
         # Texts of this session that are known to parse and run without a worker thread.
         self._inline_texts: set[str] = set()
         self._reported = dict(session.parameter_status())
+        channel.encoding = ENCODINGS[self._reported["client_encoding"]]
         self._changed: dict[str, str] = {}
         session.spell = _spelling
         session.relation_oid = catalog.relation_oid
@@ -250,11 +252,16 @@ class Work:
         self, source: StatementText, columns: Sequence[ResultColumn], formats: Sequence[int]
     ) -> None:
         """Send RowDescription."""
-        kept = source.described
-        if kept is None or kept.columns is not columns or kept.formats != tuple(formats):
+        kept, encoding = source.described, self.channel.encoding
+        if (
+            kept is None
+            or kept.columns is not columns
+            or kept.formats != tuple(formats)
+            or kept.encoding is not encoding
+        ):
             check_width(columns)
-            message = _description(tuple(columns), tuple(spread(formats, len(columns))))
-            kept = source.described = Described(columns, tuple(formats), message)
+            message = _description(tuple(columns), tuple(spread(formats, len(columns))), encoding)
+            kept = source.described = Described(columns, tuple(formats), message, encoding)
         self.channel.send_bytes(kept.message)
 
     def send_rows(
@@ -267,11 +274,14 @@ class Work:
         columns = source.columns(result.columns) or ()
         types = [column.type for column in columns]
         all_formats = spread(formats, len(columns))
+        encoding = self.channel.encoding
+        texts = encoding.columns(types, all_formats) if encoding.codec else ()
 
         def datarows(part: ResultBatch) -> bytes | memoryview:
             if not types:
                 return _EMPTY_ROW * part.row_count
-            return part.datarows(types, all_formats, self._reported["TimeZone"])
+            rows = part.datarows(types, all_formats, self._reported["TimeZone"])
+            return encoding.rows(rows, texts) if texts else rows
 
         while limit is None or limit > 0:
             wanted = rows_wanted(result, limit)
@@ -352,6 +362,8 @@ class Work:
         changes = self.session.take_parameter_changes()
         self._changed.update(changes)
         self._reported.update(changes)
+        if "client_encoding" in changes:
+            self.channel.encoding = ENCODINGS[changes["client_encoding"]]
 
 
 @dataclass(slots=True)
@@ -480,8 +492,8 @@ def _kept_pieces(text: str) -> Sequence[StatementPiece]:
 
 
 @lru_cache(maxsize=KEPT_MAX)
-def _description(columns: tuple[ResultColumn, ...], formats: tuple[int, ...]) -> bytes:
-    return encode(RowDescription(tuple(map(_field, columns, formats))))
+def _description(columns: tuple[ResultColumn, ...], formats: tuple[int, ...], encoding: Encoding) -> bytes:
+    return encode(RowDescription(tuple(map(_field, columns, formats))), encoding)
 
 
 def _field(column: ResultColumn, format: int) -> Field:

@@ -37,6 +37,7 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.values import datarow, parameters, value_types
+from ...engine.values.client_encodings import Encoding
 from ...sql.dml.batch_insert import EXECUTIONS_MAX, agree, in_lists, kinds
 from ...sql.results.results import Result, ResultColumn
 from ...sql.session_state.portals import Portal as Taken
@@ -265,7 +266,8 @@ class ExtendedQuery:
         formats = _formats(message.result_formats, len(prepared.columns or ()), "result")
         # The session's own object, by the interface of a conversation.
         statement = cast(Any, prepared.statement)
-        taken = Taken(statement, _values(prepared, message), declared=False, spelling=prepared.source)
+        values = _values(prepared, message, self._work.channel.encoding)
+        taken = Taken(statement, values, declared=False, spelling=prepared.source)
         self._work.session.portals.add(message.portal, taken)
         long = are_long(message.parameters)
         portal = Portal(
@@ -403,7 +405,7 @@ class ExtendedQuery:
         prepared = self._statements.get(message.statement)
         if prepared is None or prepared.source.text != text or (gives_rows and any(message.result_formats)):
             return None
-        return _values(prepared, message)
+        return _values(prepared, message, self._work.channel.encoding)
 
     def _run_batch(self, portal: Portal, many: ParsedStatement, executions: list[Execution]) -> Steps[None]:
         """Run a portal's statement and further executions of it as one; answer each."""
@@ -428,6 +430,9 @@ class ExtendedQuery:
         """Answer each PUBLISH of a batch with its row."""
         assert portal.columns is not None and len(rows) == 1 + len(executions), "each publishes one event"
         channel = self._work.channel
+        if encoding := channel.encoding.codec and channel.encoding:
+            texts = encoding.columns([column.type for column in portal.columns], (0,) * len(portal.columns))
+            rows = [encoding.rows(row, texts) for row in rows]
         channel.send_bytes(rows[0] + ONE_EVENT)
         for row, execution in zip(rows[1:], executions, strict=True):
             channel.send(BindComplete())
@@ -486,7 +491,7 @@ def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:
     return tuple(oid or value_types.pg_type(type).oid for oid, type in zip(known, types, strict=False))
 
 
-def _values(prepared: Prepared, message: Bind) -> list[object]:
+def _values(prepared: Prepared, message: Bind, encoding: Encoding) -> list[object]:
     types, raw = prepared.types, message.parameters
     if len(raw) != len(types):
         raise ProtocolViolation(
@@ -494,6 +499,8 @@ def _values(prepared: Prepared, message: Bind) -> list[object]:
             f" requires {len(types)}"
         )
     formats = _formats(message.parameter_formats, len(types), "parameter")
+    if encoding.codec:
+        raw = tuple(map(encoding.given, raw, formats, prepared.oids))
     return [
         parameters.decode(value, format, oid, type)
         for value, format, oid, type in zip(raw, formats, prepared.oids, types, strict=True)

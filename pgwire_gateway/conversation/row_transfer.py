@@ -13,6 +13,7 @@ error the rest of the COPY is skipped. Source: PostgreSQL documentation, "COPY O
 from __future__ import annotations
 
 import os
+from codecs import IncrementalDecoder
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,15 +64,21 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
         ProtocolViolation: a message is out of place.
         DucktailError: a row is malformed.
     """
+    channel.encoding.check_copy(binary=copy.binary)
     channel.send(CopyInResponse(copy.column_count, copy.binary))
+    pieces = channel.encoding.pieces() if channel.encoding.codec else None
     while True:
         message = yield from channel.next(Need.COPYING)
         match message:
             case CopyData(data):
                 yield Need.WORKER
-                yield from session.copy_data(copy, data)
+                yield from session.copy_data(
+                    copy, data if pieces is None else _in_utf8(channel, pieces, data)
+                )
             case CopyDone():
                 yield Need.WORKER
+                if pieces is not None:
+                    _in_utf8(channel, pieces, b"", final=True)
                 result: Result = yield from session.copy_done(copy)
                 return result
             case CopyFail(reason):
@@ -85,6 +92,15 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
                 raise ProtocolViolation(f"unexpected message during COPY from stdin: {name}")
 
 
+def _in_utf8(channel: Channel, pieces: IncrementalDecoder, data: bytes, *, final: bool = False) -> bytes:
+    """A piece of the client's rows, in UTF8."""
+    try:
+        return pieces.decode(data, final).encode()
+    except UnicodeDecodeError as error:
+        channel.encoding.decoded(error.object[error.start : error.end] or data)
+        raise
+
+
 def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) -> Steps[None]:
     """Send the rows of a COPY ... TO STDOUT, one message each (Arrow in its own pieces), up to CopyDone.
 
@@ -93,11 +109,19 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
     """
     columns = result.columns or ()
     types = [column.type for column in columns]
+    encoding = channel.encoding
+    encoding.check_copy(binary=copy.form.binary or copy.form.arrow)
+
+    def copied(part: ResultBatch) -> bytes | memoryview:
+        rows = part.copy_rows(types, copy.form, timezone)
+        return encoding.copied(rows) if encoding.codec else rows
+
     channel.send(CopyOutResponse(len(columns), copy.form.binary or copy.form.arrow))
     if copy.form.arrow:
         channel.send_bytes(messages(schema_bytes(result.arrow_schema, [column.name for column in columns])))
     if copy.header:
-        channel.send_bytes(header_line([column.name for column in columns], copy.form))
+        header = header_line([column.name for column in columns], copy.form)
+        channel.send_bytes(encoding.copied(header) if encoding.codec else header)
     # PostgreSQL sends the header of a binary file in one message with the first row.
     head = BINARY_HEADER if copy.form.binary else b""
     while True:
@@ -112,7 +136,7 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
             break
         if not result.committed:
             channel.check_cancelled()
-        for rows in encoded(batch, lambda part: part.copy_rows(types, copy.form, timezone)):
+        for rows in encoded(batch, copied):
             if head and batch.row_count:
                 head, rows = b"", _behind(head, rows)
             channel.send_bytes(rows)

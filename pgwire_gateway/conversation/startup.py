@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from ...engine.catalog.passwords import Verifier
 from ...engine.errors import (
     InvalidAuthorization,
-    InvalidParameterValue,
     NotSupported,
     ProtocolViolation,
     SyntaxError_,
@@ -130,7 +129,6 @@ MINOR = 2
 SHORT_KEY_BYTES, LONG_KEY_BYTES = 4, 32
 
 # Clients' spellings of the only encoding; asyncpg sends it in quotes.
-UTF8_NAMES = frozenset({"utf8", "utf-8", "unicode"})
 NO = frozenset({"false", "off", "no", "0"})
 # Parameters used here; every other parameter is a setting of the session.
 OURS = frozenset({"user", "database", "application_name", "client_encoding", "options", "replication"})
@@ -192,7 +190,7 @@ def read_startup(startup: Startup) -> Entry:
     Raises:
         NotSupported: another major version, or a replication connection.
         InvalidAuthorization: the packet names no user.
-        InvalidParameterValue: an encoding other than UTF8, or incomplete parameters of a node.
+        InvalidParameterValue: incomplete parameters of a node.
         SyntaxError_: `options` are no settings.
     """
     if startup.major != MAJOR:
@@ -204,13 +202,12 @@ def read_startup(startup: Startup) -> Entry:
     if not user:
         raise InvalidAuthorization("no user name specified in startup packet")
     _refuse_replication(sent.get("replication", "false"))
-    check_encoding(sent.get("client_encoding", "UTF8"))
     settings = dict(read_options(sent.get("options", "")))
     for name, value in sent.items():
         if name not in OURS and not name.startswith(PROTOCOL_OPTION):
             settings[name] = value
-    if "client_encoding" in settings:
-        check_encoding(settings.pop("client_encoding"))
+    if "client_encoding" in sent:
+        settings["client_encoding"] = sent["client_encoding"]
     said = {name.lower(): settings.pop(name) for name in list(settings) if name.lower() in PEER_SETTINGS}
     return Entry(
         user=user,
@@ -222,14 +219,6 @@ def read_startup(startup: Startup) -> Entry:
         newer=startup.minor > MINOR,
         peer=read_peer(said),
     )
-
-
-def check_encoding(value: str) -> None:
-    """Refuse a client_encoding other than UTF8 (22023)."""
-    if value.strip("'\" ").lower() not in UTF8_NAMES:
-        raise InvalidParameterValue(
-            f'invalid value for parameter "client_encoding": "{value}"', hint="The only encoding is UTF8."
-        )
 
 
 def _refuse_replication(value: str) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...engine.values.client_encodings import Encoding
 from ...engine.values.value_types import CATALOG_TYPES
 from ...sql.results.results import ResultColumn
 from .. import catalog
@@ -69,6 +70,7 @@ class Described:
     columns: Sequence[ResultColumn]
     formats: tuple[int, ...]
     message: bytes
+    encoding: Encoding
 
 
 @dataclass(slots=True, eq=False)

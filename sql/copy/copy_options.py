@@ -21,6 +21,7 @@ import duckdb
 
 from ...engine.errors import DucktailError, InvalidParameterValue, NotSupported, SyntaxError_, UndefinedColumn
 from ...engine.quoting import fold
+from ...engine.values.client_encodings import encoding_of
 from ...engine.values.copy_rows import CopyForm
 from ..text.classified import Classified, TokenReader
 from ..text.tokens import STRING, Token
@@ -31,7 +32,6 @@ FORMATS = (TEXT, CSV, BINARY, ARROW)
 NOT_TEXT = (BINARY, ARROW)
 TRUE = frozenset({"true", "on", "1"})
 FALSE = frozenset({"false", "off", "0"})
-UTF8 = frozenset({"utf8", "utf-8", "unicode"})
 # Delimiters of the text format that PostgreSQL refuses: they could be an escape or part of a value.
 TEXT_DELIMITERS_REFUSED = frozenset("\\.abcdefghijklmnopqrstuvwxyz0123456789")
 ALL = "*"
@@ -44,6 +44,7 @@ class CopyOptions:
     Args:
         header: False, True (the first line is skipped, or written) or "match" (it must name the columns).
         force_not_null, force_null, force_quote: names of columns in small letters, or `*` for all.
+        encoding: the option ENCODING; empty without one.
     """
 
     format: str = TEXT
@@ -55,6 +56,7 @@ class CopyOptions:
     force_not_null: frozenset[str] = frozenset()
     force_null: frozenset[str] = frozenset()
     force_quote: frozenset[str] = frozenset()
+    encoding: str = ""
 
     def form(self, columns: Sequence[str]) -> CopyForm:
         """The output format for rows of these columns.
@@ -268,9 +270,7 @@ def _checked(given: Mapping[str, object], *, reads: bool) -> CopyOptions:
     null = str(given.get("NULL", "" if csv else "\\N"))
     quote = str(given.get("QUOTE", '"'))
     escape = str(given.get("ESCAPE", quote))
-    encoding = str(given.get("ENCODING", "utf8"))
-    if encoding.lower() not in UTF8:
-        raise NotSupported(f'COPY encoding "{encoding}" is not supported', hint="The only encoding is UTF8.")
+    encoding = str(given.get("ENCODING", ""))
     for name, value in (("delimiter", delimiter), ("quote", quote), ("escape", escape)):
         if len(value) != 1 or not value.isascii() or value in "\r\n":
             raise InvalidParameterValue(f"COPY {name} must be a single one-byte character")
@@ -287,7 +287,22 @@ def _checked(given: Mapping[str, object], *, reads: bool) -> CopyOptions:
     return CopyOptions(
         str(form), delimiter, null, header, quote, escape,
         _set(given.get("FORCE_NOT_NULL")), _set(given.get("FORCE_NULL")), _set(given.get("FORCE_QUOTE")),
+        encoding,
     )  # fmt: skip
+
+
+def check_encoding(options: CopyOptions, client_encoding: str) -> None:
+    """Check that the option ENCODING is the client's encoding, from or to which all its texts are converted.
+
+    Raises:
+        NotSupported: it is another one.
+    """
+    wanted = encoding_of(options.encoding or client_encoding)
+    if wanted is None or wanted is not encoding_of(client_encoding):
+        raise NotSupported(
+            f'COPY encoding "{options.encoding}" is not supported with client_encoding "{client_encoding}"',
+            hint="SET client_encoding to it.",
+        )
 
 
 def _set(value: object) -> frozenset[str]:

@@ -30,7 +30,7 @@ from ..text.classified import Classified, CopyFacts, Kind
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import files
 from . import stdin as copy_in
-from .copy_options import ARROW, as_option_error, read_options
+from .copy_options import ARROW, as_option_error, check_encoding, read_options
 from .stdin import columns_of, target_text
 
 Values = tuple[object, ...]
@@ -232,6 +232,7 @@ def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
             hint="In process a SELECT gives its rows as Arrow or as Python values.",
         )
     options = read_options(statement.classified)
+    check_encoding(options, session.variables["client_encoding"])
     try:
         inner = yield from session.parse(_source(session, facts))
         if options.format == ARROW:

@@ -23,7 +23,7 @@ from ..session_state.statement import ParsedStatement
 from ..text.classified import Classified, CopyFacts
 from .arrow import ArrowCopyIn
 from .binary import BinaryRowReader
-from .copy_options import ARROW, BINARY, read_options
+from .copy_options import ARROW, BINARY, check_encoding, read_options
 from .inserting import CopyTarget, Inserting, Refused
 from .text import RowReader, TextRow
 
@@ -90,6 +90,7 @@ def begin(session: Context, statement: ParsedStatement, classified: Classified) 
             hint="In process Connection.append(table, frame) loads rows, as does INSERT ... SELECT.",
         )
     options = read_options(classified)
+    check_encoding(options, session.variables["client_encoding"])
     target(session, facts)
     own = not session.block.begun
     # DuckDB's transaction begins with the first batch: a slow client holds no snapshot before that.

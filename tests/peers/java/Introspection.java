@@ -78,7 +78,7 @@ public final class Introspection {
     step("tables to look at", "", c -> {
       run("CREATE TABLE mb_people (id integer PRIMARY KEY, name text NOT NULL, born date)");
       run("CREATE TABLE mb_orders (id bigint PRIMARY KEY, person integer REFERENCES mb_people (id),"
-          + " total numeric(10,2), made timestamptz, extra json, ok boolean)");
+          + " total numeric(10,2), made timestamptz, extra jsonb, ok boolean)");
       run("CREATE INDEX mb_made ON mb_orders (made)");
       run("CREATE VIEW mb_paid AS SELECT * FROM mb_orders WHERE ok");
       run("COMMENT ON TABLE mb_orders IS 'what was ordered'");
@@ -103,7 +103,7 @@ public final class Introspection {
         column(data.getTables(null, schema, "mb_orders", null), "REMARKS"));
     step("columns", "[id, person, total, made, extra, ok]", c ->
         column(data.getColumns(null, schema, "mb_orders", null), "COLUMN_NAME"));
-    step("columns' types", "[int8, int4, numeric, timestamptz, json, bool]", c ->
+    step("columns' types", "[int8, int4, numeric, timestamptz, jsonb, bool]", c ->
         column(data.getColumns(null, schema, "mb_orders", null), "TYPE_NAME"));
     step("columns' remarks", "[null, null, with tax, null, null, null]", c ->
         column(data.getColumns(null, schema, "mb_orders", null), "REMARKS"));
