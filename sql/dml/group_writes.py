@@ -45,7 +45,6 @@ from ..session_state.names import Key
 from ..session_state.statement import FORM, ParsedStatement
 from ..text.tokens import NUMBER, PARAMETER, STRING, Token, closing, tokenize
 from .dml import slice_dml
-from .literals import CHARS_MAX as TEXT_CHARS_MAX
 from .literals import LiteralForm, fitting, literal_form
 from .literals import form_of as form_of_tokens
 
@@ -305,15 +304,16 @@ def is_ready(session: Context, statement: ParsedStatement) -> bool:
     return session.wire and plan_of(session, statement) is not None
 
 
-# The beginnings of the texts that may be small writes, in capitals.
+# The beginnings of the texts that may be small writes, in capitals; longer texts are read on a thread.
 _BEGINNINGS = frozenset({"INSERT", "UPDATE", "DELETE"})
+READ_CHARS_MAX = 4096
 
 
 def is_known(session: Context, text: str) -> bool:
     """True if a text with literals has a planned form: parsing and offering it takes no DuckDB work."""
     database = session.database
     plans = database.group_commit.plans
-    if not plans or text[:6].upper() not in _BEGINNINGS or len(text) > TEXT_CHARS_MAX:
+    if not plans or text[:6].upper() not in _BEGINNINGS or len(text) > READ_CHARS_MAX:
         return False
     if session.access.limited or not _may_offer(session) or session.cursors.stale:
         return False
