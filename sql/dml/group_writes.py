@@ -345,9 +345,7 @@ def write(
         LockNotAvailable: no batch has taken it within `lock_timeout`.
     """
     commit, timeout_ms = session.database.group_commit, session.block.lock_timeout_ms
-    # In process, a session that need not wait writes at once, unless its text would have to be planned.
-    offers = session.wire or form_of(statement) is not None or _is_contended(session)
-    if values is not None and offers:
+    if values is not None:
         size, key = plan.bytes_of(values), plan.key(values)
         offered = Write(plan, session.id, values, size, session.variables.annotation, key, generation)
         if size <= CHARS_MAX and (yield from commit.write(offered, timeout_ms)):
@@ -357,8 +355,14 @@ def write(
     return None
 
 
-def _is_contended(session: Context) -> bool:
+def offers(session: Context, statement: ParsedStatement) -> bool:
+    """True if a planned write is offered now.
+
+    In process, a session that need not wait writes at once, unless its text would have to be planned first.
+    """
     database = session.database
+    if session.wire or form_of(statement) is not None:
+        return True
     return database.transactions.writer_lock.holder() is not None or bool(database.group_commit.waiting_count)
 
 

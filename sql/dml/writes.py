@@ -233,6 +233,8 @@ def _together(
         generation: see `offer`.
     """
     shape = plan.returned
+    if not group_writes.offers(session, statement):
+        return None
     if shape is not None:
         _check_returned(statement, statement.classified, shape)
     values = group_writes.suitable(plan, statement, parameters)
