@@ -45,7 +45,6 @@ from ..session_state.names import Key
 from ..session_state.statement import FORM, ParsedStatement
 from ..text.tokens import NUMBER, PARAMETER, STRING, Token, closing, tokenize
 from .dml import slice_dml
-from .literals import CHARS_MAX as TEXT_CHARS_MAX
 from .literals import LiteralForm, fitting, literal_form
 from .literals import form_of as form_of_tokens
 
@@ -305,15 +304,16 @@ def is_ready(session: Context, statement: ParsedStatement) -> bool:
     return session.wire and plan_of(session, statement) is not None
 
 
-# The beginnings of the texts that may be small writes, in capitals.
+# The beginnings of the texts that may be small writes, in capitals; longer texts are read on a thread.
 _BEGINNINGS = frozenset({"INSERT", "UPDATE", "DELETE"})
+READ_CHARS_MAX = 4096
 
 
 def is_known(session: Context, text: str) -> bool:
     """True if a text with literals has a planned form: parsing and offering it takes no DuckDB work."""
     database = session.database
     plans = database.group_commit.plans
-    if not plans or text[:6].upper() not in _BEGINNINGS or len(text) > TEXT_CHARS_MAX:
+    if not plans or text[:6].upper() not in _BEGINNINGS or len(text) > READ_CHARS_MAX:
         return False
     if session.access.limited or not _may_offer(session) or session.cursors.stale:
         return False
@@ -345,9 +345,7 @@ def write(
         LockNotAvailable: no batch has taken it within `lock_timeout`.
     """
     commit, timeout_ms = session.database.group_commit, session.block.lock_timeout_ms
-    # In process, a session that need not wait writes at once, unless its text would have to be planned.
-    offers = session.wire or form_of(statement) is not None or _is_contended(session)
-    if values is not None and offers:
+    if values is not None:
         size, key = plan.bytes_of(values), plan.key(values)
         offered = Write(plan, session.id, values, size, session.variables.annotation, key, generation)
         if size <= CHARS_MAX and (yield from commit.write(offered, timeout_ms)):
@@ -357,8 +355,14 @@ def write(
     return None
 
 
-def _is_contended(session: Context) -> bool:
+def offers(session: Context, statement: ParsedStatement) -> bool:
+    """True if a planned write is offered now.
+
+    In process, a session that need not wait writes at once, unless its text would have to be planned first.
+    """
     database = session.database
+    if session.wire or form_of(statement) is not None:
+        return True
     return database.transactions.writer_lock.holder() is not None or bool(database.group_commit.waiting_count)
 
 

@@ -358,7 +358,7 @@ def together(
         generation: see `group_writes.plan_of`.
     """
     plan = group_writes.plan_of(session, statement, generation)
-    if not isinstance(plan, group_writes.GroupPublish):
+    if not isinstance(plan, group_writes.GroupPublish) or not group_writes.offers(session, statement):
         return None
     event = None
     if all(map(_is_plain, parameters)):

@@ -24,6 +24,7 @@ from local_client import Client, Row, check_stream, raises
 from write_batches import INSERT, WAIT_S, Scene, Sent
 
 from ducktail.engine.database import Database
+from ducktail.engine.quoting import literal
 from ducktail.sql.dml import group_writes
 from ducktail.sql.session import Session
 
@@ -421,9 +422,18 @@ LOADS = {
         lambda rng, n: (rng.choice([f"u{n}", "bad", None]), rng.randrange(40)),
     ),
     "PUBLISH": ("PUBLISH TO p KEY $1 $2", lambda rng, n: (f"k{rng.randrange(5)}", str(n))),
+    "LITERAL": (
+        "INSERT INTO t VALUES ({}, {})",
+        lambda rng, n: (rng.randrange(40), rng.choice(["it's", "bad", None])),
+    ),
+    "LITERAL UPDATE": (
+        "UPDATE t SET v = {} WHERE id = {}",
+        lambda rng, n: (rng.choice([f"l{n}", "bad", None]), rng.randrange(40)),
+    ),
+    "LITERAL DELETE": ("DELETE FROM t WHERE id = {}", lambda rng, n: (rng.randrange(40),)),
 }
 CLIENTS = 6
-STEPS = amount("DUCKTAIL_GROUP_STEPS", 12, 2000)
+STEPS = amount("DUCKTAIL_GROUP_STEPS", 16, 2000)
 
 
 def test_random_loads_agree_with_their_events(database: Database) -> None:
@@ -431,6 +441,10 @@ def test_random_loads_agree_with_their_events(database: Database) -> None:
     for enabled in (True, False):
         _run_load(database, enabled=enabled)
     assert database.group_commit.writes > database.group_commit.batches > 0
+
+
+def _literal(value: object) -> str:
+    return "NULL" if value is None else literal(value) if isinstance(value, str) else str(value)
 
 
 def _run_load(database: Database, *, enabled: bool) -> None:
@@ -445,7 +459,7 @@ def _run_load(database: Database, *, enabled: bool) -> None:
     scene.commit.enabled = enabled
     for text, values in LOADS.values():
         rng = random.Random(1)
-        if not text.startswith("INSERT INTO t"):
+        if not text.startswith("INSERT INTO t") and "{}" not in text:
             scene.learn(text, lambda values=values, rng=rng: values(rng, 0))
     scene.learn(LOADS["RETURNING"][0], lambda: ("warm", next(scene._keys)))
     scene.owner("DELETE FROM t")
@@ -458,7 +472,9 @@ def _run_load(database: Database, *, enabled: bool) -> None:
         for step in range(STEPS):
             kind = rng.choice(list(LOADS))
             text, values = LOADS[kind]
-            sent = Sent(client, text, values(rng, 1000 * number + step + 1))
+            given = values(rng, 1000 * number + step + 1)
+            written = text.format(*map(_literal, given))
+            sent = Sent(client, written, given if written == text else ())
             in_block = rng.random() < 0.1
             if in_block:
                 client("BEGIN")
@@ -468,7 +484,7 @@ def _run_load(database: Database, *, enabled: bool) -> None:
                 sent.outcome = client.tag if sent.outcome[:1].isalpha() else sent.outcome
                 if sent.outcome == "ROLLBACK":
                     continue
-            done.append((kind, sent.parameters, sent.outcome, sent.rows))
+            done.append((kind, given, sent.outcome, sent.rows))
         client.close()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
@@ -479,7 +495,9 @@ def _run_load(database: Database, *, enabled: bool) -> None:
     good = [one for one in done if one[2][:1].isalpha()]
     assert {one[2] for one in done if one not in good} <= {"23505", "23514"}
     assert all(
-        (one[2] == "23514") is (one[1][1] == "bad") or one[2] == "23505" for one in done if one[0] == "INSERT"
+        (one[2] == "23514") is (one[1][1] == "bad") or one[2] == "23505"
+        for one in done
+        if one[0] in ("INSERT", "LITERAL")
     )
     others = sorted(row[0] for row in scene.owner("SELECT x FROM other WHERE x > 0"))
     assert others == sorted(one[1][0] for one in good if one[0] == "OTHER")
