@@ -20,6 +20,11 @@ _HEAD = struct.Struct("!ci")
 _COUNT = struct.Struct("!H")
 _LENGTH = struct.Struct("!i")
 
+_MULTIBYTE = frozenset(
+    {"UTF8", "EUC_JP", "EUC_CN", "EUC_KR", "EUC_JIS_2004", "SHIFT_JIS_2004", "SJIS", "BIG5", "GBK", "UHC"}
+    | {"GB18030", "JOHAB"}
+)
+
 # Types whose binary form is their text, and those whose binary form has texts with lengths in it.
 _TEXTS = frozenset({18, 19, 25, 114, 705, 1042, 1043, 3802})
 _NESTED = frozenset({1002, 1003, 1009, 199, 1014, 1015, 3807, 2249})
@@ -47,12 +52,18 @@ class Encoding:
 
         Raises:
             CharacterNotInRepertoire: the bytes are no text in this encoding.
+            UntranslatableCharacter: a byte stands for no character in it.
         """
         try:
             return raw.decode(self.reader)
         except UnicodeDecodeError as error:
             wrong = " ".join(f"0x{byte:02x}" for byte in raw[error.start : error.end])
             name = self.name if self.codec else UTF8.name
+            if name not in _MULTIBYTE:
+                raise UntranslatableCharacter(
+                    f'character with byte sequence {wrong} in encoding "{name}" has no equivalent in encoding '
+                    '"UTF8"'
+                ) from None
             raise CharacterNotInRepertoire(f'invalid byte sequence for encoding "{name}": {wrong}') from None
 
     def spelled(self, text: str) -> bytes:

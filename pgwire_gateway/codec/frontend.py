@@ -19,7 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ...engine.errors import CharacterNotInRepertoire, DucktailError, ProtocolViolation
+from ...engine.errors import (
+    CharacterNotInRepertoire,
+    DucktailError,
+    ProtocolViolation,
+    UntranslatableCharacter,
+)
 from ...engine.values.client_encodings import UTF8, Encoding
 
 _INT16 = struct.Struct("!H")
@@ -532,7 +537,7 @@ class Receiver:
                 message = _repeated(known, data, self.encoding)
             else:
                 message = _decoded(known, data, self.encoding)
-        except CharacterNotInRepertoire as error:
+        except (CharacterNotInRepertoire, UntranslatableCharacter) as error:
             return Undecodable(known.kind, error), end
         except DucktailError as error:
             return self._die(error)

@@ -56,8 +56,8 @@ def test_another_database_is_3d000(shared: ServerProcess) -> None:
     [
         ({"database": "shop"}, "3D000"),
         ({"user": ""}, "28000"),
-        ({"client_encoding": "LATIN1"}, "22023"),
-        ({"options": "-c client_encoding=LATIN1"}, "22023"),
+        ({"client_encoding": "klingon"}, "22023"),
+        ({"options": "-c client_encoding=klingon"}, "22023"),
         ({"replication": "database"}, "0A000"),
         ({"options": "-x"}, "42601"),
         ({"TimeZone": "Atlantis"}, "22023"),

@@ -96,7 +96,7 @@ class Speaker:
         version = chance.choice((3 << 16, 3 << 16, 3 << 16 | 2, 2 << 16, 4 << 16, 0))
         more = chance.choice(
             ({}, {"options": "-c TimeZone=UTC"}, {"options": "-c"}, {"TimeZone": "nowhere"},
-             {"nonsense": "1"}, {"client_encoding": "latin1"}, {"replication": "database"}, {"_pq_.x": "1"},
+             {"nonsense": "1"}, {"client_encoding": "klingon"}, {"replication": "database"}, {"_pq_.x": "1"},
              {"database": "nowhere"}, {"user": ""}, {"application_name": "ü" * chance.choice((1, 500, 6000))})
         )  # fmt: skip
         data = written.startup(version, **more)
