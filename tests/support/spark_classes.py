@@ -13,9 +13,9 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from java_programs import SOON
+
 BUILD = Path(__file__).parents[2] / "build"
-# JIT compilers and collector for programs that end soon.
-SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def archive() -> Path | None:
