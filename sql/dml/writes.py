@@ -121,7 +121,8 @@ def write(
         statement: the statement that keeps the plans.
         classified: the text for DuckDB: the statement's own, or the same with its stream scans replaced.
     """
-    return _result(session, statement, (yield from write_rows(session, statement, classified, parameters)))
+    rows = yield from write_rows(session, statement, classified, parameters)
+    return _result(session, statement, classified, rows)
 
 
 def offer(
@@ -140,7 +141,7 @@ def offer(
         rows = None if done is None else Rows(done.count, place=done.place)
     else:
         return None
-    return None if rows is None else _result(session, statement, rows)
+    return None if rows is None else _result(session, statement, statement.classified, rows)
 
 
 def learn(session: Context, statement: ParsedStatement) -> None:
@@ -154,8 +155,8 @@ def learn(session: Context, statement: ParsedStatement) -> None:
         topic_writes.learn(session, statement, topic)
 
 
-def _result(session: Context, statement: ParsedStatement, rows: Rows) -> Result:
-    tag = TAGS[_verb(statement, statement.classified)]
+def _result(session: Context, statement: ParsedStatement, classified: Classified, rows: Rows) -> Result:
+    tag = TAGS[_verb(statement, classified)]
     if rows.place is not None:
         batch = PlainBatch([rows.place], PLACE_TYPES, PLACE_SCHEMA)
         result = Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
