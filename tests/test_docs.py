@@ -155,6 +155,8 @@ CLAUSES = {"What", "Whatever", "Whether", "Who", "Whoever", "Whose", "Where", "H
 
 def relative_clauses(source: str) -> list[str]:
     """The first lines of docstrings that begin with a relative clause."""
+    if not re.search(rf'"""\s*(?:{"|".join(sorted(CLAUSES))})\b', source):
+        return []
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
     lines = [docstring.partition("\n")[0] for docstring in map(ast.get_docstring, nodes) if docstring]

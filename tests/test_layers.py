@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -70,10 +71,27 @@ def layer(module: str) -> str:
 MODULES = modules()
 
 
+class Facts(NamedTuple):
+    """What the rules ask of a module; its tree is not kept.
+
+    Args:
+        imports: what it imports, with the lines, type checkers' imports among it.
+        at_run_time: the same without those.
+        asynchronous: the lines of its asynchronous functions.
+    """
+
+    imports: tuple[tuple[str, int], ...]
+    at_run_time: tuple[tuple[str, int], ...]
+    asynchronous: tuple[int, ...]
+
+
 @cache
-def tree_of(module: str) -> ast.Module:
-    """A module's tree: read by the tests, as every worker imports this file and one runs it."""
-    return ast.parse(MODULES[module].read_text(), str(MODULES[module]))
+def facts_of(module: str) -> Facts:
+    """The facts of a module: read by the tests, as every worker imports this file and one runs it."""
+    tree = ast.parse(MODULES[module].read_text(), str(MODULES[module]))
+    found, at_run_time = (tuple(imports(module, tree, typing=typing)) for typing in (True, False))
+    lines = (node.lineno for node in statements(tree, True) if isinstance(node, ast.AsyncFunctionDef))
+    return Facts(found, at_run_time, tuple(lines))
 
 
 def imports(module: str, tree: ast.AST, *, typing: bool = True) -> Iterator[tuple[str, int]]:
@@ -82,7 +100,7 @@ def imports(module: str, tree: ast.AST, *, typing: bool = True) -> Iterator[tupl
     Args:
         typing: those as well that only type checkers read.
     """
-    for node in nodes(tree, typing):
+    for node in statements(tree, typing):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -103,15 +121,16 @@ def relative(module: str, node: ast.ImportFrom) -> Iterator[str]:
         yield "." + (inner if inner in MODULES else ".".join(base))
 
 
-def nodes(tree: ast.AST, typing: bool) -> Iterator[ast.AST]:
-    """The nodes of a tree, with or without what stands under TYPE_CHECKING."""
+def statements(tree: ast.AST, typing: bool) -> Iterator[ast.AST]:
+    """The statements of a tree, with or without what stands under TYPE_CHECKING."""
     left = [tree]
     while left:
         node = left.pop()
         if not typing and isinstance(node, ast.If) and is_for_types(node.test):
             continue
         yield node
-        left += ast.iter_child_nodes(node)
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, part, ())
 
 
 def is_for_types(test: ast.expr) -> bool:
@@ -119,15 +138,9 @@ def is_for_types(test: ast.expr) -> bool:
     return any("TYPE_CHECKING" in (getattr(n, "id", ""), getattr(n, "attr", "")) for n in ast.walk(test))
 
 
-@cache
-def imports_of(module: str) -> tuple[tuple[str, int], ...]:
-    """What a module imports, type checkers' imports among it."""
-    return tuple(imports(module, tree_of(module)))
-
-
 @pytest.mark.parametrize("module", MODULES)
 def test_no_arrow_runs_up(module: str) -> None:
-    for target, line in imports_of(module):
+    for target, line in facts_of(module).imports:
         assert not target.startswith("ducktail"), f"{module}:{line}: imports inside the package are relative"
         if target.startswith("."):
             found = layer(target[1:])
@@ -136,7 +149,7 @@ def test_no_arrow_runs_up(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_asyncio_and_sockets_stay_in_the_server(module: str) -> None:
-    for target, line in imports_of(module):
+    for target, line in facts_of(module).imports:
         places = ONLY_IN.get(target.split(".")[0])
         allowed = places is None or any(module == p or module.startswith(f"{p}.") for p in places)
         assert allowed, f"{module}:{line} imports {target}"
@@ -145,14 +158,13 @@ def test_asyncio_and_sockets_stay_in_the_server(module: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_only_the_gateway_is_async(module: str) -> None:
     if layer(module) in {"engine", "sql"}:
-        for node in ast.walk(tree_of(module)):
-            assert not isinstance(node, ast.AsyncFunctionDef | ast.Await), f"{module}:{node.lineno} is async"
+        assert facts_of(module).asynchronous == (), module
 
 
 def test_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for module in MODULES:
-        found = imports(module, tree_of(module), typing=False)
+        found = facts_of(module).at_run_time
         targets = {target[1:] for target, _ in found if target.startswith(".")}
         graph[module] = targets - {module}
     try:
@@ -172,7 +184,7 @@ def test_no_cycle_of_folders(package: str) -> None:
     graph: dict[str, set[str]] = {}
     for module in MODULES:
         if layer(module) == package:
-            targets = {target[1:] for target, _ in imports_of(module) if target.startswith(".")}
+            targets = {target[1:] for target, _ in facts_of(module).imports if target.startswith(".")}
             rooms = {room(target) for target in targets if layer(target) == package}
             graph.setdefault(room(module), set()).update(rooms - {room(module)})
     try:
@@ -183,8 +195,11 @@ def test_no_cycle_of_folders(package: str) -> None:
 
 def test_the_rules_see_a_breach() -> None:
     """The reader itself: an import inside a function, `from . import x`, and both spellings are seen."""
-    source = "def f():\n    from ..sql import session\n    from .. import pgwire_gateway\nimport asyncio\n"
+    source = (
+        "try:\n    pass\nexcept OSError:\n    import socket\n"
+        "def f():\n    from ..sql import session\n    from .. import pgwire_gateway\nimport asyncio\n"
+    )
     found = {target for target, _ in imports("engine.errors", ast.parse(source))}
     assert ".pgwire_gateway" in found
     assert any(target.startswith(".sql") for target in found)
-    assert "asyncio" in found
+    assert {"asyncio", "socket"} <= found

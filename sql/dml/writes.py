@@ -122,7 +122,7 @@ def write(
         classified: the text for DuckDB: the statement's own, or the same with its stream scans replaced.
     """
     rows = yield from write_rows(session, statement, classified, parameters)
-    return _result(session, TAGS[_verb(statement, classified)], rows)
+    return _result(session, statement, classified, rows)
 
 
 def offer(
@@ -141,7 +141,7 @@ def offer(
         rows = None if done is None else Rows(done.count, place=done.place)
     else:
         return None
-    return None if rows is None else _result(session, TAGS[_verb(statement, statement.classified)], rows)
+    return None if rows is None else _result(session, statement, statement.classified, rows)
 
 
 def learn(session: Context, statement: ParsedStatement) -> None:
@@ -155,7 +155,8 @@ def learn(session: Context, statement: ParsedStatement) -> None:
         topic_writes.learn(session, statement, topic)
 
 
-def _result(session: Context, tag: Callable[[int], str], rows: Rows) -> Result:
+def _result(session: Context, statement: ParsedStatement, classified: Classified, rows: Rows) -> Result:
+    tag = TAGS[_verb(statement, classified)]
     if rows.place is not None:
         batch = PlainBatch([rows.place], PLACE_TYPES, PLACE_SCHEMA)
         result = Result(topic_writes.PLACES, ReadySource([batch]), lambda _: tag(rows.count))
@@ -233,8 +234,6 @@ def _together(
         generation: see `offer`.
     """
     shape = plan.returned
-    if not group_writes.offers(session, statement):
-        return None
     if shape is not None:
         _check_returned(statement, statement.classified, shape)
     values = group_writes.suitable(plan, statement, parameters)

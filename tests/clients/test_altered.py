@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
+from java_programs import JAVA, JAVAC
 from postgres_server import postgres
 from server_process import ServerProcess
 
@@ -202,7 +203,7 @@ def test_node(shop: ServerProcess, prepare: str) -> None:
 @pytest.mark.jdbc
 @pytest.mark.postgres
 def test_pgjdbc_does_as_with_postgresql(shop: ServerProcess, tmp_path: Path) -> None:
-    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
+    subprocess.run([*JAVAC, "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
     (tmp_path / "postgres").mkdir()
     with postgres(tmp_path / "postgres") as other:
         words = dict(word.split("=") for word in other.split())
@@ -211,7 +212,7 @@ def test_pgjdbc_does_as_with_postgresql(shop: ServerProcess, tmp_path: Path) -> 
         for url in (f"{shop.host}:{shop.port}/shop?user=ducktail", of_postgres):
             url = f"jdbc:postgresql://{url}&prepareThreshold=1&binaryTransfer=true"
             done = subprocess.run(
-                ["java", "-cp", f"{DRIVER}:{tmp_path}", "Altered", url],
+                [*JAVA, "-cp", f"{DRIVER}:{tmp_path}", "Altered", url],
                 check=True, capture_output=True, text=True, timeout=100,
             )  # fmt: skip
             seen.append(done.stdout.splitlines())

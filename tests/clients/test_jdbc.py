@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from amounts import chosen
+from java_programs import JAVA, JAVAC
 from server_process import ServerProcess
 
 pytestmark = [pytest.mark.jdbc, pytest.mark.slow]
@@ -99,7 +100,7 @@ DIFFERS = {
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled program."""
     home = tmp_path_factory.mktemp("classes")
-    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(home), str(SOURCE)], check=True)
+    subprocess.run([*JAVAC, "-cp", str(DRIVER), "-d", str(home), str(SOURCE)], check=True)
     return home
 
 
@@ -109,7 +110,7 @@ def test_jdbc(
 ) -> None:
     url = f"jdbc:postgresql://{shop.host}:{shop.port}/shop?user=ducktail{MODES[mode]}"
     done = subprocess.run(
-        ["java", "-cp", f"{DRIVER}:{classes}", "Jdbc", url, table, group],
+        [*JAVA, "-cp", f"{DRIVER}:{classes}", "Jdbc", url, table, group],
         check=True, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     seen = dict(line.split("\t", 1) for line in done.stdout.splitlines())

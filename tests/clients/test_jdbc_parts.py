@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from amounts import amount
+from java_programs import JAVA, JAVAC
 from server_process import ServerProcess
 
 pytestmark = [pytest.mark.jdbc, pytest.mark.slow]
@@ -20,10 +21,10 @@ READS = ((1, 2_000, 10), (10, ROWS // 10, 10_000), (1000, ROWS, 1000))
 
 
 def test_many_rows_in_parts(shop: ServerProcess, tmp_path: Path) -> None:
-    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
+    subprocess.run([*JAVAC, "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
     url = f"jdbc:postgresql://{shop.host}:{shop.port}/shop?user=ducktail"
     done = subprocess.run(
-        ["java", "-cp", f"{DRIVER}:{tmp_path}", "Parts", url, *(str(at) for read in READS for at in read)],
+        [*JAVA, "-cp", f"{DRIVER}:{tmp_path}", "Parts", url, *(str(at) for read in READS for at in read)],
         check=True, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.splitlines() == [

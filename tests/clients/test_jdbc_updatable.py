@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from java_programs import JAVA, JAVAC
 from server_process import ServerProcess
 
 pytestmark = [pytest.mark.jdbc, pytest.mark.slow]
@@ -29,7 +30,7 @@ EVENTS = [("update", 1), ("delete", 2), ("insert", 9)]
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled program."""
     home = tmp_path_factory.mktemp("classes")
-    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(home), str(SOURCE)], check=True)
+    subprocess.run([*JAVAC, "-cp", str(DRIVER), "-d", str(home), str(SOURCE)], check=True)
     return home
 
 
@@ -43,7 +44,7 @@ def test_updatable_results(
         look.execute(f"CREATE STREAM {table}_s ON {table} WITH (partitions = 1)")
     url = f"jdbc:postgresql://{shop.host}:{shop.port}/shop?user=ducktail"
     done = subprocess.run(
-        ["java", "-cp", f"{DRIVER}:{classes}", "Updatable", url, table],
+        [*JAVA, "-cp", f"{DRIVER}:{classes}", "Updatable", url, table],
         check=False, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
+from java_programs import JAVA
 from postgres_server import postgres
 from psycopg import RawCursor
 from server_process import ServerProcess
@@ -160,7 +161,7 @@ def test_pgjdbc(shop: ServerProcess, results: None, tmp_path: Path) -> None:
     # Texts without a declared type, as an ORM sends them.
     url = f"jdbc:postgresql://{shop.host}:{shop.port}/shop?user=ducktail&stringtype=unspecified"
     done = subprocess.run(
-        ["java", "-cp", str(DRIVER), str(HERE / "java" / "Results.java"), url, str(tmp_path / "cases")],
+        [*JAVA, "-cp", str(DRIVER), str(HERE / "java" / "Results.java"), url, str(tmp_path / "cases")],
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

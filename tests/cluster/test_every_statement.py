@@ -18,6 +18,7 @@ import pytest
 from amounts import SOAK, chosen
 from cluster_processes import ClusterProcesses
 from every_statement import TABLE, TOPIC, Step, Told, walk
+from java_programs import JAVA, JAVAC
 from server_process import ServerProcess
 
 NODES = ("n1", "n2", "n3")
@@ -151,8 +152,8 @@ def test_a_stream_gets_no_name_that_another_node_has(cluster: ClusterProcesses) 
 @pytest.mark.jdbc
 @pytest.mark.timeout(600)
 def test_by_pgjdbc(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
-    command = ["java", "-cp", f"{DRIVER}:{tmp_path}", "Forwarded"]
+    subprocess.run([*JAVAC, "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
+    command = [*JAVA, "-cp", f"{DRIVER}:{tmp_path}", "Forwarded"]
     wanted = []
     for number, (nodes, owner) in enumerate(tours(2)):
         steps, file = steps_about(cluster, owner), tmp_path / f"steps{number}"

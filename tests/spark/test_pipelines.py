@@ -21,6 +21,7 @@ import pyarrow.dataset
 import pytest
 from amounts import SOAK, amount, chosen
 from server_process import COMMAND, ServerProcess
+from spark_classes import java_options
 
 pytestmark = pytest.mark.slow
 
@@ -40,10 +41,10 @@ LAST_S = 300.0
 # of it are done, however slow they are.
 COPIED = 10_000
 
-FAST = """
+FAST = f"""
 [spark]
 "spark.driver.memory" = "512m"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.driver.extraJavaOptions" = "{java_options()}"
 "spark.sql.shuffle.partitions" = 2
 """
 
