@@ -509,10 +509,10 @@ def measure(
 # What is to be held: figure, whose, how many times the better of them at least (of a latency: ms at most).
 BARS: tuple[tuple[str, str, float], ...] = (
     ("latency p50, ms", "", 2.0),
-    ("commits/s, 8", "PostgreSQL", 0.6),
+    ("commits/s, 8", "PostgreSQL", 0.5),
     ("commits/s, 64", "PostgreSQL", 1.0),
     ("events/s, 1 consumer, commit and read in one statement", "PostgreSQL", 1.2),
-    ("events/s, 8 groups", "PostgreSQL Redis", 1.5),
+    ("events/s, 8 groups", "PostgreSQL Redis", 1.3),
 )
 
 

@@ -1,10 +1,11 @@
 """One-row writes of many clients, each statement its own transaction: `make bench`.
 
-Captured INSERT, captured UPDATE by primary key, and PUBLISH to a topic, of 1, 8 and 32 clients (psycopg in
+Captured INSERT, captured UPDATE by primary key, and PUBLISH to a topic, of 1 to 64 clients (psycopg in
 processes of their own, parameters of the wire). Beside it, in the same run and by the same clients, the same
 writes of a PostgreSQL table with a trigger outbox, and an INSERT into the outbox for PUBLISH. Both servers
 make each commit durable. The two take turns; the figure is the median of the turns. The processor time of
-ducktail's server is stated for each write.
+ducktail's server is stated for each write. A captured INSERT of one row in process is beside plain DuckDB's.
+The page has a table, and a plot of writes a second against clients.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import memory
 import postgres
 import psycopg
+from capture_cost import COLUMNS, VALUES, ducktail_runner, plain_runner, timed
 from stream_read import HERE
 
-CLIENTS = (1, 8, 32)
+CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 # The clients' processes: one alone could not send as much as a server can take.
 PROCESSES = 4
 ROWS = 20_000
@@ -60,8 +63,14 @@ PUBLISHED = {
     "ducktail": "PUBLISH TO clicks KEY %s %s",
     "PostgreSQL": "INSERT INTO outbox (op, key, after) VALUES ('publish', %s, %s)",
 }
-# Ratio to PostgreSQL's rate, for each number of clients.
-BARS = {INSERT: (0.18, 0.35, 0.7), UPDATE: (0.13, 0.25, 0.5), PUBLISH: (0.3, 0.5, 1.0)}
+# Ratio to PostgreSQL's rate, for some numbers of clients.
+BARS = {
+    INSERT: {1: 0.18, 8: 0.35, 32: 0.7},
+    UPDATE: {1: 0.13, 8: 0.25, 32: 0.5},
+    PUBLISH: {1: 0.3, 8: 0.5, 32: 1.0},
+}
+# Times plain DuckDB's, of one row in process, and the rows of a turn.
+IN_PROCESS_BAR, IN_PROCESS_ROWS = 2.0, 200
 CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -170,7 +179,51 @@ def measure(
 CPU = "CPU"
 
 
-def page(found: Figures, seconds: float, turns: int) -> str:
+def in_process(turns: int, directory: Path) -> list[tuple[float, float]]:
+    """Seconds of a captured INSERT of one row, until it is readable, and of plain DuckDB's; of each turn."""
+    found, texts = [], (f"CREATE TABLE orders ({COLUMNS})", "CREATE STREAM orders_stream ON orders")
+    with (
+        ducktail_runner(directory / "captured.duckdb") as (own, readable),
+        duckdb.connect(str(directory / "plain.duckdb")) as connection,
+    ):
+        plain = plain_runner(connection)
+        own(texts[0], ())
+        own(texts[1], ())
+        plain(texts[0], ())
+        for turn in range(turns + 1):
+            rows = [(turn * IN_PROCESS_ROWS + number,) for number in range(IN_PROCESS_ROWS)]
+            times = timed(own, VALUES, rows, readable), timed(plain, VALUES, rows, None)
+            found.append((times[0] / IN_PROCESS_ROWS, times[1] / IN_PROCESS_ROWS))
+    return found[1:]
+
+
+def plot(found: Figures, file: Path) -> None:
+    """Writes a second against clients: a panel for each work, a line for each server."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    works = list(dict.fromkeys(work for work, _ in found))
+    for axes, work in zip(figure.subplots(1, len(works), sharey=True, squeeze=False)[0], works, strict=True):
+        counts = [count for name, count in found if name == work]
+        for server in ("ducktail", "PostgreSQL"):
+            rates = [statistics.median(found[work, count][server]) for count in counts]
+            axes.plot(counts, rates, marker="o", markersize=3, label=server)
+        axes.set_title(work)
+        axes.set_xlabel("clients")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("writes a second")
+    figure.axes[0].legend(frameon=False)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ducktail"}):
+        figure.savefig(file, metadata={"Date": None})
+
+
+def page(
+    found: Figures, alone: Sequence[tuple[float, float]], seconds: float, turns: int, plotted: str
+) -> str:
     """The result as a Markdown page."""
     lines = [
         "# Small writes",
@@ -187,10 +240,21 @@ def page(found: Figures, seconds: float, turns: int) -> str:
         ratio = statistics.median(
             a / b for a, b in zip(figures["ducktail"], figures["PostgreSQL"], strict=True)
         )
-        bar = dict(zip(CLIENTS, BARS[work], strict=True)).get(count)
+        bar = BARS[work].get(count)
         held = "" if bar is None else "yes" if ratio >= bar else "no"
         rates = f"{own:,.0f} | {theirs:,.0f} | {ratio:.2f}"
         lines.append(f"| {work} | {count} | {rates} | {bar or ''} | {held} | {cpu:.2f} |")
+    own, plain = (statistics.median(times) * 1000 for times in zip(*alone, strict=True))
+    ratio = statistics.median(a / b for a, b in alone)
+    lines += [
+        "",
+        f"![Writes a second against clients]({plotted})",
+        "",
+        f"In process, a captured INSERT of one row takes {own:.2f} ms until it is readable, plain DuckDB's "
+        f"{plain:.2f} ms: {ratio:.2f} times as long (bar: {IN_PROCESS_BAR:g}; "
+        f"{'held' if ratio <= IN_PROCESS_BAR else 'not held'}). Offset commits, consumers and latencies have "
+        "their bars in [groups.md](groups.md).",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -199,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--clients", type=int, nargs="*", default=list(CLIENTS))
     parser.add_argument("--only", nargs="*", default=list(WORKS), choices=WORKS)
@@ -207,7 +271,10 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ducktail-small-writes-") as directory:
         found = measure(given.seconds, given.turns, given.only, given.clients, Path(directory))
-    text = page(found, given.seconds, given.turns)
+        alone = in_process(given.turns, Path(directory))
+    picture = given.out.with_suffix(".svg")
+    plot(found, picture)
+    text = page(found, alone, given.seconds, given.turns, picture.name)
     given.out.write_text(text)
     print(text)
 

@@ -24,7 +24,7 @@ from ducktail.engine.errors import DucktailError
 
 pytestmark = pytest.mark.timeout(3600)
 
-STEPS = amount("DUCKTAIL_GROUP_STEPS", 8, 2000)
+STEPS = amount("DUCKTAIL_GROUP_STEPS", 5, 2000)
 SESSIONS = 16
 # Few rows, which all sessions write; and the time in which a write is cancelled or has its deadline.
 KEYS = range(24)
