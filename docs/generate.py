@@ -109,6 +109,7 @@ WHEN = {
     "22012": "division by zero",
     "22P03": "a binary parameter that is not a value of its type",
     "22P04": "a row of COPY FROM STDIN in an invalid format; CONTEXT has its line",
+    "22P05": "a character has no equivalent in the encoding of the client or of the database",
     "22021": "bytes that are not UTF-8, or a zero byte in a text",
     "21000": "a MERGE whose source has two rows for one row of the table",
     "23000": "a constraint, if no more specific class applies",

@@ -30,6 +30,12 @@ _TEXTS = frozenset({18, 19, 25, 114, 705, 1042, 1043, 3802})
 _NESTED = frozenset({1002, 1003, 1009, 199, 1014, 1015, 3807, 2249})
 
 
+def _untranslatable(wrong: str, name: str, other: str) -> UntranslatableCharacter:
+    return UntranslatableCharacter(
+        f'character with byte sequence {wrong} in encoding "{name}" has no equivalent in encoding "{other}"'
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """An encoding of a client.
@@ -60,10 +66,7 @@ class Encoding:
             wrong = " ".join(f"0x{byte:02x}" for byte in raw[error.start : error.end])
             name = self.name if self.codec else UTF8.name
             if name not in _MULTIBYTE:
-                raise UntranslatableCharacter(
-                    f'character with byte sequence {wrong} in encoding "{name}" has no equivalent in encoding '
-                    '"UTF8"'
-                ) from None
+                raise _untranslatable(wrong, name, UTF8.name) from None
             raise CharacterNotInRepertoire(f'invalid byte sequence for encoding "{name}": {wrong}') from None
 
     def spelled(self, text: str) -> bytes:
@@ -161,10 +164,7 @@ class Encoding:
             return text.encode(self.reader)
         except UnicodeEncodeError as error:
             wrong = " ".join(f"0x{byte:02x}" for byte in text[error.start].encode())
-            raise UntranslatableCharacter(
-                f'character with byte sequence {wrong} in encoding "UTF8" has no equivalent in encoding '
-                f'"{self.name}"'
-            ) from None
+            raise _untranslatable(wrong, UTF8.name, self.name) from None
 
     def _refusal(self, what: str) -> NotSupported:
         return NotSupported(
