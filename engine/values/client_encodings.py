@@ -111,7 +111,8 @@ class Encoding:
         Raises:
             UntranslatableCharacter: the encoding lacks a character.
         """
-        data, at, found = bytes(data), 0, []
+        data, at = bytes(data), 0
+        found: list[bytes] = []
         while at < len(data):
             kind, length = _HEAD.unpack_from(data, at)
             end = at + 1 + length
@@ -136,7 +137,8 @@ class Encoding:
         Raises:
             UntranslatableCharacter: the encoding lacks a character.
         """
-        data, at, found = bytes(data), 0, []
+        data, at = bytes(data), 0
+        found: list[bytes] = []
         while at < len(data):
             kind, length = _HEAD.unpack_from(data, at)
             end = at + 1 + length
