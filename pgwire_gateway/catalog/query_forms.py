@@ -131,6 +131,8 @@ def _pieces(text: str, tokens: Sequence[Token]) -> Iterator[Replacement]:
 
 def _fillings(tokens: Sequence[Token]) -> Iterator[Replacement]:
     answers = bool(tokens) and tokens[0].kind in _ANSWERING
+    if answers and any(token.kind == "INSERT" and not token.depth for token in tokens):
+        answers = False  # The rows are inserted.
     for at, token in enumerate(tokens):
         if token.kind != "SELECT" or _kind(tokens, at - 1) in ("AS", "."):
             continue

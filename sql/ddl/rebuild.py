@@ -41,11 +41,13 @@ class Constraint:
 
     Args:
         kind: PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK.
+        name: its name.
         text: DuckDB's text of it, as it is in the table's definition if it is no part of a column's.
         columns: its columns.
     """
 
     kind: str
+    name: str
     text: str
     columns: tuple[str, ...]
 
@@ -99,7 +101,7 @@ def constraint_of(session: Context, table: Object, name: str) -> Constraint | No
         f"WHERE {_HERE} AND constraint_name = $4 AND constraint_type <> 'NOT NULL' LIMIT 1",
         [*_place(table), name],
     )
-    return None if found is None else Constraint(found[0], found[1], tuple(found[2]))
+    return None if found is None else Constraint(found[0], name, found[1], tuple(found[2]))
 
 
 def _asked(session: Context, classified: Classified, table: Object) -> Change | None:
@@ -282,13 +284,19 @@ def _definition(change: Change) -> str:
     reader = TokenReader(text, tokens, opening)
     first, last = reader.brackets()
     elements: list[str] = []
+    is_removed = False
     for a, b in reader.slices(first, last):
         is_constraint = tokens[a].kind in _CONSTRAINTS
         if change.drops is not None and _goes(tokens[a:b], change.drops, is_constraint=is_constraint):
             continue
         element = reader.cut(a, b)
         if change.removes is not None:
-            element = _without(element, change.removes)
+            if _names(element, change.removes):
+                continue
+            # A second one may be equal to it. All columns of a PRIMARY KEY are changed.
+            if not is_removed or change.removes.kind == constraint_names.PRIMARY_KEY:
+                given, element = element, _without(element, change.removes)
+                is_removed = element != given
             if not element:
                 continue
         if change.retypes is not None and not is_constraint:
@@ -302,18 +310,21 @@ def _definition(change: Change) -> str:
     return f"({', '.join(elements)})"
 
 
+def _names(element: str, constraint: Constraint) -> bool:
+    """True if an element of a table's definition only names a constraint."""
+    key = constraint_names.key_of(element.removeprefix("CHECK(").removesuffix(")"))
+    return key == (constraint.kind, constraint.name, constraint.columns)
+
+
 def _without(element: str, removed: Constraint) -> str:
-    """An element of a table's definition without a constraint; empty if it is the constraint or names it.
+    """An element of a table's definition without a constraint; empty if it is the constraint.
 
     The columns of a removed PRIMARY KEY stay NOT NULL, as in PostgreSQL.
     """
     tokens = tokenize(element)
     if tokens[0].kind in _CONSTRAINTS and tokens[0].kind != QUOTED:
-        kinds = [token.text for token in tokens]
-        if kinds == [token.text for token in tokenize(removed.text)]:
-            return ""
-        key = constraint_names.key_of(element.removeprefix("CHECK(").removesuffix(")"))
-        return "" if key is not None and (key[0], key[2]) == (removed.kind, removed.columns) else element
+        words = [token.text for token in tokens]
+        return "" if words == [token.text for token in tokenize(removed.text)] else element
     if fold(tokens[0].name) not in map(fold, removed.columns):
         return element
     words = removed.kind.split() if len(removed.columns) == 1 else []

@@ -79,7 +79,7 @@ def form_of(tokens: Sequence[Token]) -> LiteralForm | None:
     """The form of a write with these tokens; see `literal_form`."""
     words: list[str] = []
     literals: list[tuple[str, str]] = []
-    previous = sign = ""
+    previous = sign = type_ = ""
     is_insert = tokens[0].kind == "INSERT"
     for token in tokens:
         kind = token.kind
@@ -102,9 +102,11 @@ def form_of(tokens: Sequence[Token]) -> LiteralForm | None:
             continue
         if kind == "," and is_insert and previous == ")" and not token.depth:
             return None  # Another row.
+        if kind == "(" and type_ == "::":
+            return None  # The width of a type is no parameter.
         if kind != ";":
             words.append(token.text)
-        previous = kind
+        type_, previous = previous, kind
     return LiteralForm(" ".join(words), tuple(literals)) if literals and not sign else None
 
 
@@ -153,10 +155,13 @@ def _integer(text: str, type_: str) -> int | None:
 
 
 def _double(text: str, type_: str) -> float | None:
-    """A number as DOUBLE: an integer, a DECIMAL or a DOUBLE, from each of which DuckDB makes the nearest one.
+    """A number as DOUBLE: a BIGINT, a DECIMAL or a DOUBLE, from each of which DuckDB makes the nearest one.
 
-    Only a number with an exponent is a DOUBLE before its sign is applied, and has a negative zero.
+    Not from a HUGEINT. Only a number with an exponent is a DOUBLE before its sign is applied, and has a
+    negative zero.
     """
+    if text.lstrip("-").isdigit() and _integer(text, "BIGINT") is None:
+        return None
     value = _double_text(text, type_)
     return 0.0 if value is None and not text.strip("-0.") else value
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ducktail.pgwire_gateway.catalog.query_forms import respell_forms
+from ducktail.pgwire_gateway.catalog.query_forms import fill_lists, respell_forms
 
 ANSWERS: list[tuple[str, list[tuple[Any, ...]]]] = [
     ("SELECT * FROM unnest(ARRAY[1, 2, 3], ARRAY['a', 'b'])", [(1, "a"), (2, "b"), (3, None)]),
@@ -66,3 +66,16 @@ def test_a_table_made_from_a_series_has_its_rows() -> None:
 def test_a_column_is_named_after_its_function(shared_home: Any) -> None:
     assert shared_home.names("SELECT generate_series(1, 2)") == ["generate_series"]
     assert shared_home.names("SELECT * FROM upper('a')") == ["upper"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH x AS (SELECT 1) INSERT INTO t SELECT FROM x",
+        "EXPLAIN INSERT INTO t SELECT FROM x",
+        "SELECT a AS select FROM t",
+        "CREATE VIEW v AS SELECT FROM t",
+    ],
+)
+def test_only_rows_for_a_client_have_no_columns(text: str) -> None:
+    assert fill_lists(text) == text

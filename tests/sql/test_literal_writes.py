@@ -64,6 +64,8 @@ STRINGS = _divided(r"""
     '00000000-0000-0000-0000-000000000001' | '{00000000-0000-0000-0000-000000000001}'
     'ABCDEFAB-cdef-0000-0000-000000000001' | '00000000000000000000000000000001'
 """)
+# DuckDB makes another DOUBLE of a HUGEINT than the nearest one.
+LARGE = _divided("-24011646611366982931 | 34633323269813938197 | 304938295467499968955483748735378590")
 WORDS = _divided("""
     NULL | TRUE | false | DEFAULT | '2026-01-02'::date | '2026-01-02 03:04:05'::timestamp | -7::int
     5::bigint | '5'::int | 'x'::text | DATE '2026-01-02' | 1 + 1 | (7) | +7 | - 7 | /* c */ 7 | - -7
@@ -77,7 +79,14 @@ def test_each_value_is_the_one_that_duckdb_makes_of_its_literal() -> None:
     connection.execute("SET TimeZone = 'Asia/Tokyo'")
     rng = random.Random(seed_of("DUCKTAIL_LITERAL_SEED"))
     fractions = [f"{rng.choice(['', '-'])}{rng.randrange(10**9)}.{rng.randrange(10**8)}" for _ in range(200)]
-    literals = [*NUMBERS, *STRINGS, *WORDS, *map(str, (rng.uniform(-9, 9) for _ in range(200))), *fractions]
+    literals = [
+        *NUMBERS,
+        *LARGE,
+        *STRINGS,
+        *WORDS,
+        *map(str, (rng.uniform(-9, 9) for _ in range(200))),
+        *fractions,
+    ]
     forms = {text: form for text in literals if (form := form_of(tokenize(f"INSERT ( {text} )"))) is not None}
     certain = Counter[str]()
     for name, type_ in TYPES.items():
@@ -108,6 +117,11 @@ def test_each_value_is_the_one_that_duckdb_makes_of_its_literal() -> None:
         for (number, alone), (_, listed_) in zip(*rows, strict=True):
             assert alone == listed_, (type_, list(forms)[number])
     assert min(certain[type_] for type_ in TYPES.values() if type_ not in ("BLOB", "REAL")) > 2, certain
+
+
+def test_the_width_of_a_type_is_no_value() -> None:
+    assert form_of(tokenize("INSERT ( 1, 'x'::varchar(1) )")) is None
+    assert form_of(tokenize("INSERT ( '9.9'::numeric(9, 2), 1 )")) is None
 
 
 TABLES = ("together", "apart")
@@ -205,7 +219,7 @@ def test_writes_with_literals_do_the_same_in_a_batch_and_alone(scene: Scene, ver
     for text in firsts:
         for table in TABLES:
             owner(text.replace("{0}", table))
-    assert _compare(scene, texts) > len(TYPES) // 2
+    assert _compare(scene, texts) > len(TYPES) // 4  # A value that a batch refuses ends it.
     assert _stored(scene, "together") == _stored(scene, "apart")
 
 
