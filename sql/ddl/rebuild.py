@@ -21,6 +21,7 @@ from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.identities import drop_statements, name_in, own_sequences
 from ...engine.duck.objects import TABLE, Object
 from ...engine.duck.table_shape import RESERVED_PREFIX, Index, indexes_of
+from ...engine.errors import DuplicateObject
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ..session_state.context import Context
 from ..text.classified import Classified, TokenReader
@@ -130,12 +131,14 @@ def _asked(session: Context, classified: Classified, table: Object) -> Change | 
     if reader.accept("DROP", "CONSTRAINT"):
         constraint = constraint_of(session, table, reader.identifier())
         return None if constraint is None else Change(table, removes=constraint)
-    return _added(reader, table) if reader.accept("ADD") else None
+    return _added(session, reader, table) if reader.accept("ADD") else None
 
 
-def _added(reader: TokenReader, table: Object) -> Change | None:
+def _added(session: Context, reader: TokenReader, table: Object) -> Change | None:
     """The change for ADD of a constraint; None for a key without a name, which DuckDB adds."""
     name = reader.identifier() if reader.accept("CONSTRAINT") else None
+    if name is not None and constraint_of(session, table, name) is not None:
+        raise DuplicateObject(f'constraint "{name}" for relation "{table.name}" already exists')
     first = reader.index
     if reader.peek() == "CHECK":
         return Change(table, adds=reader.rest()[0])
