@@ -24,7 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.server_log import facts
 from ...engine.values import value_types
-from ...engine.values.client_encodings import ENCODINGS, Encoding
+from ...engine.values.client_encodings import ENCODINGS, UTF8, Encoding
 from ...sql.results.results import Result, ResultBatch, ResultColumn
 from ...sql.session_state.statement import ParsedStatement
 from ...sql.text.classified import Kind
@@ -151,7 +151,7 @@ class Work:
         # Texts of this session that are known to parse and run without a worker thread.
         self._inline_texts: set[str] = set()
         self._reported = dict(session.parameter_status())
-        channel.encoding = ENCODINGS[self._reported["client_encoding"]]
+        channel.encoding = ENCODINGS[self._reported.get("client_encoding", UTF8.name)]
         self._changed: dict[str, str] = {}
         session.spell = _spelling
         session.relation_oid = catalog.relation_oid

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from ...engine.quoting import fold
 from ..text.classified import Classified
 from ..text.tokens import NUMBER, PARAMETER, STRING, Token, string_value
 
@@ -195,7 +196,7 @@ def fitting(value: Decimal, type_: str) -> Decimal | None:
 
 
 def _boolean(text: str, type_: str) -> bool | None:
-    return _BOOLEANS.get(text.lower() if text.isascii() else "")
+    return _BOOLEANS.get(fold(text))
 
 
 def _date(text: str, type_: str) -> datetime.date | None:

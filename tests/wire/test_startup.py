@@ -49,7 +49,7 @@ def test_later_settings_win_and_ours_are_no_settings() -> None:
             ),
         )
     )
-    assert entry.settings == {"TimeZone": "Asia/Tokyo"}
+    assert entry.settings == {"TimeZone": "Asia/Tokyo", "client_encoding": "'utf-8'"}
     assert (entry.database, entry.application_name) == ("ann", "from_options")
     assert not entry.negotiates
 
