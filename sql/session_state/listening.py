@@ -64,22 +64,26 @@ class Listening:
 
     def take(self) -> list[Notification]:
         """Take the notifications since the last call; the session must be in no transaction."""
-        if self._listener.ends:
-            self._leave_lost()
-        return self._hub.take(self._listener)
+        found = self._hub.take(self._listener)
+        # The rights are those of now, behind all that was taken: an event may arrive at any moment.
+        if found and (lost := self._leave_lost()):
+            found = [note for note in found if note.channel not in lost]
+        return found
 
-    def _leave_lost(self) -> None:
-        """Stop listening to streams on which the session has no right any more."""
-        access = self._access()
+    def _leave_lost(self) -> set[str]:
+        """Stop listening to streams on which the session has no right any more; return their channels."""
+        access, lost = self._access(), set[str]()
         rights = access.rights
         if access.account is None or rights is self._judged:
-            return
+            return lost
         there = self._database.catalog.stream_by_id
         for channel, stream_id in self._listener.streams.copy().items():
             stream = there(stream_id)
             if stream is not None and not access.hears(stream):
                 self._hub.unlisten(self._listener, channel)
+                lost.add(channel)
         self._judged = rights
+        return lost
 
     def close(self) -> None:
         """Stop listening to all channels."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 from server_process import ServerProcess
+
+from ducktail.engine.notifications import Listener, Notification, Notifications
+from ducktail.sql.session_state.listening import Listening
 
 Connection = psycopg.Connection[Any]
 COMES_S = 15.0
@@ -96,3 +100,20 @@ def test_a_user_who_was_dropped_hears_no_more(server: ServerProcess, ann: Connec
         ann.execute("DROP USER eve")
         ann.execute("INSERT INTO store.sold VALUES (6)")
         assert heard(eve, QUIET_S) == []
+
+
+def test_an_event_that_arrives_while_the_queue_is_taken_is_not_told_either() -> None:
+    hub, stream = Notifications(), object()
+    database: Any = SimpleNamespace(notifications=hub, catalog=SimpleNamespace(stream_by_id={7: stream}.get))
+    access: Any = SimpleNamespace(account="bob", rights=object(), hears=lambda stream: False)
+    listening = Listening(database, lambda: None, lambda: access)
+    listening.do(lambda hub, listener: hub.listen(listener, "sales", 7), later=False)
+    taken = hub.take
+
+    def take(listener: Listener) -> list[Notification]:
+        hub.published({7: {0: 5}})
+        return taken(listener)
+
+    hub.take = take  # type: ignore[method-assign]
+    assert listening.take() == []
+    assert listening.channels == []
