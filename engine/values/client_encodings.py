@@ -27,6 +27,8 @@ _MULTIBYTE = frozenset(
 
 # Types whose binary form is their text, and those whose binary form has texts with lengths in it.
 _TEXTS = frozenset({18, 19, 25, 114, 705, 1042, 1043, 3802})
+# Types of users begin here: enums, whose binary form is their text.
+_FIRST_USER = 16384
 _NESTED = frozenset({1002, 1003, 1009, 199, 1014, 1015, 3807, 2249})
 
 
@@ -85,7 +87,7 @@ class Encoding:
         """
         if raw is None or not self.codec or raw.isascii():
             return raw
-        if form and oid not in _TEXTS:
+        if form and oid not in _TEXTS and oid < _FIRST_USER:
             if oid in _NESTED:
                 raise self._refusal("binary arrays of texts")
             return raw
