@@ -10,14 +10,13 @@ from __future__ import annotations
 import codecs
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import CharacterNotInRepertoire, NotSupported, UntranslatableCharacter
 from . import value_types
 
 _HEAD = struct.Struct("!ci")
-_COUNT = struct.Struct("!H")
 _LENGTH = struct.Struct("!i")
 
 _MULTIBYTE = frozenset(
@@ -36,6 +35,16 @@ def _untranslatable(wrong: str, name: str, other: str) -> UntranslatableCharacte
     return UntranslatableCharacter(
         f'character with byte sequence {wrong} in encoding "{name}" has no equivalent in encoding "{other}"'
     )
+
+
+def _messages(data: bytes | memoryview) -> Iterator[tuple[bytes, bytes]]:
+    """The kind and the body of each message."""
+    data, at = bytes(data), 0
+    while at < len(data):
+        kind, length = _HEAD.unpack_from(data, at)
+        end = at + 1 + length
+        yield kind, data[at + 5 : end]
+        at = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,41 +122,25 @@ class Encoding:
         Raises:
             UntranslatableCharacter: the encoding lacks a character.
         """
-        data, at = bytes(data), 0
-        found: list[bytes] = []
-        while at < len(data):
-            kind, length = _HEAD.unpack_from(data, at)
-            end = at + 1 + length
-            parts, place = [data[at + 5 : at + 7]], at + 7
-            for is_text in texts:
-                (size,) = _LENGTH.unpack_from(data, place)
-                place += 4
-                value = data[place : place + max(size, 0)]
-                place += len(value)
-                if is_text and not value.isascii():
-                    value = self._encoded(value)
-                    size = len(value)
-                parts += (_LENGTH.pack(size), value)
-            body = b"".join(parts)
-            found += (_HEAD.pack(kind, 4 + len(body)), body)
-            at = end
-        return b"".join(found)
+        return b"".join(
+            _HEAD.pack(kind, 4 + len(row)) + row
+            for kind, body in _messages(data)
+            for row in (self._row(body, texts),)
+        )
 
-    def copied(self, data: bytes | memoryview) -> bytes:
+    def copied(self, data: bytes | memoryview) -> bytes | memoryview:
         """CopyData messages of text, converted for the client.
 
         Raises:
             UntranslatableCharacter: the encoding lacks a character.
         """
-        data, at = bytes(data), 0
-        found: list[bytes] = []
-        while at < len(data):
-            kind, length = _HEAD.unpack_from(data, at)
-            end = at + 1 + length
-            body = self._encoded(data[at + 5 : end])
-            found += (_HEAD.pack(kind, 4 + len(body)), body)
-            at = end
-        return b"".join(found)
+        if not self.codec:
+            return data
+        return b"".join(
+            _HEAD.pack(kind, 4 + len(text)) + text
+            for kind, body in _messages(data)
+            for text in (self._encoded(body),)
+        )
 
     def check_copy(self, *, binary: bool) -> None:
         """Check that a COPY has text.
@@ -161,6 +154,19 @@ class Encoding:
     def pieces(self) -> codecs.IncrementalDecoder:
         """A decoder of text that arrives in pieces."""
         return codecs.getincrementaldecoder(self.reader)()
+
+    def _row(self, body: bytes, texts: Sequence[bool]) -> bytes:
+        parts, place = [body[:2]], 2
+        for is_text in texts:
+            (size,) = _LENGTH.unpack_from(body, place)
+            place += 4
+            value = body[place : place + max(size, 0)]
+            place += len(value)
+            if is_text and not value.isascii():
+                value = self._encoded(value)
+                size = len(value)
+            parts += (_LENGTH.pack(size), value)
+        return b"".join(parts)
 
     def _encoded(self, value: bytes) -> bytes:
         text = value.decode()

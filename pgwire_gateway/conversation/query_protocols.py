@@ -429,8 +429,8 @@ class ExtendedQuery:
     def _answer_places(self, portal: Portal, rows: list[bytes], executions: list[Execution]) -> None:
         """Answer each PUBLISH of a batch with its row."""
         assert portal.columns is not None and len(rows) == 1 + len(executions), "each publishes one event"
-        channel = self._work.channel
-        if encoding := channel.encoding.codec and channel.encoding:
+        channel, encoding = self._work.channel, self._work.channel.encoding
+        if encoding.codec:
             texts = encoding.columns([column.type for column in portal.columns], (0,) * len(portal.columns))
             rows = [encoding.rows(row, texts) for row in rows]
         channel.send_bytes(rows[0] + ONE_EVENT)

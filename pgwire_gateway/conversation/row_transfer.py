@@ -113,15 +113,13 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
     encoding.check_copy(binary=copy.form.binary or copy.form.arrow)
 
     def copied(part: ResultBatch) -> bytes | memoryview:
-        rows = part.copy_rows(types, copy.form, timezone)
-        return encoding.copied(rows) if encoding.codec else rows
+        return encoding.copied(part.copy_rows(types, copy.form, timezone))
 
     channel.send(CopyOutResponse(len(columns), copy.form.binary or copy.form.arrow))
     if copy.form.arrow:
         channel.send_bytes(messages(schema_bytes(result.arrow_schema, [column.name for column in columns])))
     if copy.header:
-        header = header_line([column.name for column in columns], copy.form)
-        channel.send_bytes(encoding.copied(header) if encoding.codec else header)
+        channel.send_bytes(encoding.copied(header_line([column.name for column in columns], copy.form)))
     # PostgreSQL sends the header of a binary file in one message with the first row.
     head = BINARY_HEADER if copy.form.binary else b""
     while True:

@@ -128,10 +128,9 @@ MAJOR = 3
 MINOR = 2
 SHORT_KEY_BYTES, LONG_KEY_BYTES = 4, 32
 
-# Clients' spellings of the only encoding; asyncpg sends it in quotes.
 NO = frozenset({"false", "off", "no", "0"})
 # Parameters used here; every other parameter is a setting of the session.
-OURS = frozenset({"user", "database", "application_name", "client_encoding", "options", "replication"})
+OURS = frozenset({"user", "database", "application_name", "options", "replication"})
 PROTOCOL_OPTION = "_pq_."
 
 
@@ -206,8 +205,6 @@ def read_startup(startup: Startup) -> Entry:
     for name, value in sent.items():
         if name not in OURS and not name.startswith(PROTOCOL_OPTION):
             settings[name] = value
-    if "client_encoding" in sent:
-        settings["client_encoding"] = sent["client_encoding"]
     said = {name.lower(): settings.pop(name) for name in list(settings) if name.lower() in PEER_SETTINGS}
     return Entry(
         user=user,
