@@ -41,8 +41,7 @@ class Copy:
             assert last == (place + 1 == len(events) or events[place + 1][4] != txid)
             self.lsn = lsn
             if op == "schema":
-                self.columns = [column["name"] for column in json.loads(after)["columns"]]
-                self.rows = {k: {c: row.get(c) for c in self.columns} for k, row in self.rows.items()}
+                self._take_columns({column["name"]: column["type"] for column in json.loads(after)["columns"]})
                 continue
             changes += 1
             number = json.loads(key)["id"]
@@ -52,6 +51,17 @@ class Copy:
                 assert (op == "insert") == (number not in self.rows)
                 self.rows[number] = json.loads(after)
         return changes
+
+    def _take_columns(self, types: dict[str, str]) -> None:
+        """Follow a schema event: old values of another type are read by a cast, and are no change of their row."""
+        self.columns = list(types)
+        self.rows = {k: {c: cast(row.get(c), types[c]) for c in types} for k, row in self.rows.items()}
+
+
+def cast(value: Any, type_: str) -> Any:
+    """A value of the types that columns of one name have here, VARCHAR and INTEGER, in another one of them."""
+    convert = {"VARCHAR": str, "INTEGER": int}.get(type_)
+    return value if value is None or convert is None else convert(value)
 
 
 def table_of(client: Client) -> Rows:
