@@ -41,7 +41,7 @@ class Copy:
             assert last == (place + 1 == len(events) or events[place + 1][4] != txid)
             self.lsn = lsn
             if op == "schema":
-                self._take_columns({column["name"]: column["type"] for column in json.loads(after)["columns"]})
+                self._take_columns({c["name"]: c["type"] for c in json.loads(after)["columns"]})
                 continue
             changes += 1
             number = json.loads(key)["id"]
@@ -53,13 +53,13 @@ class Copy:
         return changes
 
     def _take_columns(self, types: dict[str, str]) -> None:
-        """Follow a schema event: old values of another type are read by a cast, and are no change of their row."""
+        """Follow a schema event: old values are cast, which changes no row."""
         self.columns = list(types)
         self.rows = {k: {c: cast(row.get(c), types[c]) for c in types} for k, row in self.rows.items()}
 
 
 def cast(value: Any, type_: str) -> Any:
-    """A value of the types that columns of one name have here, VARCHAR and INTEGER, in another one of them."""
+    """An old value in the type its column has now: of one name, columns here are VARCHAR or INTEGER."""
     convert = {"VARCHAR": str, "INTEGER": int}.get(type_)
     return value if value is None or convert is None else convert(value)
 
