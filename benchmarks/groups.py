@@ -25,8 +25,7 @@ from typing import Any, Protocol
 import postgres
 import psycopg
 import redis_server
-from psycopg.types.string import TextLoader
-from stream_read import BATCH, FILL, HERE, LOAD, PEER, STREAM, TABLE, ducktail_server
+from stream_read import BATCH, FILL, HERE, LOAD, PEER, STREAM, TABLE, connect, ducktail_server
 
 # The writer of the latency: transactions a second, and rows of each.
 RATE, ROWS = 100, 10
@@ -56,13 +55,6 @@ OUTBOX = """
         FOR EACH STATEMENT EXECUTE FUNCTION tell();
     CREATE INDEX ON events (partition, lsn);
 """
-
-
-def connect(conninfo: str) -> psycopg.Connection[Any]:
-    """A connection that leaves JSON as text."""
-    connection = psycopg.connect(conninfo, autocommit=True)
-    connection.adapters.register_loader("jsonb", TextLoader)
-    return connection
 
 
 class Server(Protocol):

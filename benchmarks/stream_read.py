@@ -75,7 +75,9 @@ def ducktail_server(directory: Path) -> Iterator[str]:
 def connect(conninfo: str) -> psycopg.Connection:
     """A connection that leaves JSON as text, as docs/clients.md says."""
     connection = psycopg.connect(conninfo, autocommit=True)
-    connection.adapters.register_loader("jsonb", TextLoader)
+    # ducktail's JSON is jsonb, that of PostgreSQL's tables here is json.
+    for name in ("json", "jsonb"):
+        connection.adapters.register_loader(name, TextLoader)
     return connection
 
 
