@@ -139,16 +139,25 @@ class LogWindow:
 
     def within(self, after: Mapping[int, int], through_lsn: int) -> LogWindow:
         """The part of the window for a scan behind these LSNs and up to another."""
+        lsns, partitions = self.lsns, self.partitions
+        lowest, highest = min(after.values()), through_lsn
+        if len(after) == len(self.starts):
+            # Behind the last of these LSNs the rows of all partitions are wanted.
+            highest = min(max(after.values()), through_lsn)
+        start, later, end = lsns.searchsorted([lowest, highest, through_lsn], "right").tolist()
         bounds = np.full(max(*self.starts, *after) + 1, through_lsn, np.int64)
         bounds[list(after)] = list(after.values())
-        kept = np.flatnonzero((self.lsns > bounds[self.partitions]) & (self.lsns <= through_lsn))
+        between = slice(start, later)
+        kept = start + np.flatnonzero(lsns[between] > bounds[partitions[between]])
         high = min(self.high, through_lsn)
-        first, count = (int(kept[0]), len(kept)) if len(kept) else (0, 0)
-        lsns, partitions = self.lsns[kept], self.partitions[kept]
-        if not count or int(kept[-1]) - first + 1 == count:
-            pages, first = self.pages, self.first + first
+        if not len(kept) or int(kept[0]) + len(kept) == later:
+            first = later - len(kept)
+            lsns, partitions, pages = lsns[first:end], partitions[first:end], self.pages
+            first += self.first
         else:
-            pages, first = Pages(self.pages.rows.take(pa.array(kept + self.first))), 0
+            part = np.concatenate((kept, np.arange(later, end)))
+            lsns, partitions = lsns[part], partitions[part]
+            pages, first = Pages(self.pages.rows.take(pa.array(part + self.first))), 0
         return LogWindow(self.source, self.starts, high, pages, first, lsns, partitions, self.target)
 
     def stop(self, start: int, limit: int) -> int:
@@ -239,6 +248,8 @@ class ReadAhead:
         self._open_bytes = 0
         self._threads = ThreadPoolExecutor(AHEAD_AT_ONCE, thread_name_prefix="ducktail-ahead")
         self._running = 0
+        self._followed: tuple[object, int] | None = None  # The window behind which one was read last.
+        self._is_alone = False  # The last two scans that found a window found the same.
         self._closed = False
 
     def close(self) -> None:
@@ -289,6 +300,31 @@ class ReadAhead:
             with self._mutex:
                 self._running -= 1
 
+    def follow(self, held: Held, window: LogWindow, read: Callable[[], LogWindow]) -> None:
+        """Read the window behind one in which short scans follow one another, for the next of them.
+
+        Only while all of them read in one place: readers in several would displace each other's windows.
+
+        Args:
+            held: what the closing scan holds; its cursor reads.
+            read: an error of it is ignored, since the next scan reads by itself.
+        """
+        with self._mutex:
+            followed = window.source, window.high
+            is_short = self._running >= AHEAD_AT_ONCE or not self._is_alone
+            if self._closed or is_short or followed == self._followed:
+                return
+            self._running += 1
+            self._followed = followed
+            held.coming = self._threads.submit(self._read_for_next, read)
+
+    def _read_for_next(self, read: Callable[[], LogWindow]) -> None:
+        try:
+            self.put(read())
+        finally:
+            with self._mutex:
+                self._running -= 1
+
     def use(self, held: Held) -> None:
         """Note that a scan reads its window."""
         with self._mutex:
@@ -324,6 +360,7 @@ class ReadAhead:
         with self._mutex:
             for key, window in reversed(self._windows.items()):
                 if window.source == source and window.covers(after):
+                    self._is_alone = key == next(reversed(self._windows))
                     self._windows.move_to_end(key)
                     return window
         return None

@@ -149,6 +149,7 @@ class Scan:
         self._held = Held()
         self._place = 0  # the first row of the window that has not been returned
         self._has_read_on = False  # it has returned a window to its end
+        self._continues = False  # it has begun in the window of an earlier scan
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
         self._behind_lsns = self._after  # the position behind which the log is being read
@@ -223,6 +224,20 @@ class Scan:
             buffer = changes
         return buffer.holds(self._after)
 
+    @property
+    def ready(self) -> bool:
+        """True if the next events are in memory in the form in which they are sent, as far as known.
+
+        That is in the buffers, or in a window whose rows have been encoded for a client before.
+        """
+        if self.hot:
+            return True
+        window = None if isinstance(self._query, ChangesQuery) else self._find_window()
+        if window is None:
+            return False
+        first = window.first + self._place
+        return window.pages.at(first, first + 1)[0].is_encoded
+
     def narrow(self, columns: Collection[str]) -> None:
         """Read only these columns of an event from the log; before the first read."""
         self._columns = tuple(
@@ -281,6 +296,7 @@ class Scan:
         if self._source is not None and not self.over:
             found = self._ahead.find(self._source, self._after)
             if found is not None and self._retains(found):
+                self._continues = True
                 return self._hold(found)
         return None
 
@@ -299,12 +315,17 @@ class Scan:
     def _read_ahead(self, window: LogWindow) -> None:
         """Begin to read the window behind this one, while this one is encoded and sent."""
         # A scan that has not read a window to its end may need no other.
-        if not self._has_read_on or window.target < AHEAD_ROWS or window.high >= self.through_lsn:
-            return
+        if self._has_read_on and window.high < self.through_lsn:
+            after = self._behind_window(window)
+            if after is not None:
+                self._ahead.begin(self._held, window.size, partial(self._cold, after))
+
+    def _behind_window(self, window: LogWindow) -> dict[int, int] | None:
+        """The position behind a window; None if it is small, or the next one is there."""
         after = {number: max(lsn, window.high) for number, lsn in self._after.items()}
         assert self._source is not None
-        if self._ahead.find(self._source, after) is None:
-            self._ahead.begin(self._held, window.size, partial(self._cold, after))
+        is_there = window.target < AHEAD_ROWS or self._ahead.find(self._source, after) is not None
+        return None if is_there else after
 
     def _retains(self, window: LogWindow) -> bool:
         """True if all events of a window behind the scan's position are retained."""
@@ -707,6 +728,10 @@ class Scan:
         window = self._held.window
         if window is not None and self._source == window.source:
             self._ahead.put(window)
+            if self._continues and self._held.coming is None and window.high < self._ahead_lsn:
+                after = self._behind_window(window)
+                if after is not None:
+                    self._ahead.follow(self._held, window, partial(self._cold, after))
         self._ahead.release(self._held)
         self._held.when_settled(self._free)
 

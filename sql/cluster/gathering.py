@@ -87,7 +87,7 @@ class Gathered:
 class GatheredScan:
     """A scan of gathered events, with the interface of `engine.scan.Scan`."""
 
-    hot = True  # Its rows are in memory.
+    hot = ready = True  # Its rows are in memory.
 
     def __init__(self, gathered: Gathered) -> None:
         self._gathered = gathered

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import current_thread
 
 import pytest
 from local_client import Client, raises
 
 from ducktail.engine.buffers.buffer import StreamBuffer
-from ducktail.engine.buffers.read_ahead import Held
+from ducktail.engine.buffers.read_ahead import Held, LogWindow
+from ducktail.engine.buffers.scan import Scan
 from ducktail.engine.database import Database
+from ducktail.engine.log.log import EVENT_TYPES
 from ducktail.engine.waiting import drive
-from ducktail.sql.results.results import Result
+from ducktail.sql.results.results import LogBatch, Result
 
 EVENTS = 12_000
 
@@ -68,6 +72,65 @@ def test_a_group_behind_the_buffer_reads_on_in_its_window(client: Client) -> Non
     client("create consumer group h on s start earliest")
     rows = client("select * from stream s consumer group h partition 2 limit 150")
     assert [row[1] for row in rows] == [2] * 150
+
+
+def windows_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[ThreadPoolExecutor, list[bool]]:
+    """The one thread that reads ahead; and of each window that is read, whether that thread reads it."""
+    monkeypatch.setattr("ducktail.engine.buffers.scan.AHEAD_ROWS", 2048)
+    threads = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+    monkeypatch.setattr(client.session.database.buffers._ahead, "_threads", threads)
+    read, ahead = Scan._cold, []
+
+    def noted(scan: Scan, after: dict[int, int]) -> LogWindow:
+        ahead.append(current_thread().name.startswith("ahead"))
+        return read(scan, after)
+
+    monkeypatch.setattr(Scan, "_cold", noted)
+    return threads, ahead
+
+
+def test_the_next_window_is_read_for_a_group_behind_the_buffer(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, ahead = windows_read(client, monkeypatch)
+    found: list[int] = []
+    while rows := client("select lsn, after from stream s consumer group g limit 150"):
+        found += [lsn for lsn, _ in rows]
+        client("commit offsets on s consumer group g")
+        threads.submit(int).result()
+    assert found == list(range(1, EVENTS + 1))
+    assert ahead[0] is False and all(ahead[1:]) and 2 <= len(ahead) <= 4
+
+
+def test_rows_of_a_window_that_are_encoded_need_no_thread(client: Client) -> None:
+    statement = drive(client.session.parse("select * from stream s after 200 limit 100"))
+    results = [drive(client.session.execute(statement)) for _ in range(3)]
+    assert [result.inline for result in results] == [False] * 3
+    batch = results[0].fetch(100)
+    assert isinstance(batch, LogBatch)
+    first = bytes(batch.datarows(EVENT_TYPES, [0] * len(EVENT_TYPES), "UTC"))
+    results[0].close()
+    assert results[1].inline
+    again = results[1].fetch(100)
+    assert isinstance(again, LogBatch) and again.page is batch.page
+    assert bytes(again.datarows(EVENT_TYPES, [0] * len(EVENT_TYPES), "UTC")) == first
+    for result in results[1:]:
+        result.close()
+
+
+def test_none_is_read_for_groups_in_several_places(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client("create consumer group h on s start earliest")
+    client("select count(*) from stream s")
+    for group, events in (("g", 10), ("h", 6000)):
+        client(f"select lsn from stream s consumer group {group} limit {events}")
+        client(f"commit offsets on s consumer group {group}")
+    threads, ahead = windows_read(client, monkeypatch)
+    for _ in range(10):
+        for group in "gh":
+            client(f"select lsn, after from stream s consumer group {group} limit 10")
+            client(f"commit offsets on s consumer group {group}")
+            threads.submit(int).result()
+    assert ahead == [False, False]
 
 
 def test_a_window_behind_the_edge_is_not_used(client: Client) -> None:
