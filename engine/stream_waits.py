@@ -170,7 +170,7 @@ class _Publishing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _FoundEvents:
     """The events that a look has found.
 
     Args:
@@ -182,7 +182,7 @@ class _Counted:
     after: dict[int, int]
 
 
-def _counted(database: Database, wait: EventWait, begun: StreamRead) -> _Counted | _Publishing | None:
+def _counted(database: Database, wait: EventWait, begun: StreamRead) -> _FoundEvents | _Publishing | None:
     """Count the readable events of a read; None where there is one, and one is enough."""
     stream, bounds = begun.request.stream, begun.bounds
     buffer, readable_lsn = database.buffers.of(stream), bounds.through_lsn
@@ -208,7 +208,7 @@ def _counted(database: Database, wait: EventWait, begun: StreamRead) -> _Counted
             before -= bounds.copy.left(place, low)
         after[place] = before
         found += max(0, upto - before)
-    return _Counted(found, after)
+    return _FoundEvents(found, after)
 
 
 def _aside(database: Database, begun: StreamRead, window: tuple[int, int, int]) -> int | None:

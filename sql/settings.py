@@ -514,7 +514,7 @@ def variable(name: str) -> Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedSettings:
     """The values of settings at a savepoint, and the values before SET LOCAL."""
 
     values: dict[str, str]
@@ -595,11 +595,11 @@ class Variables:
         """Remember the values, which ROLLBACK restores."""
         self._at_begin = dict(self.values)
 
-    def kept(self) -> Kept:
+    def kept(self) -> SavedSettings:
         """The values that ROLLBACK TO a savepoint made now restores."""
-        return Kept(dict(self.values), dict(self._local))
+        return SavedSettings(dict(self.values), dict(self._local))
 
-    def return_to(self, kept: Kept) -> dict[str, str]:
+    def return_to(self, kept: SavedSettings) -> dict[str, str]:
         """Return to a savepoint; return the values that settings must have now."""
         self._local = dict(kept.local)
         return {key: kept.values.get(key, "") for key in self.values}

@@ -374,7 +374,7 @@ def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _RowCounts:
     """The counts of a table whose columns match.
 
     Args:
@@ -428,7 +428,9 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
             _mark(cursor, found.captured, "rows are others than they were")
 
 
-def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: int) -> _Counted | str | None:
+def _count(
+    cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: int
+) -> _RowCounts | str | None:
     """Count a table's rows; a text is a mismatch of columns, None a table that cannot be checked.
 
     Args:
@@ -449,7 +451,7 @@ def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: 
     value_bytes = 0
     if rows + logged <= SUMMED_ROWS_MAX:  # Otherwise it is not summed.
         value_bytes = _value_bytes(cursor, [captured.shape.qualified, *(captured.logs if logged else ())])
-    return _Counted(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken), value_bytes)
+    return _RowCounts(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken), value_bytes)
 
 
 def _value_bytes(cursor: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> int:
@@ -465,7 +467,7 @@ def _value_bytes(cursor: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> in
     return int(found)
 
 
-def _sums_agree(cursor: duckdb.DuckDBPyConnection, found: _Counted) -> bool:
+def _sums_agree(cursor: duckdb.DuckDBPyConnection, found: _RowCounts) -> bool:
     captured, kept = found.captured, found.kept
     try:
         expected = kept.sum + row_sums.change(cursor, captured, kept.lsn)

@@ -49,7 +49,7 @@ PEER_COUNTS = (FORWARDED, PUBLISHED_REMOTELY)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PlacementFacts:
     """A placement that was in force, with the facts needed to recognize it and older ones."""
 
     epoch: int = 0
@@ -328,7 +328,7 @@ class Membership:
         """
         self._check(new, self._seen())
 
-    def _check(self, new: Placement, seen: Seen) -> None:
+    def _check(self, new: Placement, seen: PlacementFacts) -> None:
         if seen.cluster and new.cluster != seen.cluster:
             raise ConnectionRefused(
                 f'the placement is of cluster "{new.cluster}", and this database of cluster "{seen.cluster}"'
@@ -366,10 +366,10 @@ class Membership:
 
     # Facts stored in the database.
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> PlacementFacts:
         """The newest placement that was in force on this database."""
         facts = self._facts(EPOCH, CLUSTER, DIGEST)
-        return Seen(int(facts.get(EPOCH, 0)), facts.get(CLUSTER, ""), facts.get(DIGEST, ""))
+        return PlacementFacts(int(facts.get(EPOCH, 0)), facts.get(CLUSTER, ""), facts.get(DIGEST, ""))
 
     def _read_nodes(self) -> tuple[Node, ...]:
         return tuple(Node(**one) for one in json.loads(self._facts(NODES).get(NODES, "[]")))

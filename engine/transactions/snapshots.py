@@ -30,7 +30,7 @@ TABLE_KEYS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SnapshotState:
     """The state of the database in a snapshot, by the counts of commits."""
 
     counter: int
@@ -63,16 +63,16 @@ class Snapshots:
                 transaction.plain_ends = self._gate.ends
                 self._open[transaction.session_id] = self._counter
 
-    def seen(self, transaction: Transaction) -> Seen | None:
+    def seen(self, transaction: Transaction) -> SnapshotState | None:
         """The state that a transaction has noted with its snapshot; None before the snapshot."""
         if transaction.snapshot_counter is None:
             return None
-        return Seen(transaction.snapshot_counter, transaction.plain_ends, transaction.generation)
+        return SnapshotState(transaction.snapshot_counter, transaction.plain_ends, transaction.generation)
 
-    def now(self) -> Seen:
+    def now(self) -> SnapshotState:
         """The present state."""
         with self._catalog.mutex:
-            return Seen(self._counter, self._gate.ends, self._catalog.changes.stable)
+            return SnapshotState(self._counter, self._gate.ends, self._catalog.changes.stable)
 
     def ended(self, session_id: int) -> None:
         """Forget the snapshot of a session whose transaction has ended."""

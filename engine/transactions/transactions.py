@@ -36,7 +36,7 @@ from ..waiting import Wait, Waiting
 from .commits import Commits
 from .locks import TableKey, TableWriters, WriterLock, shown_table
 from .offset_moves import check_standing, lock_moves
-from .snapshots import Seen, Snapshots
+from .snapshots import Snapshots, SnapshotState
 from .transaction import CommitStep, Transaction
 
 
@@ -187,7 +187,7 @@ class Transactions:
             return True
         return self.snapshots.has_newer(transaction, captured)
 
-    def still_sees(self, transaction: Transaction, seen: Seen) -> bool:
+    def still_sees(self, transaction: Transaction, seen: SnapshotState) -> bool:
         """True if a new snapshot has the state of an earlier one: nothing was committed in between."""
         own = transaction.session_id
         if self.writer_lock.holder() not in (None, own) or self.gate.is_written(own):

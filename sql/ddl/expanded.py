@@ -61,7 +61,7 @@ _REFERENCES = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TableSchema:
     """The place of a table and of its sequences: the schema's name in SQL, with `temp` for temporary ones."""
 
     schema: str
@@ -344,19 +344,19 @@ class _Work:
             raise _undefined(name, facts.places[0])
         return found
 
-    def _place(self) -> _Place | None:
+    def _place(self) -> _TableSchema | None:
         facts, name = self._statement.classified.ddl, self._expansion.table
         assert facts is not None and name is not None
         if facts.verb == "ALTER":
             found = self._found()
-            return None if found is None else _Place(found.schema, found.name, found.temporary)
+            return None if found is None else _TableSchema(found.schema, found.name, found.temporary)
         if facts.temporary:
-            return _Place(DEFAULT_SCHEMA, name[-1], temporary=True)
+            return _TableSchema(DEFAULT_SCHEMA, name[-1], temporary=True)
         parts = self._session.names.without_catalog(name)
         schema = parts[0] if len(parts) == 2 else self._session.names.schema
-        return _Place(schema, name[-1], temporary=False)
+        return _TableSchema(schema, name[-1], temporary=False)
 
-    def _sequence(self, place: _Place, serial: Serial) -> str:
+    def _sequence(self, place: _TableSchema, serial: Serial) -> str:
         """The name of a new sequence, as SQL: `table_column_seq`, with a number if that is taken."""
         if serial.name is not None:
             parts = serial.name

@@ -54,7 +54,7 @@ _FULL = "in full"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _QualifiedStatement:
     """A statement with qualified names, and the state of catalog and rights to which it belongs.
 
     Args:
@@ -75,17 +75,17 @@ def in_full(session: Context, statement: ParsedStatement) -> ParsedStatement:
     # Each of them is replaced at each change, so that a comparison by identity suffices.
     same = (names.objects(), names.temporary_objects(), access.rights, names.path)
     kept = statement.plans.get(_FULL)
-    if isinstance(kept, _Kept) and all(map(is_, kept.same, same)):
+    if isinstance(kept, _QualifiedStatement) and all(map(is_, kept.same, same)):
         return kept.full or statement
     pieces = _pieces_in_full(session, statement)
-    full = kept.full if isinstance(kept, _Kept) else None
+    full = kept.full if isinstance(kept, _QualifiedStatement) else None
     text = cut(statement.classified.text, pieces)
     if not pieces:
         full = None
     elif full is None or full.text != text:
         full = again(session, text, statement)
         full.pieces = pieces
-    statement.plans[_FULL] = _Kept(full, same)
+    statement.plans[_FULL] = _QualifiedStatement(full, same)
     return full or statement
 
 

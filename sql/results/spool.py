@@ -26,7 +26,7 @@ from .results import Result, ResultBatch, Source
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class SpooledBatch:
     """A batch in a spool.
 
     Args:
@@ -54,7 +54,7 @@ class Spool:
         self._file = SpillFile(space)
         self._memory_max = memory_max
         self._memory = 0
-        self._last: tuple[Kept, ResultBatch] | None = None
+        self._last: tuple[SpooledBatch, ResultBatch] | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -66,7 +66,7 @@ class Spool:
         """The number of bytes in the file."""
         return self._file.size
 
-    def keep(self, batch: ResultBatch) -> Kept:
+    def keep(self, batch: ResultBatch) -> SpooledBatch:
         """Store a batch.
 
         Raises:
@@ -76,15 +76,15 @@ class Spool:
         size = batch.size
         if self._memory + size <= self._memory_max:
             self._memory += size
-            return Kept(batch.row_count, size, batch)
+            return SpooledBatch(batch.row_count, size, batch)
         rows, made_again = batch.stored()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_batch(rows)
         extent = self._file.write(memoryview(sink.getvalue()))
-        return Kept(batch.row_count, 0, None, extent, made_again)
+        return SpooledBatch(batch.row_count, 0, None, extent, made_again)
 
-    def batch(self, kept: Kept) -> ResultBatch:
+    def batch(self, kept: SpooledBatch) -> ResultBatch:
         """Return a stored batch.
 
         Raises:
@@ -99,7 +99,7 @@ class Spool:
                 self._last = kept, kept.made_again(reader.read_next_batch())
         return self._last[1]
 
-    def free(self, kept: Kept) -> None:
+    def free(self, kept: SpooledBatch) -> None:
         """Free a batch, once only."""
         if self._last is not None and self._last[0] is kept:
             self._last = None
@@ -120,7 +120,7 @@ class KeptSource:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._kept: deque[Kept] = deque()
+        self._kept: deque[SpooledBatch] = deque()
         self._taken = 0  # rows taken of the first batch
 
     def add(self, batch: ResultBatch) -> None:
@@ -175,7 +175,7 @@ class ScrollSource:
         self._inner = inner
         self._counts_asked = bool(getattr(inner, "counts_asked", False))
         self._spool = spool
-        self._kept: list[Kept] = []
+        self._kept: list[SpooledBatch] = []
         self._starts: list[int] = []  # the number of each batch's first row, from 0
         self._count = 0
         self._ran_out = False

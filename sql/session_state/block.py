@@ -30,11 +30,11 @@ from ...engine.errors import (
 )
 from ...engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ...engine.transactions.locks import TableKey
-from ...engine.transactions.snapshots import Seen
+from ...engine.transactions.snapshots import SnapshotState
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
 from ..results.cursors import Cursors
-from ..settings import READ_ONLY, Kept, Variables
+from ..settings import READ_ONLY, SavedSettings, Variables
 
 T = TypeVar("T")
 
@@ -60,8 +60,8 @@ class Savepoint:
 
     name: str
     changes: int
-    seen: Seen | None
-    kept: Kept
+    seen: SnapshotState | None
+    kept: SavedSettings
     portals: frozenset[str]
 
 

@@ -50,7 +50,7 @@ _QUANTIFIERS = frozenset({"ANY", "ALL", "SOME"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Parameter:
     """A parameter at one place of the text.
 
     Args:
@@ -84,10 +84,10 @@ def operand_types(bind: Callable[[str], Bound], text: str, known: Mapping[str, s
 
 
 def _round(
-    bind: Callable[[str], Bound], text: str, places: list[_Place], settled: Mapping[str, str]
+    bind: Callable[[str], Bound], text: str, places: list[_Parameter], settled: Mapping[str, str]
 ) -> dict[str, str]:
     """The types of the parameters beside operands that have a type now."""
-    beside: dict[str, tuple[_Place, str]] = {}
+    beside: dict[str, tuple[_Parameter, str]] = {}
     for place in places:
         if place.name not in settled and place.name not in beside:
             operand = next(filter(None, (_typed(sql, places, settled) for sql in place.operands)), None)
@@ -116,7 +116,7 @@ def _round(
     return {}
 
 
-def _typed(sql: str, places: list[_Place], settled: Mapping[str, str]) -> str | None:
+def _typed(sql: str, places: list[_Parameter], settled: Mapping[str, str]) -> str | None:
     """An operand with NULLs in the places of its parameters; None if one of them has no type yet."""
     inside = {places[int(at)].name for at in _MARKS.findall(sql)}
     if not inside <= settled.keys():
@@ -124,7 +124,7 @@ def _typed(sql: str, places: list[_Place], settled: Mapping[str, str]) -> str | 
     return _MARKS.sub(lambda mark: f"(NULL::{settled[places[int(mark[1])].name]})", sql)
 
 
-def _places(text: str) -> list[_Place]:
+def _places(text: str) -> list[_Parameter]:
     """The parameters of a text, in its order, with their operands; none if sqlglot cannot parse it."""
     if len(text) > TEXT_MAX:
         return []
@@ -140,7 +140,7 @@ def _places(text: str) -> list[_Place]:
         if (found := _MARKS.fullmatch(column.name)) is not None
     }
     return [
-        _Place(token, token.text[1:].strip(), tuple(_operands(nodes[at])) if at in nodes else ())
+        _Parameter(token, token.text[1:].strip(), tuple(_operands(nodes[at])) if at in nodes else ())
         for at, token in enumerate(tokens)
     ]
 
