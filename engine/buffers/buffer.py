@@ -24,7 +24,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import islice, repeat
 from operator import itemgetter
 
 from ..catalog.segments import Segment
@@ -560,9 +560,10 @@ class StreamBuffer:
             latest = max(after.values())
             if len(after) == len(self.partitions) and self._goes_on(after, latest):
                 rows = (self._lsns, self._numbers, self._rows)
-                found = _slice(*rows, self._first, latest, through_lsn, limit)
+                parts = [_slice(*rows, self._first, latest, through_lsn, limit)]
             else:
-                found = self._merged(after, through_lsn, limit)
+                parts = [self._next_of(number, lsn, through_lsn, limit) for number, lsn in after.items()]
+        found = parts[0] if len(parts) == 1 else _merged(parts, limit)
         return found if len(found.rows) * self.row_bytes_max <= READ_BYTES_MAX else found.bounded()
 
     def _goes_on(self, after: Mapping[int, int], latest: int) -> bool:
@@ -572,29 +573,29 @@ class StreamBuffer:
             for number, lsn in after.items()
         )
 
-    def _merged(self, after: Mapping[int, int], through_lsn: int, limit: int) -> Hot:
-        """The general read: the next events of each partition, merged."""
-        exhausted = True
-        entries: list[tuple[int, int, bytes]] = []
-        for number, lsn in after.items():
-            partition = self.partitions[number]
-            found = _slice(
-                partition.lsns, repeat(number), partition.rows, partition.first, lsn, through_lsn, limit
-            )
-            exhausted = exhausted and found.exhausted
-            entries += zip(found.lsns, repeat(number), found.rows)
-        if len(after) > 1:
-            entries.sort(key=itemgetter(0))
-        if len(entries) > limit:
-            stop = limit + (entries[limit - 1][0] == entries[limit][0])
-            exhausted = exhausted and stop == len(entries)
-            entries = entries[:stop]
-        return Hot(
-            [lsn for lsn, _, _ in entries],
-            [number for _, number, _ in entries],
-            [row for _, _, row in entries],
-            exhausted,
+    def _next_of(self, number: int, after_lsn: int, through_lsn: int, limit: int) -> Hot:
+        """The next events of one partition."""
+        partition = self.partitions[number]
+        return _slice(
+            partition.lsns, repeat(number), partition.rows, partition.first, after_lsn, through_lsn, limit
         )
+
+
+def _merged(parts: Sequence[Hot], limit: int) -> Hot:
+    """The next events of several partitions in the order of their LSNs, at most `limit` as in `read`."""
+    entries = [entry for part in parts for entry in zip(part.lsns, part.partitions, part.rows, strict=True)]
+    entries.sort(key=itemgetter(0))
+    exhausted = all(part.exhausted for part in parts)
+    if len(entries) > limit:
+        stop = limit + (entries[limit - 1][0] == entries[limit][0])
+        exhausted = exhausted and stop == len(entries)
+        entries = entries[:stop]
+    return Hot(
+        [lsn for lsn, _, _ in entries],
+        [number for _, number, _ in entries],
+        [row for _, _, row in entries],
+        exhausted,
+    )
 
 
 def _slice(
@@ -614,7 +615,7 @@ def _slice(
     stop = min(end, start + limit)
     if start < stop < end and lsns[stop - 1] == lsns[stop]:
         stop += 1
-    picked = numbers[start:stop] if isinstance(numbers, list) else []
+    picked = numbers[start:stop] if isinstance(numbers, list) else list(islice(numbers, stop - start))
     return Hot(lsns[start:stop], picked, rows[start:stop], stop == end)
 
 

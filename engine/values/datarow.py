@@ -445,11 +445,12 @@ def columns(rows_: Sequence[bytes], places: Sequence[int]) -> list[Sequence[byte
         return [[row[place] for row in split] for place in places]
     data, ends, starts, words = _starts(rows_, max(places, default=-1) + 1)
     # A row is split at both ends of each value.
-    cuts = [place + edge for start in starts[:-1] for place, edge in ((start, 0), (start, LENGTH.size))]
-    width, cut = _cut(data, [*cuts, starts[-1]], ends)
+    wanted = sorted(set(places))
+    cuts = [edge for place in wanted for edge in (starts[place] + LENGTH.size, starts[place + 1])]
+    width, cut = _cut(data, cuts, ends)
     found: list[Sequence[bytes | None] | pa.Array] = []
     for place in places:
-        values = cut.take(pa.array(np.arange(2 + 2 * place, len(cut), width)))
+        values = cut.take(pa.array(np.arange(1 + 2 * wanted.index(place), len(cut), width)))
         valid = words[place] >= 0
         found.append(values if valid.all() else pc.if_else(pa.array(valid), values, None))
     return found
@@ -482,17 +483,23 @@ def _starts(rows_: Sequence[bytes], count: int) -> tuple[bytes, Places, list[Pla
     words and of the end of the last one, and the length words.
     """
     data = b"".join(rows_)
-    octets = np.frombuffer(data, np.uint8)
+    words_at = _words_at(data)
     sizes = np.fromiter(map(len, rows_), np.int32, len(rows_))
     ends = np.cumsum(sizes, dtype=np.int32)
     place = ends - sizes + HEAD.size
     starts, lengths = [place], []
     for _ in range(count):
-        words = octets[place[:, None] + np.arange(LENGTH.size)].view(">i4")[:, 0]
+        words = words_at[place].astype(np.int32)
         place = place + LENGTH.size + np.maximum(words, 0)
         starts.append(place)
         lengths.append(words)
     return data, ends, starts, lengths
+
+
+def _words_at(data: bytes | pa.Buffer) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """The length word that begins at each byte, if one does: they overlap."""
+    size = max(len(memoryview(data)) - LENGTH.size + 1, 0)
+    return np.ndarray((size,), ">i4", data, strides=(1,))
 
 
 def _cut(data: bytes, places: Sequence[Places], ends: Places) -> tuple[int, pa.Array]:
@@ -510,8 +517,7 @@ def field_column(rows_: pa.Array, index: int) -> pa.Array:
     """
     offsets = np.frombuffer(rows_.buffers()[1], np.int32)[rows_.offset : rows_.offset + len(rows_)]
     data = rows_.buffers()[2]
-    # The length word that begins at each byte, if one does: they overlap.
-    words = np.ndarray((max(data.size - LENGTH.size + 1, 0),), ">i4", data, strides=(1,))
+    words = _words_at(data)
     place = offsets.astype(np.int64) + HEAD.size
     for column in range(index + 1):
         sizes = words[place]
