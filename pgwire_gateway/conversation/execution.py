@@ -287,7 +287,7 @@ class Work:
             wanted = rows_wanted(result, limit)
             if result.elsewhere:
                 yield from result.arrive(wanted)
-            elif not result.inline:
+            elif not result.is_ready(wanted):
                 yield Need.WORKER
             batch = result.fetch(wanted)
             if batch is None:

@@ -359,7 +359,7 @@ class ExtendedQuery:
                 portal.source, taken.statement, taken.parameters, limit, long=portal.long
             )
             taken.result = cast(Any, begun)
-        elif not taken.statement.inline:
+        elif not (taken.statement.inline or taken.result.is_ready(limit)):
             yield Need.WORKER
         result = cast(Result | None, taken.result)
         assert result is not None, "it has been started"

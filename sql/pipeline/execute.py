@@ -291,6 +291,8 @@ def is_inline(session: Context, statement: ParsedStatement) -> bool:
         return False  # Its rights are checked first.
     if classified.kind is Kind.SETTING:
         return set_and_show.is_inline(statement)
+    if classified.kind is Kind.CURSOR:
+        return cursor_statements.is_inline(session, statement)
     if classified.kind is Kind.DML:
         return (
             group_writes.is_ready(session, statement)

@@ -95,8 +95,12 @@ class EventSource:
 
     @property
     def inline(self) -> bool:
-        """True if the next rows are few and in memory in the form in which they are sent."""
-        return self._left is not None and self._left <= INLINE_ROWS_MAX and self.scan.ready
+        """True if all remaining rows are few, and in memory in the form in which they are sent."""
+        return self._left is not None and self.has_ready(self._left)
+
+    def has_ready(self, rows: int) -> bool:
+        """True if so many rows are few, and the next ones in memory in the form in which they are sent."""
+        return rows <= INLINE_ROWS_MAX and self.scan.ready
 
     def next(self, limit: int | None) -> ResultBatch | None:
         """The next events, at most `limit`: rows that a client has not asked for stay with the scan."""

@@ -509,6 +509,11 @@ class Result:
         """True if the next fetch needs no DuckDB work, so that an event loop may do it itself."""
         return self._ended or bool(getattr(self.source, "inline", False))
 
+    def is_ready(self, rows: int | None) -> bool:
+        """True if fetching so many rows, None for all, needs no DuckDB work; see `inline`."""
+        has_ready: Callable[[int], bool] | None = getattr(self.source, "has_ready", None)
+        return self.inline or (rows is not None and has_ready is not None and has_ready(rows))
+
     @property
     def elsewhere(self) -> bool:
         """True if its rows come from another node: wait with `arrive` before each fetch."""

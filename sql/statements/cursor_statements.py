@@ -104,7 +104,9 @@ def _fetch(session: Context, statement: ParsedStatement, parameters: Values) -> 
         raise WrongState(f'portal "{facts.name}" cannot be run')
     rows = _rows(portal, facts)
     if statement.classified.verb == "MOVE":
-        moved = sum(batch.row_count for batch in rows)
+        moved = 0
+        while (batch := rows.next(None)) is not None:
+            moved += batch.row_count
         portal.result.suspend()
         return Result.command(f"MOVE {moved}")
     result = _fetched(portal, portal.result, rows)
@@ -137,14 +139,23 @@ def run_cursor_statement(session: Context, statement: ParsedStatement, parameter
     return (yield from _VERBS[statement.classified.verb](session, statement, parameters))
 
 
-def _rows(portal: Portal, facts: CursorFacts) -> Iterator[ResultBatch]:
+def is_inline(session: Context, statement: ParsedStatement) -> bool:
+    """True if a FETCH needs no DuckDB work: it takes few rows, which are in memory."""
+    facts, portal = _facts(statement), named(session, statement)
+    if statement.classified.verb != "FETCH" or portal is None or portal.result is None or portal.scroll:
+        return False
+    return facts.way == "FORWARD" and facts.count != 0 and portal.result.is_ready(facts.count)
+
+
+def _rows(portal: Portal, facts: CursorFacts) -> _Forward | _Scrolled:
     """The rows that a FETCH or MOVE takes."""
     if portal.scrolled is not None:
-        return portal.scrolled.rows(facts.way, facts.count)
+        return _Scrolled(portal.scrolled.rows(facts.way, facts.count))
     skipped, count = _way(portal, facts)
-    for _ in _forward(portal, skipped):
+    passed = _Forward(portal, skipped)
+    while passed.next(None) is not None:
         pass
-    return _forward(portal, count)
+    return _Forward(portal, count)
 
 
 def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
@@ -159,18 +170,7 @@ def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
     raise WrongState("cursor can only scan forward", hint=SCROLL_HINT)
 
 
-def _forward(portal: Portal, count: int | None) -> Iterator[ResultBatch]:
-    """The next rows, at most `count`."""
-    left = count
-    while left is None or left:
-        batch = portal.take(left)
-        if batch is None:
-            return
-        left = None if left is None else left - batch.row_count
-        yield batch
-
-
-def _fetched(portal: Portal, taken: Result, rows: Iterator[ResultBatch]) -> Result:
+def _fetched(portal: Portal, taken: Result, rows: _Forward | _Scrolled) -> Result:
     """The answer of a FETCH; if its client does not receive all of it, the portal's query has failed."""
 
     def ended(complete: bool) -> None:
@@ -179,7 +179,7 @@ def _fetched(portal: Portal, taken: Result, rows: Iterator[ResultBatch]) -> Resu
 
     return Result(
         tuple(portal.columns),
-        _Fetched(rows),
+        rows,
         lambda rows: f"FETCH {rows}",
         on_end=ended,
         on_fail=lambda: taken.fail(WrongState("the cursor cannot be run", detail=UNDER_WAY)),
@@ -187,8 +187,34 @@ def _fetched(portal: Portal, taken: Result, rows: Iterator[ResultBatch]) -> Resu
     )
 
 
-class _Fetched:
-    """The rows of one FETCH."""
+class _Forward:
+    """The next rows of a portal, at most `left`; None for all. The portal keeps the rows behind them."""
+
+    def __init__(self, portal: Portal, left: int | None) -> None:
+        self._portal, self._left = portal, left
+
+    @property
+    def inline(self) -> bool:
+        """True if they are few, and in memory."""
+        result = self._portal.result
+        return self._left == 0 or (result is not None and result.is_ready(self._left))
+
+    def next(self, limit: int | None) -> ResultBatch | None:
+        """The next rows."""
+        batch = None if self._left == 0 else self._portal.take(self._left)
+        if batch is None:
+            self._left = 0
+        elif self._left is not None:
+            self._left -= batch.row_count
+        return batch
+
+    def close(self) -> None:
+        """Take no more rows."""
+        self._left = 0
+
+
+class _Scrolled:
+    """The rows of one FETCH of a cursor that moves in any direction."""
 
     def __init__(self, rows: Iterator[ResultBatch]) -> None:
         self._rows = rows

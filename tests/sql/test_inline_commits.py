@@ -204,3 +204,25 @@ def test_a_position_that_comes_between_a_transactions_look_and_its_write(databas
         execute(session, "COMMIT")
     assert offsets.positions(group.group_id)[0].lsn == 50
     drive(session.close())
+
+
+def test_a_fetch_of_few_buffered_events_needs_no_thread(database: Database) -> None:
+    session = Session(database, wire=True)
+
+    def fetched(sql: str) -> tuple[bool, Result]:
+        statement = drive(session.parse(sql))
+        inline = statement.inline
+        return inline, drive(session.execute(statement))
+
+    execute(session, "BEGIN")
+    execute(session, "DECLARE c CURSOR FOR SELECT lsn FROM STREAM s")
+    for first in range(1, 91, 10):
+        inline, result = fetched("FETCH 10 FROM c")
+        assert inline and result.is_ready(None)
+        assert lsns(result) == list(range(first, first + 10)) and result.is_ready(None)
+    assert not fetched("FETCH ALL FROM c")[0]
+    execute(session, "DECLARE t CURSOR FOR SELECT i FROM t")
+    execute(session, "FETCH 1 FROM t")
+    assert not fetched("FETCH 1 FROM t")[0]
+    execute(session, "ROLLBACK")
+    drive(session.close())

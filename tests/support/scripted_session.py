@@ -86,13 +86,15 @@ class Result:
     given: int = 0
     closed: bool = False
     suspended: int = 0
-    inline: bool = True
     elsewhere: bool = False
     settles: bool = False
     committed: bool = False
     copy_in: None = None
     copy_out: None = None
     formats: tuple[int, ...] = ()
+
+    def is_ready(self, rows: int | None) -> bool:
+        return True
 
     def fetch(self, max_rows: int | None) -> Rows | None:
         assert not self.closed
