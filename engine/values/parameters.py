@@ -9,6 +9,7 @@ is refused (22003). Source: docs/design/values.md, "Parameters"; PostgreSQL's sr
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,7 +20,7 @@ from . import value_types
 from .arrays import ARRAY_DIMENSION, ARRAY_HEAD, DIMENSIONS_MAX, LENGTH, read_array
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
 from .encoding import BINARY, TEXT
-from .numbers import NUMBER_TEXT_MAX, decimal_digits
+from .numbers import NUMBER_TEXT_MAX, decimal_digits, read_numeric
 from .strings import JSONB_PREFIX, receive_json, typed, utf8
 from .temporal_input import read_timestamptz
 
@@ -76,6 +77,23 @@ def decode(
     if type_ is not None and type_.name == "UHUGEINT" and isinstance(value, int) and value >= 0:
         return typed(str(value), "UHUGEINT")  # DuckDB would treat a UHUGEINT beside an INTEGER as a BIGINT.
     return value
+
+
+def as_numeric(value: object, oid: int) -> object:
+    """The value of a parameter that is cast to numeric; a float has as many digits as PostgreSQL gives it.
+
+    Args:
+        oid: the type of the parameter.
+
+    Raises:
+        InvalidTextRepresentation: a text is no number.
+        NumericOutOfRange: it has too many digits.
+    """
+    if isinstance(value, float) and math.isfinite(value):
+        return Decimal(f"{value:.{6 if oid == value_types.FLOAT4 else 15}g}")
+    if isinstance(value, str):
+        return _fitted(read_numeric(value), None)
+    return Decimal(value) if isinstance(value, int) else value
 
 
 def _check_flat(items: list[object], type_: DuckType) -> None:

@@ -1,7 +1,7 @@
 """PostgreSQL's catalog for clients: pg_catalog and information_schema over DuckDB's lists."""
 
-from .casts import numeric_columns
 from .installation import attach, install
+from .numeric_type import numeric_columns, numeric_parameters
 from .oids import relation_oid
 from .query_forms import NO_COLUMNS
 from .query_rewrite import respelt, rewrite
@@ -13,6 +13,7 @@ __all__ = [
     "attach",
     "install",
     "numeric_columns",
+    "numeric_parameters",
     "relation_oid",
     "respelt",
     "rewrite",

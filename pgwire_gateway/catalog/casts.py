@@ -16,7 +16,6 @@ which has no children here. Source: PostgreSQL documentation, "bytea Hex Format"
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -24,13 +23,13 @@ from typing import Any
 
 from sqlglot import exp
 
-from ...engine.errors import DucktailError
+from ...engine.errors import DucktailError, NumericOutOfRange
 from ...engine.quoting import blob_text, fold, ident, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, occurs, tokenize
-from . import like_escape, time_zones
+from . import like_escape, numeric_type, time_zones
 from .float_type import in_cast, wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
@@ -258,7 +257,7 @@ _HINT = re.compile(
     r"|[+-]\d\d'\)?::date|\}'\s*\)?\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
     r"|\b(?:numeric|decimal)\s*\(\s*\d\d|\binterval\s*\(\s*\d"
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
-    rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}|{time_zones.HINT}",
+    rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}|{time_zones.HINT}|{numeric_type.HINT}",
     re.IGNORECASE,
 )
 _HINT_WORDS = (
@@ -271,8 +270,6 @@ _UNITS = frozenset(
     {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "QUARTER"}
     | {"DECADE", "CENTURY", "CENTURIE", "MILLENNIUM", "MILLENNIA"}
 )
-# Digits of a numeric in DuckDB; PostgreSQL's has up to 1000.
-PRECISION_MAX = 38
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -282,7 +279,6 @@ KEPT_CHARS_MAX = 8 * 1024
 TEXT_MAX = 64 * 1024
 # The maximum number of parameters in Bind.
 PARAMETERS_MAX = 65_535
-_SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
 # Further words of a type with several.
 _TYPE_WORDS = frozenset({"PRECISION", "VARYING", "WITH", "WITHOUT", "TIME", "ZONE"})
@@ -300,6 +296,9 @@ def respell_literals(text: str) -> str:
 
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
+
+    Raises:
+        NumericOutOfRange: a numeric has too many digits.
     """
     if not occurs(_HINT, text, _HINT_WORDS):
         return text
@@ -310,7 +309,10 @@ def respell_literals(text: str) -> str:
             tokens = tokenize(text)
         pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *_ats(tokens), *wide_floats(tokens)]
         pieces += [*like_escape.like_escapes(tokens), *time_zones.offsets(tokens)]
+        pieces += numeric_type.exact_literals(tokens)
         return cut(text, pieces)
+    except NumericOutOfRange:
+        raise
     except DucktailError:
         return text  # The session reports the error in it.
 
@@ -406,49 +408,6 @@ def _cast_parameters(text: str) -> tuple[int, ...]:
 _kept_cast_parameters = lru_cache(TEXTS_KEPT)(_cast_parameters)
 
 
-def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
-    """The columns of a query that are only a parameter declared as numeric by the client.
-
-    DuckDB has no numeric without a fixed scale: such a parameter, if it occurs nowhere else, passes through
-    it as text with all its digits.
-
-    Returns:
-        For each column the number of the parameter, 0 for another expression.
-
-    >>> numeric_columns("SELECT $1, $2 AS n, $3, $3 + 1 FROM t", [25, 1700, 1700])
-    (0, 2, 0, 0)
-    """
-    if value_types.NUMERIC not in oids or len(text) > TEXT_MAX:
-        return ()
-    try:
-        tokens = [token for token in tokenize(text) if token.kind != ";"]
-    except DucktailError:
-        return ()
-    top = [token.kind for token in tokens if not token.depth]
-    if top[:1] != ["SELECT"] or not _SET_OPERATIONS.isdisjoint(top):
-        return ()
-    ends = (at for at, token in enumerate(tokens) if token.kind == "FROM" and not token.depth)
-    columns: list[list[Token]] = [[]]
-    for token in tokens[1 : next(ends, len(tokens))]:
-        if token.kind == "," and not token.depth:
-            columns.append([])
-        else:
-            columns[-1].append(token)
-    named = Counter(token.text for token in tokens if token.kind == PARAMETER)
-    numbers = [_numeric(column, oids) for column in columns]
-    found = tuple(number if named[f"${number}"] == 1 else 0 for number in numbers)
-    return found if any(found) else ()
-
-
-def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
-    """The n of a column that is `$n`, `$n name` or `$n AS name`, of a parameter that is a numeric; else 0."""
-    if not column or column[0].kind != PARAMETER or not column[0].text[1:].isdigit():
-        return 0
-    name, number = column[1:], int(column[0].text[1:])
-    named = not name or (name[-1].is_name and [token.kind for token in name[:-1]] in ([], ["AS"]))
-    return number if named and 0 < number <= len(oids) and oids[number - 1] == value_types.NUMERIC else 0
-
-
 def _type_oid(tokens: Sequence[Token], at: int) -> int:
     """The OID of the type that begins at `at`, if a parameter can have it."""
     end = at
@@ -474,7 +433,7 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
         if token.kind == "JSONB" and typed:
             yield Replacement(token.start, token.end, "JSON")
         if token.kind in ("NUMERIC", "DECIMAL") and typed:
-            yield from _precision(tokens, at + 1)
+            yield from numeric_type.precision(tokens, at + 1)
         if token.kind == "INTERVAL":
             yield from _interval(tokens, at + 1)
         if token.kind == "ANY":
@@ -497,17 +456,6 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             value = tokens[at + 1]
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
             yield Replacement(value.start, value.end, f"'{_pairs(found[1])}'")
-
-
-def _precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
-    """The precision of a cast to numeric, if it is more than DuckDB's: greater values are then an error."""
-    kinds = [token.kind for token in tokens[at : at + 5]]
-    if kinds != ["(", NUMBER, ",", NUMBER, ")"]:
-        return
-    precision, scale = tokens[at + 1], tokens[at + 3]
-    if precision.text.isdecimal() and scale.text.isdecimal():
-        if int(precision.text) > PRECISION_MAX >= int(scale.text):
-            yield Replacement(precision.start, precision.end, str(PRECISION_MAX))
 
 
 def _interval(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:

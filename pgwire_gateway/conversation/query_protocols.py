@@ -501,10 +501,13 @@ def _values(prepared: Prepared, message: Bind, encoding: Encoding) -> list[objec
     formats = _formats(message.parameter_formats, len(types), "parameter")
     if encoding.codec:
         raw = tuple(map(encoding.given, raw, formats, prepared.oids))
-    return [
+    values = [
         parameters.decode(value, format, oid, type)
         for value, format, oid, type in zip(raw, formats, prepared.oids, types, strict=True)
     ]
+    for number in prepared.source.converted:
+        values[number - 1] = parameters.as_numeric(values[number - 1], prepared.oids[number - 1])
+    return values
 
 
 def _formats(formats: Sequence[int], count: int, kind: str) -> Sequence[int]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.values.client_encodings import Encoding
-from ...engine.values.value_types import CATALOG_TYPES
+from ...engine.values.value_types import CATALOG_TYPES, NUMERIC
 from ...sql.results.results import ResultColumn
 from .. import catalog
 from ..codec.frontend import Bind, Message, Parse, Query
@@ -85,6 +85,7 @@ class StatementText:
         cast: the OIDs of the types that a catalog query casts its parameters to; 0 without a cast.
         nowhere: it is not part of the client's text, so its errors have no position.
         reads_catalog: it reads the catalog, or needs a lookup there.
+        converted: the parameters whose values become numerics (catalog/numeric_type.py).
         numeric: for each column that is just a numeric parameter, the parameter's number, else 0: the session
             returns text there.
         described: its last RowDescription: a kept statement returns the same columns again.
@@ -97,6 +98,7 @@ class StatementText:
     cast: tuple[int, ...] = ()
     nowhere: bool = False
     reads_catalog: bool = False
+    converted: frozenset[int] = frozenset()
     numeric: tuple[int, ...] = ()
     described: Described | None = None
     _shown: tuple[Sequence[ResultColumn], Sequence[ResultColumn]] | None = None
@@ -108,15 +110,21 @@ class StatementText:
 
     def declared(self, oids: Sequence[int]) -> Sequence[int]:
         """The parameters' OIDs as the client declared them, else as the query casts them."""
-        if not self.cast:
+        count = max(len(oids), len(self.cast), max(self.converted, default=0))
+        if count == len(oids) and not self.cast and not self.converted:
             return oids
-        known = (*oids, *(0,) * (len(self.cast) - len(oids)))
-        return (*(oid or ours for oid, ours in zip(known, self.cast, strict=False)), *known[len(self.cast) :])
+        known, cast = (*oids, *(0,) * (count - len(oids))), (*self.cast, *(0,) * (count - len(self.cast)))
+        return [
+            oid or (NUMERIC if at in self.converted else ours)
+            for at, (oid, ours) in enumerate(zip(known, cast, strict=True), 1)
+        ]
 
     def given(self, oids: Sequence[int]) -> Sequence[int]:
         """The parameters' OIDs for the session; 0 is text, for a parameter without a declared type."""
-        declared = self.declared(oids)
-        return [0 if place in self.numeric else oid for place, oid in enumerate(declared, 1)]
+        return [
+            0 if at in self.numeric else NUMERIC if at in self.converted else oid
+            for at, oid in enumerate(self.declared(oids), 1)
+        ]
 
     def columns(self, found: Sequence[ResultColumn] | None) -> Sequence[ResultColumn] | None:
         """The columns as the client's description has them."""

@@ -46,6 +46,49 @@ def test_psycopg(shop: ServerProcess, form: str, binary: bool) -> None:
             assert [str(row[0]) for row in named] == ["2.50"] * 3
 
 
+CAST_TO_NUMERIC: list[tuple[object, str]] = [
+    (Decimal("100.1234567"), "100.1234567"), (5, "5"), (2**62, str(2**62)), (2**70, str(2**70)),
+    (0.1234567, "0.1234567"), ("1.234567", "1.234567"), (1e20, "100000000000000000000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binary: bool) -> None:
+    with shop.connect() as con:
+        for value, text in CAST_TO_NUMERIC:
+            cursor = con.execute("SELECT %s::numeric, CAST(%s AS numeric) AS n", [value, value], binary=binary)
+            assert [(column.name, column.type_code) for column in cursor.description or ()] == [
+                ("numeric", 1700), ("n", 1700),
+            ]  # fmt: skip
+            assert [f"{row:f}" for row in cursor.fetchone() or ()] == [text, text]
+            query = "SELECT %s::numeric + 1, abs(%s::numeric), 1 WHERE %s::numeric > 0.1"
+            cursor = con.execute(query, [value] * 3, binary=binary)
+            assert cursor.fetchone() == (Decimal(text) + 1, Decimal(text), 1)
+            query = "SELECT n FROM (SELECT %s::numeric AS n UNION ALL SELECT 0) ORDER BY n DESC LIMIT 1"
+            assert con.execute(query, [value], binary=binary).fetchone() == (Decimal(text),)
+        con.execute("CREATE TEMP TABLE kept (a NUMERIC(38, 10), b VARCHAR)")
+        for value, text in CAST_TO_NUMERIC:
+            con.execute("INSERT INTO kept VALUES (%s::numeric, %s)", [value, text])
+            con.execute("INSERT INTO kept SELECT %s::numeric, %s", [value, text])
+        assert con.execute("SELECT count(*) FROM kept WHERE a = b::NUMERIC(38, 10)").fetchone() == (14,)
+        assert con.execute("SELECT %s::numeric", [None]).fetchone() == (None,)
+        # A type that lasts is DuckDB's; a parameter of another type keeps it where it is not cast.
+        con.execute("CREATE TEMP TABLE cut AS SELECT '1.23456'::numeric AS n")
+        assert con.execute("SELECT n FROM cut").fetchone() == (Decimal("1.235"),)
+        for text in ("SELECT '1e-40'::numeric", f"SELECT {'9' * 39}::numeric"):
+            with pytest.raises(psycopg.errors.NumericValueOutOfRange, match="38 digits"):
+                con.execute(text)
+        with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+            con.execute("SELECT %s::numeric", ["x"])
+        count = con.pgconn.exec_params
+        found = count(b"SELECT $1::numeric, $1", [b"7"], [23])
+        assert (found.ftype(0), found.get_value(0, 0), found.ftype(1)) == (1700, b"7.000", 23)
+        described = con.pgconn.prepare(b"kept", b"SELECT $1::numeric + 1, $2::numeric", [23])
+        assert not described.error_message
+        described = con.pgconn.describe_prepared(b"kept")
+        assert [described.param_type(at) for at in range(2)] == [23, 1700]
+
+
 def test_asyncpg(url: str) -> None:
     async def work() -> list[Any]:
         con = await asyncpg.connect(url)

@@ -1,0 +1,253 @@
+"""The type numeric in a client's text: without a precision it has the digits of its value.
+
+DuckDB's numeric without digits is DECIMAL(18,3): it would make 1.235 of `'1.23456'::numeric`, and a client of
+PostgreSQL would read a wrong number without an error. A cast of a literal therefore has the literal's own
+digits, as DuckDB's literal 1.23456 has. The value of a parameter determines its digits: `$1::numeric` is `$1`
+declared as numeric, whatever type the client declares. A cast of another expression is DuckDB's, and so is
+the type where it lasts longer than the value: in definitions, and in a WITH RECURSIVE, whose first rows
+determine the columns of all. Source: PostgreSQL documentation, "Arbitrary Precision Numbers".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from functools import lru_cache
+
+from ...engine.errors import DucktailError, NumericOutOfRange
+from ...engine.quoting import fold
+from ...engine.values import value_types
+from ...sql.text.spans import Replacement, cut
+from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, RESERVED, STRING, Token, closing, tokenize
+from .float_type import in_cast
+
+# Digits of a numeric in DuckDB; PostgreSQL's has up to 1000.
+PRECISION_MAX = 38
+# The digits of DECIMAL(18,3) before and behind the point.
+_WHOLE_DIGITS, _DECIMALS = 15, 3
+# Bounds of the texts that are examined, and of those whose parameters are kept.
+TEXT_MAX, KEPT_CHARS_MAX, TEXTS_KEPT = 64 * 1024, 8 * 1024, 512
+# A text with casts to numeric whose digits are determined here.
+HINT = r"['\d.)]\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b|\b(?:numeric|decimal)\s*e?'"
+_PARAMETER_HINT = re.compile(r"\$\d+\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_TYPES = frozenset({"numeric", "decimal"})
+_DEFINES = frozenset({"CREATE", "ALTER"})
+_WRITES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+_SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
+# The types of parameters whose values become numerics, if each of their places is a cast to it; to DuckDB a
+# parameter that its client declares as numeric, or not at all, is one at all of its places.
+_CONVERTED = frozenset(
+    {value_types.INT2, value_types.INT4, value_types.INT8, value_types.FLOAT4, value_types.FLOAT8}
+    | {value_types.TEXT, value_types.VARCHAR, value_types.BPCHAR}
+)
+_NUMERICS = frozenset({0, value_types.UNKNOWN, value_types.NUMERIC})
+
+
+# Casts of literals.
+
+
+def exact_literals(tokens: Sequence[Token]) -> Iterator[Replacement]:
+    """The type of each cast of a literal to numeric, with the literal's digits.
+
+    Raises:
+        NumericOutOfRange: a literal has more digits than DuckDB's widest type.
+    """
+    if _lasts(tokens):
+        return
+    plain: set[int] = set()
+    for at, token in enumerate(tokens):
+        value = _literal_of(tokens, at) if _is_numeric(tokens, at) else None
+        if value is None or not _NUMBER.fullmatch(text := value.value.strip()):
+            continue
+        whole, decimals = _digits(text)
+        if tokens[0].kind in _WRITES and whole <= _WHOLE_DIGITS and decimals <= _DECIMALS:
+            continue  # The column determines the type, and texts of one form share a plan (dml/literals.py).
+        if whole + decimals > PRECISION_MAX:
+            raise NumericOutOfRange(f"a numeric has at most {PRECISION_MAX} digits here")
+        # DuckDB's text of a number without a digit before the point begins with the point.
+        width = min(max(whole, 1) + decimals, PRECISION_MAX)
+        yield Replacement(token.start, token.end, f"DECIMAL({width},{decimals})")
+        if "e" in fold(text) and value.start not in plain:
+            plain.add(value.start)  # To DuckDB a number with an exponent is a DOUBLE.
+            yield Replacement(value.start, value.end, f"'{Decimal(text):f}'")
+
+
+def precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
+    """The precision of a cast to numeric, if it is more than DuckDB's: greater values are then an error."""
+    kinds = [token.kind for token in tokens[at : at + 5]]
+    if kinds != ["(", NUMBER, ",", NUMBER, ")"]:
+        return
+    whole, scale = tokens[at + 1], tokens[at + 3]
+    if whole.text.isdecimal() and scale.text.isdecimal():
+        if int(whole.text) > PRECISION_MAX >= int(scale.text):
+            yield Replacement(whole.start, whole.end, str(PRECISION_MAX))
+
+
+def _lasts(tokens: Sequence[Token]) -> bool:
+    """True if the type of a value determines the type of other values."""
+    return not tokens or tokens[0].kind in _DEFINES or any(token.kind == "RECURSIVE" for token in tokens)
+
+
+def _digits(text: str) -> tuple[int, int]:
+    """The digits of a number before and behind the point, without zeros at its end that do not fit."""
+    _, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int), "the pattern has no NaN"
+    shown = "".join(map(str, digits))
+    whole, decimals = max(len(shown.lstrip("0")) + exponent, 0), max(-exponent, 0)
+    needed = decimals - (len(shown) - len(shown.rstrip("0"))) if int(shown) else 0
+    return whole, max(needed, min(decimals, PRECISION_MAX - whole))
+
+
+def _is_numeric(tokens: Sequence[Token], at: int) -> bool:
+    """True for the type's name without a precision, of no array, and unqualified."""
+    token = tokens[at]
+    named = token.kind in ("NUMERIC", "DECIMAL") or (token.kind == QUOTED and token.name in _TYPES)
+    following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
+    return named and following not in ("(", "[", ".") and (not at or tokens[at - 1].kind != ".")
+
+
+def _literal_of(tokens: Sequence[Token], at: int) -> Token | None:
+    """The literal that a type at this place is given; None for another expression."""
+    before = tokens[at - 1].kind if at else ""
+    if before == "::":
+        first = _operand(tokens, at - 2)
+        return None if first is None else _literal(tokens, first, at - 2)
+    if before == "AS":
+        if not in_cast(tokens, at - 1):
+            return None
+        opening = next(place for place in range(at - 1, -1, -1) if tokens[place].depth < tokens[at].depth)
+        return _literal(tokens, opening + 1, at - 2)
+    following = tokens[at + 1] if at + 1 < len(tokens) else None
+    return following if following is not None and following.kind == STRING else None
+
+
+def _operand(tokens: Sequence[Token], last: int) -> int | None:
+    """The first token of the operand before a `::`; None if it is no literal."""
+    if last < 0:
+        return None
+    if tokens[last].kind in (STRING, NUMBER):
+        return last
+    if last > 1 and tokens[last - 1].kind == "::":
+        return _operand(tokens, last - 2)
+    if tokens[last].kind != ")":
+        return None
+    opening = next((at for at in range(last - 1, -1, -1) if tokens[at].depth == tokens[last].depth), None)
+    if opening is None or tokens[opening].kind != "(" or not opening:
+        return opening
+    before = tokens[opening - 1]
+    if before.kind == "CAST":
+        return opening - 1
+    return None if before.is_name and before.kind not in RESERVED else opening
+
+
+def _literal(tokens: Sequence[Token], first: int, last: int) -> Token | None:
+    """The literal that the tokens [first, last] are, in brackets, with a sign, or cast to numeric."""
+    if first > last:
+        return None
+    kinds = tokens[first].kind, tokens[last].kind
+    if first == last:
+        return tokens[first] if kinds[0] in (STRING, NUMBER) else None
+    if kinds[0] in ("-", "+") and last == first + 1:
+        return tokens[last] if kinds[1] == NUMBER else None
+    if kinds == ("(", ")") and closing(tokens, first) == last:
+        return _literal(tokens, first + 1, last - 1)
+    if kinds == ("CAST", ")") and tokens[first + 1].kind == "(" and closing(tokens, first + 1) == last:
+        first, last = first + 2, last - 1
+    if last > first and tokens[last - 1].kind in ("::", "AS") and _is_numeric(tokens, last):
+        return _literal(tokens, first, last - 2)
+    return None
+
+
+# Parameters.
+
+
+def numeric_parameters(text: str, oids: Sequence[int]) -> tuple[str, frozenset[int]]:
+    """The text without its casts of parameters to numeric, and the numbers of these parameters.
+
+    Args:
+        oids: the types that the client declares.
+
+    >>> numeric_parameters("SELECT $1::numeric, CAST($2 AS numeric) + 1, $3::numeric(4, 1)", [23])
+    ('SELECT $1, $2 + 1, $3::numeric(4, 1)', frozenset({1, 2}))
+    """
+    if len(text) > TEXT_MAX or _PARAMETER_HINT.search(text) is None:
+        return text, frozenset()
+    places, everywhere = (_kept_places if len(text) <= KEPT_CHARS_MAX else _places)(text)
+    found = frozenset(number for number, _ in places if _is_converted(number, oids, everywhere))
+    return cut(text, [piece for number, piece in places if number in found]), found
+
+
+def _is_converted(number: int, oids: Sequence[int], everywhere: frozenset[int]) -> bool:
+    oid = oids[number - 1] if number <= len(oids) else 0
+    return oid in _NUMERICS or (oid in _CONVERTED and number in everywhere)
+
+
+def _places(text: str) -> tuple[tuple[tuple[int, Replacement], ...], frozenset[int]]:
+    """The casts of parameters, as replacements, and the parameters that are cast at each place."""
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return (), frozenset()  # The session reports the error in it.
+    found: list[tuple[int, Replacement]] = []
+    bare: set[int] = set()
+    for at, token in enumerate(() if _lasts(tokens) else tokens):
+        if token.kind != PARAMETER or not token.text[1:].isdecimal():
+            continue
+        number, kinds = int(token.text[1:]), [following.kind for following in tokens[at + 1 : at + 4]]
+        typed = len(kinds) > 1 and _is_numeric(tokens, at + 2)
+        if typed and kinds[0] == "::":
+            found.append((number, Replacement(token.end, tokens[at + 2].end, "")))
+        elif typed and kinds[::2] == ["AS", ")"] and at > 1 and tokens[at - 2].kind == "CAST":
+            found.append((number, Replacement(tokens[at - 2].start, tokens[at + 3].end, token.text)))
+        else:
+            bare.add(number)
+    return tuple(found), frozenset(number for number, _ in found if number not in bare)
+
+
+_kept_places = lru_cache(TEXTS_KEPT)(_places)
+
+
+def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
+    """The columns of a query that are only a parameter declared as numeric by the client.
+
+    DuckDB has no numeric without a fixed scale: such a parameter, if it occurs nowhere else, passes through
+    it as text with all its digits.
+
+    Returns:
+        For each column the number of the parameter, 0 for another expression.
+
+    >>> numeric_columns("SELECT $1, $2 AS n, $3, $3 + 1 FROM t", [25, 1700, 1700])
+    (0, 2, 0, 0)
+    """
+    if value_types.NUMERIC not in oids or len(text) > TEXT_MAX:
+        return ()
+    try:
+        tokens = [token for token in tokenize(text) if token.kind != ";"]
+    except DucktailError:
+        return ()
+    top = [token.kind for token in tokens if not token.depth]
+    if top[:1] != ["SELECT"] or not _SET_OPERATIONS.isdisjoint(top):
+        return ()
+    ends = (at for at, token in enumerate(tokens) if token.kind == "FROM" and not token.depth)
+    columns: list[list[Token]] = [[]]
+    for token in tokens[1 : next(ends, len(tokens))]:
+        if token.kind == "," and not token.depth:
+            columns.append([])
+        else:
+            columns[-1].append(token)
+    named = Counter(token.text for token in tokens if token.kind == PARAMETER)
+    numbers = [_numeric(column, oids) for column in columns]
+    found = tuple(number if named[f"${number}"] == 1 else 0 for number in numbers)
+    return found if any(found) else ()
+
+
+def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
+    """The n of a column that is `$n`, `$n name` or `$n AS name`, of a parameter that is a numeric; else 0."""
+    if not column or column[0].kind != PARAMETER or not column[0].text[1:].isdigit():
+        return 0
+    name, number = column[1:], int(column[0].text[1:])
+    named = not name or (name[-1].is_name and [token.kind for token in name[:-1]] in ([], ["AS"]))
+    return number if named and 0 < number <= len(oids) and oids[number - 1] == value_types.NUMERIC else 0
