@@ -19,6 +19,7 @@ from ..errors import InvalidTextRepresentation
 # PostgreSQL's MAXDIM.
 DIMENSIONS_MAX = 6
 BOUNDS = re.compile(r"\s*(?:\[-?\d+(?::-?\d+)?\])+\s*=", re.ASCII)
+BOUND = re.compile(r"\[(?:(-?\d+):)?(-?\d+)\]", re.ASCII)
 QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 PLAIN = re.compile(r'[^{},"\\]*+(?:\\.[^{},"\\]*+)*+', re.DOTALL)
 # Characters of a long array that are split at a time: no other thread runs meanwhile.
@@ -39,11 +40,19 @@ NULL_LENGTH = LENGTH.pack(-1)
 # Text.
 
 
+def is_array(text: str) -> bool:
+    """True if a text begins as that of an array does, with bounds or without."""
+    if text.lstrip().startswith("{"):
+        return True
+    bounds = BOUNDS.match(text)
+    return bounds is not None and text[bounds.end() :].lstrip().startswith("{")
+
+
 def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
     """The elements of an array's text, nested lists for more than one dimension.
 
     Args:
-        text: the client's text; a prefix of bounds ([0:1]=) is ignored.
+        text: the client's text; bounds before it ([0:1]=) must fit it, and are forgotten.
         element: converts one element's text to a value; not called for NULL.
 
     Raises:
@@ -57,9 +66,18 @@ def read_array(text: str, element: Callable[[str], Any]) -> list[Any]:
         return _flat(text, element)
     reader = _ArrayReader(text, bounds.end() if bounds else 0, element)
     found = reader.array(1)
-    if reader.blanks() != len(text):
+    if reader.blanks() != len(text) or (bounds and not _fit(bounds[0], found)):
         raise reader.bad()
     return found
+
+
+def _fit(bounds: str, items: list[Any]) -> bool:
+    """True if bounds are those of the elements; the first element of each dimension decides."""
+    for lower, upper in BOUND.findall(bounds):
+        if not isinstance(items, list) or len(items) != int(upper) - int(lower or 1) + 1:
+            return False
+        items = items[0] if items else []
+    return not isinstance(items, list)
 
 
 def _is_flat(text: str) -> bool:

@@ -1,5 +1,6 @@
 """PostgreSQL's catalog for clients: pg_catalog and information_schema over DuckDB's lists."""
 
+from .casts import shown_arrays
 from .installation import attach, install
 from .numeric_type import numeric_columns, numeric_parameters
 from .oids import relation_oid
@@ -17,6 +18,7 @@ __all__ = [
     "relation_oid",
     "respelt",
     "rewrite",
+    "shown_arrays",
     "shown_names",
     "unanswered",
 ]

@@ -26,11 +26,11 @@ from sqlglot import exp
 from ...engine.errors import DucktailError, NumericOutOfRange
 from ...engine.quoting import blob_text, fold, ident, list_literal, literal
 from ...engine.values import value_types
-from ...engine.values.arrays import read_array
+from ...engine.values.arrays import is_array, read_array
 from ...sql.text.spans import Replacement, cut
-from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, occurs, tokenize
+from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, RESERVED, STRING, Token, occurs, tokenize
 from . import like_escape, numeric_type, time_zones
-from .float_type import in_cast, wide_floats
+from .float_type import column_list, in_cast, is_type, wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
 from .system_catalogs import FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, SHAPES, TYPES, TYPES_BY_NAME
@@ -103,6 +103,8 @@ def respell_cast(node: exp.Cast) -> exp.Expr:
     name = type_name(node.to)
     if name in _REG_TYPES:
         return _reg(node, _REG_TYPES[name])
+    if name == "oid" and called(bare(node.this)) == "pg_typeof":
+        return call("regtype_in", bare(node.this))
     if name.endswith("[]"):
         element = _TYPES.get(name.removesuffix("[]"))
         text = string(node.this)
@@ -252,8 +254,10 @@ def _tableoid(node: exp.Column) -> exp.Expr:
     return node
 
 
+# Types of PostgreSQL that DuckDB has under another name.
+_NAMES_OF_TYPES = {"jsonb": "JSON", "varbit": "BIT"}
 _HINT = re.compile(
-    r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
+    r"\bbytea\b|\bjsonb\b|\bvarbit\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*\)?\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
     r"|\b(?:numeric|decimal)\s*\(\s*\d\d|\binterval\s*\(\s*\d"
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
@@ -261,7 +265,21 @@ _HINT = re.compile(
     re.IGNORECASE,
 )
 _HINT_WORDS = (
-    *("bytea", "jsonb", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like", "~~"),
+    *(
+        "bytea",
+        "jsonb",
+        "varbit",
+        "truncate",
+        "temp",
+        "any",
+        "date",
+        "}'",
+        "'{",
+        "float",
+        "array",
+        "like",
+        "~~",
+    ),
     *("numeric", "decimal", "interval", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
 )
 # The digits of a second's fraction, and the units of DuckDB's interval expressions.
@@ -279,6 +297,10 @@ KEPT_CHARS_MAX = 8 * 1024
 TEXT_MAX = 64 * 1024
 # The maximum number of parameters in Bind.
 PARAMETERS_MAX = 65_535
+# A text that may have the type name: in a cast, or in the definition of a column.
+_NAME_HINT = re.compile(r"(?:::|\bas)\s*\"?name\b|\A\s*(?:create|alter)\b", re.IGNORECASE)
+# What may be between these words and the name `name` of a column or constraint.
+_BEFORE_NAMED = frozenset({"ADD", "COLUMN", "EXISTS", "CONSTRAINT", "KEY"})
 _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
 # Further words of a type with several.
 _TYPE_WORDS = frozenset({"PRECISION", "VARYING", "WITH", "WITHOUT", "TIME", "ZONE"})
@@ -289,13 +311,22 @@ lambda item: CASE WHEN item IS NULL THEN 'NULL' WHEN item = ''
 OR lower(item) = 'null' OR regexp_matches(item, '[{},"\\\s]')
 THEN '"' || replace(replace(item, '\', '\\'), '"', '\"') || '"' ELSE item END), ',') || '}')"""
 _SHOWN_BEHIND = " ".join(_SHOWN_BEHIND.split("\n"))
+# Arrays whose elements have the same text in DuckDB and in PostgreSQL.
+SHOWN_ARRAYS = frozenset(
+    value_types.ARRAY_OF[oid]
+    for oid in (
+        *(value_types.BOOL, value_types.INT2, value_types.INT4, value_types.INT8, value_types.TEXT),
+        *(value_types.VARCHAR, value_types.BPCHAR, value_types.JSON, value_types.JSONB),
+        *(value_types.UUID, value_types.DATE),
+    )
+)
 
 
 def respell_literals(text: str) -> str:
     r"""The text with literals, types and patterns in DuckDB's form, and without ONLY.
 
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
-    SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
+    SELECT '\x00\xFF'::bytea, x::JSON, ['a', NULL]::text[]
 
     Raises:
         NumericOutOfRange: a numeric has too many digits.
@@ -323,6 +354,44 @@ def _array_names(tokens: Sequence[Token]) -> Iterator[Replacement]:
         name = fold(token.text)
         if before.kind == "::" and name.startswith("_") and name[1:] in TYPES_BY_NAME:
             yield Replacement(token.start, token.end, f"{name[1:]}[]")
+
+
+def plain_names(text: str) -> str:
+    """The text with PostgreSQL's type `name` as VARCHAR, in casts and definitions of columns.
+
+    A query of the catalog is not passed: in it the type is reported as it is.
+
+    >>> plain_names('SELECT name::name, CAST(a AS name), b::"name"[] AS name FROM t')
+    'SELECT name::VARCHAR, CAST(a AS VARCHAR), b::VARCHAR[] AS name FROM t'
+    >>> plain_names("ALTER TABLE t ADD COLUMN name VARCHAR, ADD COLUMN other name")
+    'ALTER TABLE t ADD COLUMN name VARCHAR, ADD COLUMN other VARCHAR'
+    """
+    if "name" not in fold(text) or len(text) > TEXT_MAX or _NAME_HINT.search(text) is None:
+        return text
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return text  # The session reports the error in it.
+    columns = column_list(tokens)
+    return cut(
+        text,
+        [
+            Replacement(token.start, token.end, "VARCHAR")
+            for at, token in enumerate(tokens)
+            if at
+            and _type_name(token) == "name"
+            and tokens[at - 1].kind not in _BEFORE_NAMED
+            and [following.kind for following in tokens[at + 1 : at + 2]] != [STRING]
+            and is_type(tokens, at, columns)
+        ],
+    )
+
+
+def _type_name(token: Token) -> str:
+    """The name of a type that a token may be: small letters, quoted or not; empty for another token."""
+    if token.kind == QUOTED:
+        return token.name
+    return fold(token.text) if token.is_word else ""
 
 
 def _only(tokens: Sequence[Token]) -> Iterator[Replacement]:
@@ -430,8 +499,10 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
         before = tokens[at - 1].kind if at else ""
         # An alias may have the name of a type: `ARRAY[1] AS text`.
         typed = at > 0 and _precedes_type(tokens, at - 1)
-        if token.kind == "JSONB" and typed:
-            yield Replacement(token.start, token.end, "JSON")
+        following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
+        if type_ := _NAMES_OF_TYPES.get(_type_name(token)):
+            if typed or (token.kind == "JSONB" and following == STRING and before != "."):
+                yield Replacement(token.start, token.end, type_)
         if token.kind in ("NUMERIC", "DECIMAL") and typed:
             yield from numeric_type.precision(tokens, at + 1)
         if token.kind == "INTERVAL":
@@ -539,7 +610,7 @@ def _brackets(tokens: Sequence[Token], at: int) -> tuple[int, int]:
 
 def _items(token: Token) -> list[object] | None:
     """The elements of an array's literal, as SQL; None if it is none."""
-    if token.kind != STRING or not token.value.lstrip().startswith("{"):
+    if token.kind != STRING or not is_array(token.value):
         return None
     try:
         return read_array(token.value, literal)
@@ -569,6 +640,31 @@ def _shown_array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     if not nested and first == end:
         yield Replacement(tokens[at].start, tokens[at].start, _SHOWN_BEFORE)
         yield Replacement(tokens[last].end, tokens[last].end, _SHOWN_BEHIND)
+
+
+def shown_arrays(text: str, oids: Sequence[int]) -> str:
+    """The text with `$1::text` of an array parameter as PostgreSQL's text of it: `{1,2}`.
+
+    Args:
+        oids: the types that the client declares.
+    """
+    if SHOWN_ARRAYS.isdisjoint(oids) or len(text) > TEXT_MAX or _CAST_PARAMETER.search(text) is None:
+        return text
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return text  # The session reports the error in it.
+    pieces = []
+    for at, token in enumerate(tokens):
+        kinds = [following.kind for following in tokens[at + 1 : at + 4]]
+        if token.kind != PARAMETER or kinds[:2] not in (["::", "TEXT"], ["::", "VARCHAR"]):
+            continue
+        number = int(token.text[1:]) if token.text[1:].isdecimal() else 0
+        if 0 < number <= len(oids) and oids[number - 1] in SHOWN_ARRAYS and kinds[2:] not in (["["], ["("]):
+            type_ = value_types.duckdb_type(oids[number - 1])
+            shown = f"({_SHOWN_BEFORE}{token.text}::{type_}{_SHOWN_BEHIND})"
+            pieces.append(Replacement(token.start, token.end, shown))
+    return cut(text, pieces)
 
 
 def _any(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:

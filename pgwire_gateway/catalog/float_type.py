@@ -30,14 +30,14 @@ def wide_floats(tokens: Sequence[Token]) -> Iterator[Replacement]:
     places = [at for at, token in enumerate(tokens) if token.kind == FLOAT]
     if not places:
         return
-    columns = _columns(tokens)
+    columns = column_list(tokens)
     for at in places:
         following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
-        if following != "(" and _is_type(tokens, at, columns):
+        if following != "(" and is_type(tokens, at, columns):
             yield Replacement(tokens[at].start, tokens[at].end, "FLOAT8")
 
 
-def _is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
+def is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
     """True if a type begins at a place.
 
     Args:
@@ -58,7 +58,7 @@ def _is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
         return named or (tokens[0].kind == "PREPARE" and before in _ITEM)
     container = tokens[opening - 1].kind if opening else ""
     inside = (container in _NAMED and named) or (container in _UNNAMED and before in _ITEM)
-    return inside and _is_type(tokens, opening - 1, columns)
+    return inside and is_type(tokens, opening - 1, columns)
 
 
 def in_cast(tokens: Sequence[Token], at: int) -> bool:
@@ -75,7 +75,7 @@ def _is_added(tokens: Sequence[Token], at: int) -> bool:
     return name > 0 and tokens[name].is_name and tokens[name - 1].kind in _BEFORE_ADDED
 
 
-def _columns(tokens: Sequence[Token]) -> int | None:
+def column_list(tokens: Sequence[Token]) -> int | None:
     """The place of the parenthesis before the columns of CREATE TABLE, or the types of PREPARE."""
     words = {token.kind for token in tokens[:5]}
     if not (tokens[0].kind == "PREPARE" or (tokens[0].kind == "CREATE" and "TABLE" in words)):

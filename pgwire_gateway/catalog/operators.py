@@ -21,10 +21,23 @@ from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, STRING, Token, occurs,
 
 _HINT = re.compile(
     r"#>|#-|[\w)\]\"]\s*#\s*[\w(\"$-]|\?\s*[|&]|\?\s*e?'|\?\s*\$|\?\s*array\b|jsonb?_agg|\bevery\s*\(|->|::\s*jsonb?\b|@>|<@"
-    r"|\b(?:encode|decode|to_timestamp)\s*\(|\bformat\s*\(\s*e?'[^']*%|jsonb?_(?:array_elements|object_keys)|string_to_table",
+    r"|\b(?:encode|decode|to_timestamp|[gs]et_bit)\s*\(|\bformat\s*\(\s*e?'[^']*%|jsonb?_(?:array_elements|object_keys)|string_to_table",
     re.IGNORECASE,
 )
-_HINT_WORDS = ("#", "?", "_agg", "every", "->", "json", "@", "code", "to_timestamp", "_to_table", "format")
+_HINT_WORDS = (
+    "#",
+    "?",
+    "_agg",
+    "every",
+    "->",
+    "json",
+    "@",
+    "code",
+    "to_timestamp",
+    "_to_table",
+    "format",
+    "et_bit",
+)
 TEXT_MAX = 64 * 1024
 # PostgreSQL's operator, in the characters of a text -> the macro's name.
 _OPERATORS = {"#>>": "@->>", "#>": "@->", "#-": "@-!"}
@@ -40,6 +53,8 @@ _ARROW = re.compile(r"->>?(?![-+*/<>=~!@#%^&|?])")
 _RUN = re.compile(r"[-+*/<>=~!@#%^&|?]++")
 _AGGREGATES = frozenset({"json_agg", "jsonb_agg"})
 _WITH_FORMAT = {"encode": "encode_bytes", "decode": "decode_text", "to_timestamp": "text_to_timestamp"}
+# DuckDB's functions of bits, which PostgreSQL has for bytes too. A view keeps DuckDB's.
+_OF_BITS = {"get_bit": "bit_of", "set_bit": "with_bit"}
 # Functions in FROM with one column: the alias of such a call names the value in PostgreSQL.
 _OF_VALUES = frozenset(
     {"json_array_elements", "jsonb_array_elements", "json_array_elements_text", "jsonb_array_elements_text"}
@@ -183,6 +198,8 @@ def _call(
         depth = tokens[at + 1].depth + 1
         if any(one.kind == "," and one.depth == depth for one in tokens[at + 2 : end]):
             yield Replacement(token.start, token.end, _WITH_FORMAT[name])
+    elif name in _OF_BITS and tokens[0].kind != "CREATE":
+        yield Replacement(token.start, token.end, _OF_BITS[name])
     elif name == "format" and tokens[at + 2].kind == STRING and tokens[at - 1].kind != ".":
         yield from _format(tokens, at, end)
     elif name in _OF_VALUES and _is_in_from(tokens, at):

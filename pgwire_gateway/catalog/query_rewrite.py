@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sqlglot import exp, parse_one
@@ -38,6 +39,7 @@ from .casts import (
     cast_parameters,
     name_of,
     parameter_oid,
+    plain_names,
     respell_cast,
     respell_column,
     respell_literals,
@@ -507,7 +509,7 @@ _HINTS = re.compile(
     r"pg_|information_schema|\b(?:to_)?reg[a-z]+\b|current_|\b(?:session_)?user\b|\bversion\s*\("
     r"|_description\s*\("
     r"|_privilege\s*\(|\bquote_|\bformat_type\b|set_config|getdatabaseencoding|operator\s*\(|\binet_"
-    r"|txid_|array_|row_security",
+    r"|txid_|array_|row_security|::\s*oid\b",
     re.IGNORECASE,
 )
 _OUR_NAME = re.compile(CATALOG, re.IGNORECASE | re.ASCII)
@@ -571,8 +573,7 @@ def respelt(text: str) -> Respelt:
     if occurs(_OUR_NAME, text):
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
-        text = respell_forms(text)
-        return Respelt(text, parameters=cast_parameters(text))
+        return Respelt(respell_forms(plain_names(text)), parameters=cast_parameters(text))
     if session_calls.read(text):
         return Respelt(text)  # The session runs these statements.
     found = (_kept_rewritten if len(text) <= KEPT_CHARS_MAX else _rewritten)(text)
@@ -651,6 +652,8 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
             return True
         if name in _TYPES and before in ("::", "AS", ".") and not _names_sequence(tokens, at - 2):
             return True
+        if name == "oid" and before in ("::", "AS") and any(one.kind == "PG_TYPEOF" for one in tokens[:at]):
+            return True
     return False
 
 
@@ -664,9 +667,12 @@ def _names_sequence(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
-    """True if it has no FROM and calls one of ducktail's functions: its types are then PostgreSQL's."""
+    """True if it has no FROM and calls one of ducktail's functions or casts to oid: its types are then
+    PostgreSQL's."""
     if any(token.kind == "FROM" for token in tokens):
         return False
+    if any(before.kind == "::" and token.kind == "OID" for before, token in pairwise(tokens)):
+        return True
     return any(piece.text.startswith(MARK) or piece.token.kind == "CURRENT_SCHEMA" for piece in pieces)
 
 

@@ -184,6 +184,8 @@ class Work:
         uncast, converted = catalog.numeric_parameters(source.rewritten, oids)
         if converted:
             source = replace(source, rewritten=uncast, converted=converted, described=None, _shown=None)
+        if (shown := catalog.shown_arrays(source.rewritten, oids)) != source.rewritten:
+            source = replace(source, rewritten=shown, described=None, _shown=None)
         if numeric := catalog.numeric_columns(uncast if converted else text, source.given(oids)):
             source = replace(source, numeric=numeric, described=None, _shown=None)
         with placed(source):

@@ -46,7 +46,7 @@ _ELEMENTS = {
     "bpchar": "VARCHAR", "date": "DATE", "time": "TIME", "timetz": "TIMETZ", "timestamp": "TIMESTAMP",
     "timestamptz": "TIMESTAMPTZ", "interval": "INTERVAL", "uuid": "UUID", "json": "JSON", "jsonb": "JSON",
 }  # fmt: skip
-_TYPES = {"jsonb": "JSON"} | {f"_{name}": f"{type_}[]" for name, type_ in _ELEMENTS.items()}
+_TYPES = {"jsonb": "JSON", "varbit": "BIT"} | {f"_{name}": f"{type_}[]" for name, type_ in _ELEMENTS.items()}
 # Types that keep microseconds, as their modifier (6) says.
 _MICROSECONDS = frozenset({"TIMESTAMPTZ", "TIME", "TIMETZ"})
 
@@ -536,9 +536,9 @@ def types(edits: _Edits, first: int, end: int) -> None:
     """Replace PostgreSQL's names of types in a span of tokens."""
     for at in range(first, end):
         token = edits.tokens[at]
-        if not token.is_word or edits.kind(at + 1) in (".",):
+        if not token.is_name or edits.kind(at + 1) in (".",):
             continue
-        found = _TYPES.get(fold(token.text))
+        found = _TYPES.get(token.name if token.kind == QUOTED else fold(token.text))
         if edits.kind(at - 1) == ".":
             if edits.kind(at - 2) != "PG_CATALOG":
                 continue

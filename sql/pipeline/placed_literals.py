@@ -22,7 +22,7 @@ import duckdb
 from ...engine.duck.binding import bind
 from ...engine.errors import DucktailError
 from ...engine.quoting import blob_text, list_literal, literal
-from ...engine.values.arrays import read_array
+from ...engine.values.arrays import is_array, read_array
 from ..session_state.context import Context
 from ..session_state.operand_types import operand_types
 from ..session_state.run_text import binding_cursor
@@ -60,14 +60,14 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]
     if not session.wire or statement.node is not None or classified.kind not in (Kind.READ, Kind.DML):
         return
     text = classified.text
-    if len(text) > TEXT_MAX or not ("'{" in text or r"'\x" in text or _MOMENT.search(text)):
+    if len(text) > TEXT_MAX or not ("'{" in text or "]={" in text or r"'\x" in text or _MOMENT.search(text)):
         return
     if not PIVOTS.isdisjoint(token.kind for token in classified.tokens):
         return
     for at, token in enumerate(classified.tokens):
         if token.kind != STRING:
             continue
-        if token.text.startswith("'{"):
+        if token.text.startswith("'{") or ("]={" in token.text and is_array(token.value)):
             try:
                 yield token, partial(_list, read_array(token.value, literal)), None
             except DucktailError:

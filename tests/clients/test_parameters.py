@@ -56,7 +56,9 @@ CAST_TO_NUMERIC: list[tuple[object, str]] = [
 def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binary: bool) -> None:
     with shop.connect() as con:
         for value, text in CAST_TO_NUMERIC:
-            cursor = con.execute("SELECT %s::numeric, CAST(%s AS numeric) AS n", [value, value], binary=binary)
+            cursor = con.execute(
+                "SELECT %s::numeric, CAST(%s AS numeric) AS n", [value, value], binary=binary
+            )
             assert [(column.name, column.type_code) for column in cursor.description or ()] == [
                 ("numeric", 1700), ("n", 1700),
             ]  # fmt: skip
@@ -87,6 +89,51 @@ def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binar
         assert not described.error_message
         described = con.pgconn.describe_prepared(b"kept")
         assert [described.param_type(at) for at in range(2)] == [23, 1700]
+
+
+def test_an_array_cast_to_text_has_postgresqls_text(shop: ServerProcess) -> None:
+    with shop.connect() as con:
+        for form in "stb":
+            query = f"SELECT %{form}::text, %{form}::text || '!', %{form}"
+            for value, text in (
+                ([1, None, 3], "{1,NULL,3}"), (["a", "b c", "NULL", "", 'q"'], r'{a,"b c","NULL","","q\""}'),
+                ([True, False], "{t,f}"), ([Jsonb({"a": 1}), Jsonb(None)], r'{"{\"a\": 1}","null"}'),
+                ([], "{}"),
+            ):  # fmt: skip
+                assert con.execute(query, [value] * 3).fetchone()[:2] == (text, text + "!")  # type: ignore[index]
+
+
+def test_the_type_oid_in_a_query_without_from(shop: ServerProcess) -> None:
+    with shop.connect() as con:
+        for binary in (False, True):
+            cursor = con.execute("SELECT '4294967295'::oid, %s::oid AS n", [5], binary=binary)
+            assert [(column.name, column.type_code) for column in cursor.description or ()] == [
+                ("oid", 26), ("n", 26),
+            ]  # fmt: skip
+            assert cursor.fetchone() == (4294967295, 5)
+
+
+def test_arrays_with_bounds(shop: ServerProcess) -> None:
+    """They are read, as PostgreSQL writes them, and begin at 1 from then on."""
+    with shop.connect() as con:
+        con.execute("CREATE TEMP TABLE bounded (a TEXT[])")
+        con.execute("INSERT INTO bounded VALUES ('[0:1]={a,b}'), ('[5:6]={a,b}'::text[])")
+        con.execute("INSERT INTO bounded VALUES (%s)", ["[-1:0]={a,b}"])
+        assert con.execute("SELECT DISTINCT a FROM bounded WHERE a = '[3:4]={a,b}'").fetchall() == [
+            (["a", "b"],)
+        ]
+        for text in ("[0:2]={a,b}", "[0:1]={{a,b}}", "[0:1][0:0]={a,b}", "[1:0]={}"):
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+                con.execute(f"SELECT '{text}'::text[]")
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+                con.execute("SELECT %s::text[]", [text])
+
+
+def test_copy_of_a_quoted_type(shop: ServerProcess) -> None:
+    query = """COPY (SELECT '{"a": 1}'::"jsonb") TO STDOUT (FORMAT binary)"""
+    with shop.connect() as con, con.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(["jsonb"])
+        assert list(copy.rows()) == [({"a": 1},)]
 
 
 def test_asyncpg(url: str) -> None:

@@ -23,6 +23,24 @@ regexp_like(z_w, z_p, z_f) = regexp_matches(z_w, '(?' || z_f || ')' || z_p)
 regexp_count(z_w, z_p) = len(regexp_extract_all(z_w, z_p))::INTEGER
 regexp_substr(z_w, z_p) = CASE WHEN regexp_matches(z_w, z_p) THEN regexp_extract(z_w, z_p) END
 string_to_table(z_w, z_d) = unnest(string_split(z_w, z_d))
+-- Bytes; get_bit and set_bit are DuckDB's for bits (operators.py).
+checked_index(z_n, z_c) = if(z_n BETWEEN 0 AND z_c - 1 OR z_n IS NULL OR z_c IS NULL, z_n::BIGINT,
+    error('index ' || z_n || ' out of valid range, 0..' || (z_c - 1))::VARCHAR::BIGINT)
+bytes_of(z_w) = if(regexp_full_match(z_w, '\\x([0-9a-fA-F]{2})*'), unhex(substr(z_w, 3)), z_w::BLOB)
+byte_at(z_b, z_n) = ('0x' || substr(hex(z_b), 2 * checked_index(z_n, octet_length(z_b)) + 1, 2))::INTEGER
+with_byte(z_b, z_n, z_v) = unhex(left(hex(z_b), 2 * checked_index(z_n, octet_length(z_b)))
+    || printf('%02X', z_v::BIGINT & 255) || substr(hex(z_b), 2 * z_n::BIGINT + 3))
+get_byte(z_b BLOB, z_n) = byte_at(z_b, z_n)
+get_byte(z_w VARCHAR, z_n) = byte_at(bytes_of(z_w), z_n)
+set_byte(z_b BLOB, z_n, z_v) = with_byte(z_b, z_n, z_v)
+set_byte(z_w VARCHAR, z_n, z_v) = with_byte(bytes_of(z_w), z_n, z_v)
+bit_of(z_b BLOB, z_n) = (byte_at(z_b, checked_index(z_n, 8 * octet_length(z_b)) // 8) >> (z_n % 8)::INTEGER) & 1
+bit_of(z_b BIT, z_n) = get_bit(z_b, z_n::INTEGER)
+with_bit(z_b BLOB, z_n, z_v) = with_byte(z_b, checked_index(z_n, 8 * octet_length(z_b)) // 8,
+    CASE z_v WHEN 0 THEN byte_at(z_b, z_n::BIGINT // 8) & ~(1 << (z_n % 8)::INTEGER)
+    WHEN 1 THEN byte_at(z_b, z_n::BIGINT // 8) | (1 << (z_n % 8)::INTEGER)
+    ELSE if(z_v IS NULL, NULL, error('new bit must be 0 or 1')::VARCHAR::INTEGER) END)
+with_bit(z_b BIT, z_n, z_v) = set_bit(z_b, z_n::INTEGER, z_v::INTEGER)
 -- Lists.
 array_positions(z_l, z_v) = list_filter(range(1, len(z_l) + 1), LAMBDA z_i: z_l[z_i] IS NOT DISTINCT FROM z_v)
 array_replace(z_l, z_v, z_n) = list_transform(z_l, LAMBDA z_x: if(z_x IS NOT DISTINCT FROM z_v, z_n, z_x))
