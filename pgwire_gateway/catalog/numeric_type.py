@@ -198,6 +198,8 @@ def _places(text: str) -> tuple[tuple[tuple[int, Replacement], ...], frozenset[i
             continue
         number, kinds = int(token.text[1:]), [following.kind for following in tokens[at + 1 : at + 4]]
         typed = len(kinds) > 1 and _is_numeric(tokens, at + 2)
+        if typed and kinds[0] == "::" and _is_sort_key(tokens, at):
+            continue  # DuckDB has no parameter there, and a constant orders nothing.
         if typed and kinds[0] == "::":
             found.append((number, Replacement(token.end, tokens[at + 2].end, "")))
         elif typed and kinds[::2] == ["AS", ")"] and at > 1 and tokens[at - 2].kind == "CAST":
@@ -205,6 +207,21 @@ def _places(text: str) -> tuple[tuple[tuple[int, Replacement], ...], frozenset[i
         else:
             bare.add(number)
     return tuple(found), frozenset(number for number, _ in found if number not in bare)
+
+
+def _is_sort_key(tokens: Sequence[Token], at: int) -> bool:
+    """True if a cast of a parameter is a whole item of ORDER BY or GROUP BY."""
+    following = tokens[at + 3] if at + 3 < len(tokens) else None
+    if following is not None and not (following.is_word or following.kind in (",", ")", ";")):
+        return False
+    for before in reversed(tokens[:at]):
+        if before.depth < tokens[at].depth or before.kind in ("SELECT", "SET", "VALUES", "FROM"):
+            return False
+        if before.depth == tokens[at].depth and before.kind == "BY":
+            return True
+        if before is tokens[at - 1] and before.kind != ",":
+            return False
+    return False
 
 
 _kept_places = lru_cache(TEXTS_KEPT)(_places)

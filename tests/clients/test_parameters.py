@@ -68,6 +68,8 @@ def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binar
             assert cursor.fetchone() == (Decimal(text) + 1, Decimal(text), 1)
             query = "SELECT n FROM (SELECT %s::numeric AS n UNION ALL SELECT 0) ORDER BY n DESC LIMIT 1"
             assert con.execute(query, [value], binary=binary).fetchone() == (Decimal(text),)
+            query = "SELECT 1 GROUP BY %s::numeric ORDER BY 1, %s::numeric DESC, %s::numeric + 1"
+            assert con.execute(query, [1] * 3).fetchone() == (1,)
         con.execute("CREATE TEMP TABLE kept (a NUMERIC(38, 10), b VARCHAR)")
         for value, text in CAST_TO_NUMERIC:
             con.execute("INSERT INTO kept VALUES (%s::numeric, %s)", [value, text])
