@@ -80,7 +80,7 @@ def decode(
 
 
 def as_numeric(value: object, oid: int) -> object:
-    """The value of a parameter that is cast to numeric; a float has as many digits as PostgreSQL gives it.
+    """The value of a parameter that is cast to numeric or numeric[]; a float has PostgreSQL's digits.
 
     Args:
         oid: the type of the parameter.
@@ -89,6 +89,8 @@ def as_numeric(value: object, oid: int) -> object:
         InvalidTextRepresentation: a text is no number.
         NumericOutOfRange: it has too many digits.
     """
+    if isinstance(value, list):
+        return [as_numeric(item, value_types.ELEMENT_OF.get(oid, oid)) for item in value]
     if isinstance(value, float) and math.isfinite(value):
         return Decimal(f"{value:.{6 if oid == value_types.FLOAT4 else 15}g}")
     if isinstance(value, str):

@@ -3,22 +3,25 @@
 DuckDB's numeric without digits is DECIMAL(18,3): it would make 1.235 of `'1.23456'::numeric`, and a client of
 PostgreSQL would read a wrong number without an error. A cast of a literal therefore has the literal's own
 digits, as DuckDB's literal 1.23456 has. The value of a parameter determines its digits: `$1::numeric` is `$1`
-declared as numeric, whatever type the client declares. A cast of another expression is DuckDB's, and so is
-the type where it lasts longer than the value: in definitions, and in a WITH RECURSIVE, whose first rows
-determine the columns of all. Source: PostgreSQL documentation, "Arbitrary Precision Numbers".
+declared as numeric, whatever type the client declares. The same holds for numeric[]. A cast of another
+expression is DuckDB's, and so is the type where it lasts longer than the value: in definitions, and in a WITH
+RECURSIVE, whose first rows determine the columns of all. Source: PostgreSQL documentation, "Arbitrary
+Precision Numbers".
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
 from ...engine.errors import DucktailError, NumericOutOfRange
 from ...engine.quoting import fold
 from ...engine.values import value_types
+from ...engine.values.arrays import is_array, read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, RESERVED, STRING, Token, closing, tokenize
 from .float_type import in_cast
@@ -30,27 +33,30 @@ _WHOLE_DIGITS, _DECIMALS = 15, 3
 # Bounds of the texts that are examined, and of those whose parameters are kept.
 TEXT_MAX, KEPT_CHARS_MAX, TEXTS_KEPT = 64 * 1024, 8 * 1024, 512
 # A text with casts to numeric whose digits are determined here.
-HINT = r"['\d.)]\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b|\b(?:numeric|decimal)\s*e?'"
+HINT = r"['\d.)\]]\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b|\b(?:numeric|decimal)\s*e?'"
 _PARAMETER_HINT = re.compile(r"\$\d+\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _TYPES = frozenset({"numeric", "decimal"})
 _DEFINES = frozenset({"CREATE", "ALTER"})
 _WRITES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
-# The types of parameters whose values become numerics, if each of their places is a cast to it; to DuckDB a
-# parameter that its client declares as numeric, or not at all, is one at all of its places.
-_CONVERTED = frozenset(
+_NUMERICS = value_types.ARRAY_OF[value_types.NUMERIC]
+_NUMBERS = frozenset(
     {value_types.INT2, value_types.INT4, value_types.INT8, value_types.FLOAT4, value_types.FLOAT8}
     | {value_types.TEXT, value_types.VARCHAR, value_types.BPCHAR}
 )
-_NUMERICS = frozenset({0, value_types.UNKNOWN, value_types.NUMERIC})
+# The types of parameters whose values become numerics, if each of their places is a cast. A parameter that is
+# declared as numeric, or not at all, is a numeric at all of its places.
+_CONVERTED = {
+    value_types.NUMERIC: _NUMBERS, _NUMERICS: frozenset(value_types.ARRAY_OF[oid] for oid in _NUMBERS),
+}  # fmt: skip
 
 
 # Casts of literals.
 
 
 def exact_literals(tokens: Sequence[Token]) -> Iterator[Replacement]:
-    """The type of each cast of a literal to numeric, with the literal's digits.
+    """The type of each cast of literals to numeric or numeric[], with the literals' digits.
 
     Raises:
         NumericOutOfRange: a literal has more digits than DuckDB's widest type.
@@ -59,20 +65,49 @@ def exact_literals(tokens: Sequence[Token]) -> Iterator[Replacement]:
         return
     plain: set[int] = set()
     for at, token in enumerate(tokens):
-        value = _literal_of(tokens, at) if _is_numeric(tokens, at) else None
-        if value is None or not _NUMBER.fullmatch(text := value.value.strip()):
+        end = _type_end(tokens, at)
+        values = _literals_of(tokens, at, end) if end else ()
+        texts = _numbers(values, listed=end > at + 1)
+        if not texts:
             continue
-        whole, decimals = _digits(text)
+        digits = [_digits(text) for text in texts]
+        whole, decimals = max(pair[0] for pair in digits), max(pair[1] for pair in digits)
         if tokens[0].kind in _WRITES and whole <= _WHOLE_DIGITS and decimals <= _DECIMALS:
             continue  # The column determines the type, and texts of one form share a plan (dml/literals.py).
         if whole + decimals > PRECISION_MAX:
             raise NumericOutOfRange(f"a numeric has at most {PRECISION_MAX} digits here")
         # DuckDB's text of a number without a digit before the point begins with the point.
         width = min(max(whole, 1) + decimals, PRECISION_MAX)
+        if len(values) < len(texts) and any("e" in fold(text) for text in texts):
+            width = PRECISION_MAX  # DuckDB reads exponents into a type with room for them only.
         yield Replacement(token.start, token.end, f"DECIMAL({width},{decimals})")
-        if "e" in fold(text) and value.start not in plain:
-            plain.add(value.start)  # To DuckDB a number with an exponent is a DOUBLE.
-            yield Replacement(value.start, value.end, f"'{Decimal(text):f}'")
+        for value in values:
+            # DuckDB's number with an exponent is a DOUBLE; a string in a list has its neighbours' type.
+            exponent, in_list = "e" in fold(value.value), value.kind == STRING and len(values) > 1
+            if (exponent or in_list) and value.start not in plain and not is_array(value.value):
+                plain.add(value.start)
+                number = f"{Decimal(value.value.strip()):f}"
+                quoted = value.kind == STRING and not in_list
+                yield Replacement(value.start, value.end, f"'{number}'" if quoted else number)
+
+
+def _numbers(values: Sequence[Token], *, listed: bool) -> list[str]:
+    """The texts of literals, which may be one of an array; an empty list unless all are numbers."""
+    texts = [value.value.strip() for value in values]
+    if listed and len(values) == 1 and is_array(texts[0]):
+        try:
+            texts = list(_flat(read_array(values[0].value, str.strip)))
+        except DucktailError:
+            return []  # DuckDB reports it.
+    return texts if all(map(_NUMBER.fullmatch, texts)) else []
+
+
+def _flat(items: Sequence[Any]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, list):
+            yield from _flat(item)
+        elif item is not None:
+            yield item
 
 
 def precision(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
@@ -101,27 +136,31 @@ def _digits(text: str) -> tuple[int, int]:
     return whole, max(needed, min(decimals, PRECISION_MAX - whole))
 
 
-def _is_numeric(tokens: Sequence[Token], at: int) -> bool:
-    """True for the type's name without a precision, of no array, and unqualified."""
+def _type_end(tokens: Sequence[Token], at: int) -> int:
+    """The place behind the type that is numeric or numeric[], without a precision; 0 for another."""
     token = tokens[at]
-    named = token.kind in ("NUMERIC", "DECIMAL") or (token.kind == QUOTED and token.name in _TYPES)
-    following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
-    return named and following not in ("(", "[", ".") and (not at or tokens[at - 1].kind != ".")
+    if token.kind not in ("NUMERIC", "DECIMAL") and not (token.kind == QUOTED and token.name in _TYPES):
+        return 0
+    following = [one.kind for one in tokens[at + 1 : at + 4]]
+    if following[:1] in (["("], ["."]) or (at and tokens[at - 1].kind == "."):
+        return 0
+    if following[:1] != ["["]:
+        return at + 1
+    return at + 3 if following[1:2] == ["]"] and following[2:] != ["["] else 0
 
 
-def _literal_of(tokens: Sequence[Token], at: int) -> Token | None:
-    """The literal that a type at this place is given; None for another expression."""
+def _literals_of(tokens: Sequence[Token], at: int, end: int) -> Sequence[Token]:
+    """The literals that a type is given: one, or those of a list; none for another expression."""
     before = tokens[at - 1].kind if at else ""
     if before == "::":
         first = _operand(tokens, at - 2)
-        return None if first is None else _literal(tokens, first, at - 2)
+        return () if first is None else _literals(tokens, first, at - 2)
     if before == "AS":
         if not in_cast(tokens, at - 1):
-            return None
+            return ()
         opening = next(place for place in range(at - 1, -1, -1) if tokens[place].depth < tokens[at].depth)
-        return _literal(tokens, opening + 1, at - 2)
-    following = tokens[at + 1] if at + 1 < len(tokens) else None
-    return following if following is not None and following.kind == STRING else None
+        return _literals(tokens, opening + 1, at - 2)
+    return tokens[end : end + 1] if [one.kind for one in tokens[end : end + 1]] == [STRING] else ()
 
 
 def _operand(tokens: Sequence[Token], last: int) -> int | None:
@@ -132,86 +171,115 @@ def _operand(tokens: Sequence[Token], last: int) -> int | None:
         return last
     if last > 1 and tokens[last - 1].kind == "::":
         return _operand(tokens, last - 2)
-    if tokens[last].kind != ")":
+    if tokens[last].kind not in (")", "]"):
         return None
     opening = next((at for at in range(last - 1, -1, -1) if tokens[at].depth == tokens[last].depth), None)
-    if opening is None or tokens[opening].kind != "(" or not opening:
+    if opening is None or not opening:
         return opening
     before = tokens[opening - 1]
-    if before.kind == "CAST":
+    if before.kind == ("CAST" if tokens[last].kind == ")" else "ARRAY"):
         return opening - 1
     return None if before.is_name and before.kind not in RESERVED else opening
 
 
-def _literal(tokens: Sequence[Token], first: int, last: int) -> Token | None:
-    """The literal that the tokens [first, last] are, in brackets, with a sign, or cast to numeric."""
+def _literals(tokens: Sequence[Token], first: int, last: int) -> Sequence[Token]:
+    """The literals that the tokens [first, last] are: in brackets, signed, cast to numeric, or a list."""
     if first > last:
-        return None
+        return ()
     kinds = tokens[first].kind, tokens[last].kind
     if first == last:
-        return tokens[first] if kinds[0] in (STRING, NUMBER) else None
+        return (tokens[first],) if kinds[0] in (STRING, NUMBER) else ()
     if kinds[0] in ("-", "+") and last == first + 1:
-        return tokens[last] if kinds[1] == NUMBER else None
+        return (tokens[last],) if kinds[1] == NUMBER else ()
     if kinds == ("(", ")") and closing(tokens, first) == last:
-        return _literal(tokens, first + 1, last - 1)
+        return _literals(tokens, first + 1, last - 1)
+    opening = first + 1 if kinds[0] == "ARRAY" else first
+    if kinds[1] == "]" and tokens[opening].kind == "[" and closing(tokens, opening) == last:
+        return _items(tokens, opening + 1, last)
     if kinds == ("CAST", ")") and tokens[first + 1].kind == "(" and closing(tokens, first + 1) == last:
         first, last = first + 2, last - 1
-    if last > first and tokens[last - 1].kind in ("::", "AS") and _is_numeric(tokens, last):
-        return _literal(tokens, first, last - 2)
-    return None
+    if last > first and tokens[last - 1].kind in ("::", "AS") and _type_end(tokens, last) == last + 1:
+        return _literals(tokens, first, last - 2)
+    return ()
+
+
+def _items(tokens: Sequence[Token], first: int, end: int) -> Sequence[Token]:
+    """The literals of a list; none if an item is no literal. NULLs are left out."""
+    found: list[Token] = []
+    for at in range(first, end):
+        if tokens[at].depth == tokens[first].depth and (at == first or tokens[at - 1].kind == ","):
+            ends = (
+                i for i in range(at, end) if tokens[i].kind == "," and tokens[i].depth == tokens[at].depth
+            )
+            last = next(ends, end) - 1
+            if last == at and tokens[at].kind == "NULL":
+                continue
+            item = _literals(tokens, at, last)
+            if len(item) != 1:
+                return ()
+            found += item
+    return found
 
 
 # Parameters.
 
 
-def numeric_parameters(text: str, oids: Sequence[int]) -> tuple[str, frozenset[int]]:
-    """The text without its casts of parameters to numeric, and the numbers of these parameters.
+def numeric_parameters(text: str, oids: Sequence[int]) -> tuple[str, Mapping[int, int]]:
+    """The text without its casts of parameters to numeric and numeric[], and the types of these parameters.
 
     Args:
         oids: the types that the client declares.
 
-    >>> numeric_parameters("SELECT $1::numeric, CAST($2 AS numeric) + 1, $3::numeric(4, 1)", [23])
-    ('SELECT $1, $2 + 1, $3::numeric(4, 1)', frozenset({1, 2}))
+    >>> numeric_parameters("SELECT $1::numeric, CAST($2 AS numeric[]), $3::numeric(4, 1)", [23])
+    ('SELECT $1, $2, $3::numeric(4, 1)', {1: 1700, 2: 1231})
     """
     if len(text) > TEXT_MAX or _PARAMETER_HINT.search(text) is None:
-        return text, frozenset()
+        return text, {}
     places, everywhere = (_kept_places if len(text) <= KEPT_CHARS_MAX else _places)(text)
-    found = frozenset(number for number, _ in places if _is_converted(number, oids, everywhere))
-    return cut(text, [piece for number, piece in places if number in found]), found
+    found = {number: type_ for number, type_, _ in places if _is_converted(number, type_, oids, everywhere)}
+    return cut(text, [piece for number, type_, piece in places if found.get(number) == type_]), found
 
 
-def _is_converted(number: int, oids: Sequence[int], everywhere: frozenset[int]) -> bool:
+def _is_converted(number: int, type_: int, oids: Sequence[int], everywhere: frozenset[int]) -> bool:
     oid = oids[number - 1] if number <= len(oids) else 0
-    return oid in _NUMERICS or (oid in _CONVERTED and number in everywhere)
+    return oid in (0, value_types.UNKNOWN, type_) or (oid in _CONVERTED[type_] and number in everywhere)
 
 
-def _places(text: str) -> tuple[tuple[tuple[int, Replacement], ...], frozenset[int]]:
-    """The casts of parameters, as replacements, and the parameters that are cast at each place."""
+def _places(text: str) -> tuple[tuple[tuple[int, int, Replacement], ...], frozenset[int]]:
+    """The casts of parameters, with their types and replacements, and the parameters that are cast at each
+    place."""
     try:
         tokens = tokenize(text)
     except DucktailError:
         return (), frozenset()  # The session reports the error in it.
-    found: list[tuple[int, Replacement]] = []
+    found: list[tuple[int, int, Replacement]] = []
     bare: set[int] = set()
     for at, token in enumerate(() if _lasts(tokens) else tokens):
         if token.kind != PARAMETER or not token.text[1:].isdecimal():
             continue
-        number, kinds = int(token.text[1:]), [following.kind for following in tokens[at + 1 : at + 4]]
-        typed = len(kinds) > 1 and _is_numeric(tokens, at + 2)
-        if typed and kinds[0] == "::" and _is_sort_key(tokens, at):
+        number, follows = int(token.text[1:]), tokens[at + 1].kind if at + 2 < len(tokens) else ""
+        end = _type_end(tokens, at + 2) if follows in ("::", "AS") else 0
+        type_ = value_types.NUMERIC if end == at + 3 else _NUMERICS
+        if end and follows == "::" and _is_sort_key(tokens, at, end):
             continue  # DuckDB has no parameter there, and a constant orders nothing.
-        if typed and kinds[0] == "::":
-            found.append((number, Replacement(token.end, tokens[at + 2].end, "")))
-        elif typed and kinds[::2] == ["AS", ")"] and at > 1 and tokens[at - 2].kind == "CAST":
-            found.append((number, Replacement(tokens[at - 2].start, tokens[at + 3].end, token.text)))
+        if end and follows == "::":
+            found.append((number, type_, Replacement(token.end, tokens[end - 1].end, "")))
+        elif (
+            end
+            and at > 1
+            and tokens[at - 2].kind == "CAST"
+            and tokens[end : end + 1]
+            and tokens[end].kind == ")"
+        ):
+            found.append((number, type_, Replacement(tokens[at - 2].start, tokens[end].end, token.text)))
         else:
             bare.add(number)
-    return tuple(found), frozenset(number for number, _ in found if number not in bare)
+    return tuple(found), frozenset(number for number, _, _ in found if number not in bare)
 
 
-def _is_sort_key(tokens: Sequence[Token], at: int) -> bool:
+def _is_sort_key(tokens: Sequence[Token], at: int, end: int) -> bool:
     """True if a cast of a parameter is a whole item of ORDER BY or GROUP BY."""
-    following = tokens[at + 3] if at + 3 < len(tokens) else None
+    following = tokens[end] if end < len(tokens) else None
     if following is not None and not (following.is_word or following.kind in (",", ")", ";")):
         return False
     for before in reversed(tokens[:at]):

@@ -15,11 +15,11 @@ Source: docs/design/pgwire_gateway.md, "What is long".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...engine.values.client_encodings import Encoding
-from ...engine.values.value_types import CATALOG_TYPES, NUMERIC
+from ...engine.values.value_types import CATALOG_TYPES
 from ...sql.results.results import ResultColumn
 from .. import catalog
 from ..codec.frontend import Bind, Message, Parse, Query
@@ -85,7 +85,7 @@ class StatementText:
         cast: the OIDs of the types that a catalog query casts its parameters to; 0 without a cast.
         nowhere: it is not part of the client's text, so its errors have no position.
         reads_catalog: it reads the catalog, or needs a lookup there.
-        converted: the parameters whose values become numerics (catalog/numeric_type.py).
+        converted: the parameters whose values become numerics, with their types (catalog/numeric_type.py).
         numeric: for each column that is just a numeric parameter, the parameter's number, else 0: the session
             returns text there.
         described: its last RowDescription: a kept statement returns the same columns again.
@@ -98,7 +98,7 @@ class StatementText:
     cast: tuple[int, ...] = ()
     nowhere: bool = False
     reads_catalog: bool = False
-    converted: frozenset[int] = frozenset()
+    converted: Mapping[int, int] = field(default_factory=dict)
     numeric: tuple[int, ...] = ()
     described: Described | None = None
     _shown: tuple[Sequence[ResultColumn], Sequence[ResultColumn]] | None = None
@@ -115,14 +115,14 @@ class StatementText:
             return oids
         known, cast = (*oids, *(0,) * (count - len(oids))), (*self.cast, *(0,) * (count - len(self.cast)))
         return [
-            oid or (NUMERIC if at in self.converted else ours)
+            oid or self.converted.get(at, ours)
             for at, (oid, ours) in enumerate(zip(known, cast, strict=True), 1)
         ]
 
     def given(self, oids: Sequence[int]) -> Sequence[int]:
         """The parameters' OIDs for the session; 0 is text, for a parameter without a declared type."""
         return [
-            0 if at in self.numeric else NUMERIC if at in self.converted else oid
+            0 if at in self.numeric else self.converted.get(at, oid)
             for at, oid in enumerate(self.declared(oids), 1)
         ]
 

@@ -63,13 +63,19 @@ class Casts:
         untold = {
             name: type_
             for name, type_ in self.numeric.items()
-            if int(name) <= len(parameters) and isinstance(parameters[int(name) - 1], UNTOLD)
+            if int(name) <= len(parameters) and _is_untold(parameters[int(name) - 1])
         }
         return {**self.always, **untold} if untold else self.always
 
 
 # Python values that do not determine a number of digits.
 UNTOLD = (type(None), float)
+
+
+def _is_untold(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_untold, value))
+    return isinstance(value, UNTOLD)
 
 
 @dataclass(frozen=True, slots=True)

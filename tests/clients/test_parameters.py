@@ -93,6 +93,28 @@ def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binar
         assert [described.param_type(at) for at in range(2)] == [23, 1700]
 
 
+@pytest.mark.parametrize("form", ["s", "t", "b"])
+def test_a_parameter_cast_to_an_array_of_numerics_keeps_its_digits(shop: ServerProcess, form: str) -> None:
+    values: list[list[object]] = [
+        [Decimal("1.23456"), None, Decimal(2)], ["1.23456"], [1, 2**40], [0.1234567], [], [None],
+    ]  # fmt: skip
+    with shop.connect() as con:
+        for value in values:
+            want = [None if item is None else Decimal(str(item)) for item in value]
+            query = f"SELECT %{form}::numeric[] AS n, CAST(%{form} AS numeric[])"
+            cursor = con.execute(query, [value, value])
+            assert [(column.name, column.type_code) for column in cursor.description or ()] == [
+                ("n", 1231), ("numeric", 1231),
+            ]  # fmt: skip
+            assert cursor.fetchone() == (want, want)
+            query = f"SELECT n + 1 FROM unnest(%{form}::numeric[]) AS t(n)"
+            assert con.execute(query, [value]).fetchall() == [(n if n is None else n + 1,) for n in want]
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="several dimensions"):
+            con.execute(f"SELECT %{form}::numeric[]", [[[Decimal(1)], [Decimal(2)]]])
+        with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+            con.execute(f"SELECT %{form}::numeric[]", [[Decimal("NaN")]])
+
+
 def test_an_array_cast_to_text_has_postgresqls_text(shop: ServerProcess) -> None:
     with shop.connect() as con:
         for form in "stb":
