@@ -181,12 +181,14 @@ class Work:
             yield Need.WORKER
         self.channel.check_cancelled()
         source = _kept_source(offset, text) if len(text) <= KEPT_TEXT_CHARS_MAX else _source(offset, text)
+        declared = oids
         uncast, converted = catalog.numeric_parameters(source.rewritten, oids)
         if converted:
             source = replace(source, rewritten=uncast, converted=converted, described=None, _shown=None)
+            declared = source.given(oids)
         if (shown := catalog.shown_arrays(source.rewritten, oids)) != source.rewritten:
             source = replace(source, rewritten=shown, described=None, _shown=None)
-        if numeric := catalog.numeric_columns(uncast if converted else text, source.given(oids)):
+        if numeric := catalog.numeric_columns(uncast if converted else text, declared):
             source = replace(source, numeric=numeric, described=None, _shown=None)
         with placed(source):
             statement: ParsedStatement = yield from self.session.parse(

@@ -79,6 +79,12 @@ def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binar
         # A type that lasts is DuckDB's; a parameter of another type keeps it where it is not cast.
         con.execute("CREATE TEMP TABLE cut AS SELECT '1.23456'::numeric AS n")
         assert con.execute("SELECT n FROM cut").fetchone() == (Decimal("1.235"),)
+        con.execute("CREATE TEMP VIEW whole AS SELECT '1.23456'::numeric AS n")
+        assert con.execute("SELECT n FROM whole").fetchone() == (Decimal("1.23456"),)
+        recursive = (
+            "WITH RECURSIVE r(n) AS (SELECT 1::numeric UNION ALL SELECT n * 20.25 FROM r WHERE n < 400) "
+        )
+        assert con.execute(recursive + "SELECT max(n) FROM r").fetchone() == (Decimal("410.063"),)
         for text in ("SELECT '1e-40'::numeric", f"SELECT {'9' * 39}::numeric"):
             with pytest.raises(psycopg.errors.NumericValueOutOfRange, match="38 digits"):
                 con.execute(text)
