@@ -4,9 +4,9 @@ DuckDB's numeric without digits is DECIMAL(18,3): it would make 1.235 of `'1.234
 PostgreSQL would read a wrong number without an error. A cast of a literal therefore has the literal's own
 digits, as DuckDB's literal 1.23456 has. The value of a parameter determines its digits: `$1::numeric` is `$1`
 declared as numeric, whatever type the client declares. The same holds for numeric[]. A cast of another
-expression is DuckDB's, and so is the type where it lasts longer than the value: in definitions (not of views),
-and in a WITH RECURSIVE, whose first rows determine the columns of all. Source: PostgreSQL documentation,
-"Arbitrary Precision Numbers".
+expression is DuckDB's, and so is the type where it lasts longer than the value: in definitions, but not those
+of views, and in a WITH RECURSIVE, whose first rows determine the columns of all. Source: PostgreSQL
+documentation, "Arbitrary Precision Numbers".
 """
 
 from __future__ import annotations

@@ -139,15 +139,15 @@ class StatementText:
     def _columns(self, found: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
         if len(found) == 1 and found[0].name == catalog.NO_COLUMNS and catalog.NO_COLUMNS not in self.text:
             return ()
-        if self.types and len(found) == len(self.types):
-            return [
-                replace(column, type=CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
-                for column, type_ in zip(found, self.types, strict=True)
-            ]
         if len(found) == len(self.numeric):
             found = [
                 replace(column, type=NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
                 for column, numeric in zip(found, self.numeric, strict=True)
+            ]
+        if self.types and len(found) == len(self.types):
+            return [
+                replace(column, type=CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
+                for column, type_ in zip(found, self.types, strict=True)
             ]
         names = [column.name for column in found]
         shown = catalog.shown_names(self.text, names)

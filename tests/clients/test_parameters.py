@@ -70,6 +70,10 @@ def test_a_parameter_cast_to_numeric_keeps_its_digits(shop: ServerProcess, binar
             assert con.execute(query, [value], binary=binary).fetchone() == (Decimal(text),)
             query = "SELECT 1 GROUP BY %s::numeric ORDER BY 1, %s::numeric DESC, %s::numeric + 1"
             assert con.execute(query, [1] * 3).fetchone() == (1,)
+        # Beside a function of the catalog, which determines the types of the other columns.
+        cursor = con.execute("SELECT %s::numeric, current_user, %s", [1, Decimal("1.23456")], binary=binary)
+        assert [column.type_code for column in cursor.description or ()] == [1700, 19, 1700]
+        assert cursor.fetchone()[::2] == (1, Decimal("1.23456"))  # type: ignore[index]
         con.execute("CREATE TEMP TABLE kept (a NUMERIC(38, 10), b VARCHAR)")
         for value, text in CAST_TO_NUMERIC:
             con.execute("INSERT INTO kept VALUES (%s::numeric, %s)", [value, text])
