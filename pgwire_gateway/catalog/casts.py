@@ -363,6 +363,8 @@ def plain_names(text: str) -> str:
 
     >>> plain_names('SELECT name::name, CAST(a AS name), b::"name"[] AS name FROM t')
     'SELECT name::VARCHAR, CAST(a AS VARCHAR), b::VARCHAR[] AS name FROM t'
+    >>> plain_names("ALTER TYPE name RENAME TO other")
+    'ALTER TYPE name RENAME TO other'
     >>> plain_names("ALTER TABLE t ADD COLUMN name VARCHAR, ADD COLUMN other name")
     'ALTER TABLE t ADD COLUMN name VARCHAR, ADD COLUMN other VARCHAR'
     """
@@ -378,7 +380,7 @@ def plain_names(text: str) -> str:
         [
             Replacement(token.start, token.end, "VARCHAR")
             for at, token in enumerate(tokens)
-            if at
+            if at > 2
             and _type_name(token) == "name"
             and tokens[at - 1].kind not in _BEFORE_NAMED
             and [following.kind for following in tokens[at + 1 : at + 2]] != [STRING]

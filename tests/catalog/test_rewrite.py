@@ -266,3 +266,28 @@ def test_set_config_among_others_answers_what_is_set_already(ask: Callable[..., 
     for name, message in (("block_size", "use SET"), ("no.such", "unrecognized")):
         with pytest.raises(duckdb.InvalidInputException, match=message):
             ask(f"SELECT 1, set_config('{name}', '1', false)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TYPE name ADD VALUE 'x'", "CREATE TYPE name AS ENUM ('a')", "ALTER TABLE t ADD name VARCHAR",
+        "CREATE TABLE t (id INT, name VARCHAR, CONSTRAINT name UNIQUE (name))",
+        "CREATE INDEX name ON t (name)", "ALTER TABLE t ADD COLUMN name VARCHAR",
+        "ALTER TABLE IF EXISTS name RENAME COLUMN name TO names",
+        "CREATE VIEW v AS SELECT name AS name, b name FROM t", "CREATE STREAM name ON t", "SELECT name 'x'",
+    ],
+)  # fmt: skip
+def test_a_name_that_is_no_type_stays(text: str) -> None:
+    assert rewrite(text) == text
+
+
+def test_the_type_name() -> None:
+    text = 'CREATE TABLE name (name name, b "name"[], s STRUCT(name name), c INT DEFAULT 1)'
+    assert rewrite(text) == text.replace(" name,", " VARCHAR,").replace('"name"', "VARCHAR").replace(
+        " name)", " VARCHAR)"
+    )
+    assert rewrite("ALTER TABLE t ADD COLUMN a name") == "ALTER TABLE t ADD COLUMN a VARCHAR"
+    assert rewrite("INSERT INTO t SELECT CAST(a AS name) FROM name") == (
+        "INSERT INTO t SELECT CAST(a AS VARCHAR) FROM name"
+    )
