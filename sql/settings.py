@@ -25,6 +25,7 @@ from ..engine.errors import (
     UndefinedObject,
 )
 from ..engine.values.client_encodings import encoding_of
+from ..engine.values.date_styles import DATESTYLE_DEFAULT, read_datestyle
 from .text.hints import SHOWN
 from .text.units import parse_interval_ms
 
@@ -47,6 +48,7 @@ UNENFORCED = "unenforced_foreign_keys"
 # The access mode of the open transaction, and that of a new one.
 READ_ONLY = "transaction_read_only"
 ROLE = "role"
+DATESTYLE = "datestyle"
 DEFAULT_READ_ONLY = "default_transaction_read_only"
 ISOLATION, DEFERRABLE = "transaction_isolation", "transaction_deferrable"
 # The modes of the open transaction, by the settings with those of a new one.
@@ -191,10 +193,7 @@ def _boolean_only(wanted: str) -> Reader:
 
 
 def _datestyle(name: str, values: tuple[str, ...]) -> str:
-    words = {word.strip().upper() for value in values for word in value.split(",")}
-    if not words <= {"ISO", "MDY", "DMY", "YMD"}:
-        raise InvalidParameterValue(f'setting "DateStyle" can only be ISO here, not "{", ".join(values)}"')
-    return "ISO, MDY"
+    return read_datestyle(values, DATESTYLE_DEFAULT)
 
 
 def _search_path(name: str, values: tuple[str, ...]) -> str:
@@ -365,7 +364,13 @@ VARIABLES: dict[str, Variable] = {
             ),
             "lowest level of notices that are sent",
         ),
-        Variable("DateStyle", "ISO, MDY", _datestyle, "ISO only", report=True),
+        Variable(
+            "DateStyle",
+            DATESTYLE_DEFAULT,
+            _datestyle,
+            "ISO, SQL, Postgres or German, and DMY, MDY or YMD: the form of dates in output",
+            report=True,
+        ),
         Variable(
             "TimeZone",
             "UTC",
@@ -377,8 +382,8 @@ VARIABLES: dict[str, Variable] = {
         Variable(
             "IntervalStyle",
             "postgres",
-            _only("postgres", why="Intervals are always sent in this style."),
-            "postgres only",
+            _only("postgres", "postgres_verbose", "sql_standard", "iso_8601"),
+            "form of intervals in output",
             report=True,
         ),
         Variable("bytea_output", "hex", _only("hex", why="Bytes are always sent in hex."), "hex only"),

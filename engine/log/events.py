@@ -156,13 +156,13 @@ def rows_in_formats(
     """The rows as one run of DataRows, each column in the requested format and time zone.
 
     Args:
-        types: the types of all columns of the rows.
-        columns: positions of the requested columns, None for all.
+        types: the types of the requested columns, in the session's styles.
+        columns: positions of these columns, None for all.
         formats: 0 text, 1 binary, one for each requested column.
         kind: the messages' type byte.
     """
     places = tuple(range(len(types)) if columns is None else columns)
-    turns = [recoder(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
+    turns = [recoder(type_, format_, timezone) for type_, format_ in zip(types, formats, strict=True)]
     by_column = len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX
     if not any(turns) and kind == DATA_ROW:
         if columns is None:
@@ -210,8 +210,8 @@ def copy_rows(
     if form.binary:
         return rows_in_formats(rows, types, columns, (BINARY,) * len(places), timezone, COPY_DATA)
     wanted = []
-    for place, column in zip(places, columns_of(rows, places), strict=True):
-        turn = recoder(types[place], TEXT, timezone)
+    for type_, column in zip(types, columns_of(rows, places), strict=True):
+        turn = recoder(type_, TEXT, timezone)
         if turn is not None:
             column = _turned(column, turn)
         wanted.append(column)

@@ -1,9 +1,10 @@
 """Dates, times, timestamps and intervals in PostgreSQL's text and binary forms, and time zones.
 
-Text is that of DateStyle ISO and IntervalStyle postgres. Functions of one value accept every value. The
-faster functions of a column return None for a column with values that they cannot print: `*_texts` (printed
-by Arrow) outside years 1 to 9999, `*_cells` (looked up) outside 1900 to 2099. temporal_input.py reads the
-texts of clients. Source: docs/design/values.md; PostgreSQL's documentation, chapter 8.
+Text is that of DateStyle ISO and IntervalStyle postgres; date_styles.py has the others. Functions of one
+value accept every value. The faster functions of a column return None for a column with values that they
+cannot print: `*_texts` (printed by Arrow) outside years 1 to 9999, `*_cells` (looked up) outside 1900 to
+2099. temporal_input.py reads the texts of clients. Source: docs/design/values.md; PostgreSQL's documentation,
+chapter 8.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ def date_text(days: av.Raw) -> str:
     """A date in ISO form, years before 1 with BC."""
     if abs(days) >= av.DATE_INFINITY:
         return "infinity" if days > 0 else "-infinity"
-    text, before_christ = _civil(days)
+    text, before_christ = civil_day(days)
     return f"{text} BC" if before_christ else text
 
 
-def _civil(days: int) -> tuple[str, bool]:
-    """A day as YYYY-MM-DD, and True if its year is before Christ."""
+def civil_day(days: int) -> tuple[str, bool]:
+    """The day as YYYY-MM-DD, and True if its year is before Christ."""
     cycles, inside = divmod(days - DATE_MIN, CYCLE_DAYS)
     day = datetime.date.fromordinal(inside + 1)
     year = day.year + 400 * cycles
@@ -104,7 +105,7 @@ def _moment(us: int, suffix: str) -> str:
     if abs(us) >= av.TIMESTAMP_INFINITY:
         return "infinity" if us > 0 else "-infinity"
     days, clock = divmod(us, DAY_US)
-    day, before_christ = _civil(days)
+    day, before_christ = civil_day(days)
     return f"{day} {time_text(clock)}{suffix}{' BC' if before_christ else ''}"
 
 
@@ -169,9 +170,14 @@ def load_zone(name: str) -> datetime.tzinfo:
 
 def offset_s(us: int, zone: str) -> int:
     """The offset of a zone in seconds east of UTC at an instant of any year."""
-    found = load_zone(zone)
-    if found is datetime.UTC:
+    if load_zone(zone) is datetime.UTC:
         return 0
+    offset = zone_moment(us, zone).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+def zone_moment(us: int, zone: str) -> datetime.datetime:
+    """An instant in a zone; an instant of the same rules for a year that Python lacks."""
     seconds = us // SECOND_US
     days, clock = divmod(seconds, 86_400)
     if not DATE_MIN + 400 <= days <= DATE_MAX - 400:
@@ -179,8 +185,7 @@ def offset_s(us: int, zone: str) -> int:
         later = days > 0
         days = (days - DATE_MIN) % CYCLE_DAYS + DATE_MIN + CYCLE_DAYS * (20 if later else 1)
     moment = EPOCH + datetime.timedelta(days=days, seconds=clock)
-    offset = moment.replace(tzinfo=datetime.UTC).astimezone(found).utcoffset()
-    return int(offset.total_seconds()) if offset is not None else 0
+    return moment.replace(tzinfo=datetime.UTC).astimezone(load_zone(zone))
 
 
 def offset_text(seconds: int) -> str:

@@ -151,26 +151,36 @@ def recoder(type_: str, format_: int, timezone: str) -> Recoder | None:
     """The function from a value's text in UTC to the bytes of a format; None where they are equal.
 
     Args:
-        type_: the DuckDB type.
+        type_: the DuckDB type, in the session's styles (value_types.Styles).
         format_: 0 text, 1 binary.
         timezone: the session's time zone.
     """
     read = read_type(type_)
     if format_:
         return _array_to_binary(read.children[0]) if value_types.is_array(read) else _to_binary(read)
-    if timezone.upper() in UTC_NAMES:
-        return None
     element = read.children[0] if value_types.is_array(read) else read
-    if value_types.pg_type_of(element).oid != value_types.TIMESTAMPTZ:
+    turned = _text_turner(element, timezone)
+    if turned is None:
         return None
     if element is read:
-        return lambda value: _in_zone(value.decode(), timezone).encode()
+        return lambda value: turned(value.decode()).encode()
 
     def moved_array(value: bytes) -> bytes:
-        items = read_array(value.decode(), lambda text: _in_zone(text, timezone))
+        items = read_array(value.decode(), turned)
         return f"{{{','.join('NULL' if i is None else element_text(i) for i in items)}}}".encode()
 
     return moved_array
+
+
+def _text_turner(type_: DuckType, timezone: str) -> Callable[[str], str] | None:
+    """The function from a text in UTC and the default styles to that of a session; None if they are equal."""
+    row = value_types.value_type(type_)
+    raw, text = row.scalar.own, row.text
+    if row.styled and raw is not None:
+        return (lambda value: text(raw(value), timezone)) if row.zoned else lambda value: text(raw(value))
+    if row.oid != value_types.TIMESTAMPTZ or timezone.upper() in UTC_NAMES:
+        return None
+    return lambda value: _in_zone(value, timezone)
 
 
 @lru_cache(_MOMENTS_CACHED)

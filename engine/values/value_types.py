@@ -17,7 +17,7 @@ their bytes. Source: docs/design/values.md; OIDs: PostgreSQL's pg_type.dat.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import lru_cache
@@ -25,6 +25,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from . import arrow_values as av
+from . import date_styles as ds
 from . import dates_times as dt
 from . import numbers as num
 from . import strings as st
@@ -220,6 +221,7 @@ class ValueType:
         zoned: the text depends on the session's time zone.
         plain: the text never needs quotes inside an array.
         as_text: DuckDB writes the text, because Arrow's value is incomplete.
+        styled: the text is in a style that is not the default (date_styles.py).
     """
 
     name: str
@@ -235,6 +237,7 @@ class ValueType:
     zoned: bool = False
     plain: bool = False
     as_text: bool = False
+    styled: bool = False
 
     @property
     def scalar(self) -> ScalarType:
@@ -346,6 +349,24 @@ VALUE_TYPES: dict[str, ValueType] = {row.name: row for row in _DUCKDB} | {
     CATALOG_TYPES[row.name]: ValueType(CATALOG_TYPES[row.name], row.oid, texts=num.cast_texts)
     for row in _CATALOG
 }
+# PostgreSQL's types whose texts depend on DateStyle -> the makers of their writers.
+_DATES: dict[int, Callable[[str], Callable[..., str]]] = {
+    DATE: ds.date_writer,
+    TIMESTAMP: ds.timestamp_writer,
+    TIMESTAMPTZ: ds.timestamptz_writer,
+}
+
+
+def _styled_rows(row: ValueType) -> Iterator[ValueType]:
+    """The rows of a type whose texts depend on DateStyle or IntervalStyle, one for each style."""
+    writers: Mapping[str, Callable[..., str]] = ds.INTERVALS if row.oid == INTERVAL else {}
+    if row.oid in _DATES:
+        writers = {style: _DATES[row.oid](style) for style in ds.DATES}
+    for style, text in writers.items():
+        yield replace(row, name=f"{row.name} {style}", text=text, texts=None, cells=None, styled=True)
+
+
+VALUE_TYPES |= {styled.name: styled for row in _DUCKDB for styled in _styled_rows(row)}
 # A type that is not in the table: values arrive as text and are sent unchanged.
 _OTHER = ValueType("", TEXT)
 
@@ -358,6 +379,29 @@ def value_type(type_: DuckType) -> ValueType:
 def is_array(type_: DuckType) -> bool:
     """True if values of the type are sent as a PostgreSQL array."""
     return type_.name in ("LIST", "ARRAY") and not type_.children[0].nested
+
+
+@dataclass(frozen=True, slots=True)
+class Styles:
+    """The styles of a session's dates and intervals: suffixes of types' names, None for the defaults."""
+
+    dates: str | None
+    intervals: str | None
+
+    @staticmethod
+    def of(settings: Mapping[str, str]) -> Styles | None:
+        """The styles of a session's settings; None where both are the defaults."""
+        dates = ds.suffix_of_dates(settings["DateStyle"])
+        intervals = ds.suffix_of_intervals(settings["IntervalStyle"])
+        return None if dates is None and intervals is None else Styles(dates, intervals)
+
+    def type_text(self, type_: str) -> str:
+        """The type whose row writes texts in these styles: `DATE GERMAN[]` for `DATE[]`."""
+        read = read_type(type_)
+        element = read.children[0] if is_array(read) else read
+        oid = value_type(element).oid
+        style = self.intervals if oid == INTERVAL else self.dates if oid in _DATES else None
+        return type_ if style is None else f"{element.name} {style}{read.text[len(element.text) :]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ class Work:
         self._inline_texts: set[str] = set()
         self._reported = dict(session.parameter_status())
         channel.encoding = ENCODINGS[self._reported.get("client_encoding", UTF8.name)]
+        self._styles = value_types.Styles.of(self._reported)
         self._changed: dict[str, str] = {}
         session.spell = _spelling
         session.relation_oid = catalog.relation_oid
@@ -245,7 +246,8 @@ class Work:
         if result.copy_in is not None:
             result = yield from take_rows(self.channel, self.session, result.copy_in)
         if result.copy_out is not None:
-            yield from send_rows(self.channel, result, result.copy_out, self._reported["TimeZone"])
+            types = self._types(result.columns or ())
+            yield from send_rows(self.channel, result, types, result.copy_out, self._reported["TimeZone"])
             assert result.tag is not None, "an exhausted result has its tag"
             result = Result.command(result.tag)
         self._take_news()
@@ -279,7 +281,7 @@ class Work:
         The answer is False when the limit is reached, because it is unknown whether more rows follow.
         """
         columns = source.columns(result.columns) or ()
-        types = [column.type for column in columns]
+        types = self._types(columns)
         all_formats = spread(formats, len(columns))
         encoding = self.channel.encoding
         texts = encoding.columns(types, all_formats) if encoding.codec else ()
@@ -371,6 +373,13 @@ class Work:
         self._reported.update(changes)
         if "client_encoding" in changes:
             self.channel.encoding = ENCODINGS[changes["client_encoding"]]
+        if "DateStyle" in changes or "IntervalStyle" in changes:
+            self._styles = value_types.Styles.of(self._reported)
+
+    def _types(self, columns: Sequence[ResultColumn]) -> list[str]:
+        """The types of columns, by which their values are written in the session's styles."""
+        types = [column.type for column in columns]
+        return types if self._styles is None else list(map(self._styles.type_text, types))
 
 
 @dataclass(slots=True)

@@ -101,14 +101,18 @@ def _in_utf8(channel: Channel, pieces: IncrementalDecoder, data: bytes, *, final
         raise
 
 
-def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) -> Steps[None]:
+def send_rows(
+    channel: Channel, result: Result, types: Sequence[str], copy: CopyOut, timezone: str
+) -> Steps[None]:
     """Send the rows of a COPY ... TO STDOUT, one message each (Arrow in its own pieces), up to CopyDone.
+
+    Args:
+        types: those of the columns, in the session's styles.
 
     Raises:
         DucktailError: the query failed in the middle, or was cancelled; the sent rows do not count.
     """
     columns = result.columns or ()
-    types = [column.type for column in columns]
     encoding = channel.encoding
     encoding.check_copy(binary=copy.form.binary or copy.form.arrow)
 

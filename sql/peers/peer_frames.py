@@ -31,12 +31,12 @@ import pyarrow as pa
 from ...engine.errors import ProtocolViolation
 from ...engine.log.log import EVENT_TYPES
 from ...engine.values.copy_rows import CopyForm
+from ...engine.values.encoding import recoder
 from ..results.results import EVENT_RESULT, ArrowBatch, EventBatch, LogBatch, ResultBatch, ResultColumn
 
 HEAD, EVENTS, ROWS, FACTS, TAIL = b"H", b"E", b"A", b"F", b"T"
 _LENGTH = struct.Struct("<I")
 _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-UTC = "UTC"
 # Heads, tails and what is said of events are kept as they were written and read: those of the statements that
 # are repeated now, where they are short.
 KEPT_MAX, KEPT_BYTES_MAX = 128, 4096
@@ -304,7 +304,7 @@ class PassedBatch:
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages: unchanged if the client wants that form."""
-        if self.columns is None and not any(formats) and timezone == UTC:
+        if self.columns is None and not any(map(recoder, types, formats, repeat(timezone))):
             return self.data
         return self.events().datarows(types, formats, timezone)
 

@@ -213,11 +213,11 @@ class EventBatch:
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages: the ready bytes themselves if the client asks for that format."""
-        return rows_in_formats(self.rows, self.types, self.columns, formats, timezone)
+        return rows_in_formats(self.rows, types, self.columns, formats, timezone)
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
         """The rows as CopyData messages."""
-        return events.copy_rows(self.rows, self.types, self.columns, form, timezone)
+        return events.copy_rows(self.rows, types, self.columns, form, timezone)
 
 
 # The Arrow types of an event's columns that are no texts.

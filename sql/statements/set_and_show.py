@@ -24,6 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
+from ...engine.values.date_styles import read_datestyle
 from ...engine.waiting import Waiting
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state import run_text
@@ -31,7 +32,7 @@ from ..session_state.context import Context
 from ..session_state.names import OURS
 from ..session_state.run_text import query_result, text_rows
 from ..session_state.statement import ParsedStatement
-from ..settings import MODES, ROLE, VARIABLES, Variable, is_setting, variable
+from ..settings import DATESTYLE, MODES, ROLE, VARIABLES, Variable, is_setting, variable
 from ..text.classified import SettingFacts
 
 TEXT = "VARCHAR"
@@ -71,6 +72,8 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
         value = found.read(found.name, values)
     if key == ROLE:
         value = _role(session, value)
+    elif key == DATESTYLE and values is not None:
+        value = read_datestyle(values, session.variables.values[key])
     if found.unused and value != found.default:
         session.notices.add(f'setting "{found.name}" has {found.about}')
     if key in MODES.values():
