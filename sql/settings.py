@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -26,6 +27,7 @@ from ..engine.errors import (
 )
 from ..engine.values.client_encodings import encoding_of
 from ..engine.values.date_styles import DATESTYLE_DEFAULT, read_datestyle
+from ..engine.values.dates_times import fixed_zone
 from .text.hints import SHOWN
 from .text.units import parse_interval_ms
 
@@ -203,7 +205,9 @@ def _search_path(name: str, values: tuple[str, ...]) -> str:
 # INTERVAL '+02:00' HOUR TO MINUTE: an offset to the east.
 _INTERVAL_ZONE = re.compile(r"interval\s*'([+-]?\d{1,2}(?::\d\d)?)'(?:\s*hour\s+to\s+minute)?", re.IGNORECASE)
 # POSIX's form, as in PostgreSQL: an abbreviation, and an offset to the west.
-_POSIX_ZONE = re.compile(r"(?:<[\w+-]+>|[A-Za-z]{3,})?([+-]?)(\d{1,2})(?::?([0-5]\d))?", re.ASCII)
+_POSIX_ZONE = re.compile(r"(?:<[\w+:-]+>|[A-Za-z]{3,})?([+-]?)(\d{1,2})(?::?([0-5]\d))?", re.ASCII)
+# PostgreSQL's limit of an offset.
+ZONE_HOURS_MAX = 15
 _HOURS_EAST = re.compile(r"([+-]?)(\d{1,2})(?:\.(\d+)|:([0-5]\d))?", re.ASCII)
 
 
@@ -234,16 +238,14 @@ def _offset_zone(text: str) -> str | None:
     east = _HOURS_EAST.fullmatch(text if interval is None else interval[1])
     if east is not None and (interval is not None or east[4] is None):
         sign, hours = -1 if east[1] == "-" else 1, int(east[2])
-        odd = int(east[3] or 0) or int(east[4] or 0)
+        minutes = Fraction(f"0.{east[3] or 0}") * 60 + int(east[4] or 0)
     elif (west := _POSIX_ZONE.fullmatch(text)) is not None:
-        sign, hours, odd = 1 if west[1] == "-" else -1, int(west[2]), int(west[3] or 0)
+        sign, hours, minutes = 1 if west[1] == "-" else -1, int(west[2]), Fraction(west[3] or 0)
     else:
         return None
-    if odd:
-        raise NotSupported(
-            f'"{text}" is not supported as a time zone: an offset must be in whole hours',
-            hint="Name the zone, such as 'Asia/Kolkata'.",
-        )
+    if minutes:
+        whole = minutes.denominator == 1 and hours <= ZONE_HOURS_MAX
+        return fixed_zone(sign * (hours * 60 + int(minutes))) if whole else None
     if hours == 0:
         return "UTC"
     # The names of these zones have POSIX's sign.

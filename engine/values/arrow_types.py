@@ -307,8 +307,15 @@ def schema_bytes(schema: pa.Schema, names: Sequence[str]) -> bytes:
     Args:
         names: the column names shown to the client; they may repeat.
     """
-    fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
+    fields = [pa.field(name, _known_zone(field.type)) for name, field in zip(names, schema, strict=True)]
     return bytes(pa.schema(fields).serialize())
+
+
+def _known_zone(type_: pa.DataType) -> pa.DataType:
+    """The type of a column; an offset as a time zone is `GMT+05:30` in DuckDB, and `+05:30` in Arrow."""
+    if pa.types.is_timestamp(type_) and (type_.tz or "").startswith(("GMT+", "GMT-")):
+        return pa.timestamp(type_.unit, type_.tz.removeprefix("GMT"))
+    return type_
 
 
 def rows_bytes(batch: pa.RecordBatch) -> memoryview:

@@ -153,15 +153,38 @@ def duration_text(us: int) -> str:
 # Time zones.
 
 
+def fixed_zone(minutes: int) -> str:
+    """The name of a zone that is always so many minutes east of UTC, in POSIX's form as in PostgreSQL.
+
+    >>> fixed_zone(330)
+    '<+05:30>-05:30'
+    """
+    size = f"{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    east, west = ("+", "-") if minutes > 0 else ("-", "+")
+    return f"<{east}{size}>{west}{size}"
+
+
+def duckdb_zone(name: str) -> str:
+    """DuckDB's name of a time zone: an offset has the sign to the east.
+
+    >>> duckdb_zone("<+05:30>-05:30"), duckdb_zone("Asia/Kolkata")
+    ('GMT+05:30', 'Asia/Kolkata')
+    """
+    return f"GMT{name[1:7]}" if name.startswith("<") else name
+
+
 @lru_cache(ZONES_CACHED)
 def load_zone(name: str) -> datetime.tzinfo:
-    """The time zone of an IANA name.
+    """The time zone of an IANA name, or of a name of `fixed_zone`.
 
     Raises:
         InvalidParameterValue: no zone has this name.
     """
     if name.upper() in ("UTC", "ETC/UTC", "GMT"):
         return datetime.UTC
+    if name.startswith("<"):
+        offset = datetime.timedelta(hours=int(name[2:4]), minutes=int(name[5:7]))
+        return datetime.timezone(-offset if name[1] == "-" else offset, name[1:7])
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -508,10 +531,10 @@ def _day_and_clock(text: str) -> tuple[int, int]:
     assert found is not None, text
     year, month, day, clock, bc = found.groups()
     number = 1 - int(year) if bc else int(year)
-    return _day(number, int(month), int(day)), clock_us(clock) if clock else 0
+    return day_number(number, int(month), int(day)), clock_us(clock) if clock else 0
 
 
-def _day(year: int, month: int, day: int) -> int:
+def day_number(year: int, month: int, day: int) -> int:
     """The days from 1970 of a date in the proleptic Gregorian calendar."""
     cycles, inside = divmod(year - 2000, 400)
     return date(2000 + inside, month, day).toordinal() - EPOCH_DAY + cycles * CYCLE_DAYS

@@ -15,8 +15,19 @@ from collections.abc import Callable
 
 from duckdb import Value
 
+from ..errors import DucktailError
 from . import arrow_values as av
-from .dates_times import DAY_US, PG_EPOCH_DAYS, PG_EPOCH_US, date_text, load_zone, offset_text
+from .dates_times import (
+    DAY_US,
+    PG_EPOCH_DAYS,
+    PG_EPOCH_US,
+    SECOND_US,
+    date_text,
+    day_number,
+    load_zone,
+    offset_s,
+    offset_text,
+)
 from .numbers import INT32_MAX, INT64_MAX
 from .strings import client_type, invalid_syntax, typed
 
@@ -31,6 +42,18 @@ MOMENT_RE = re.compile(rf"\s*{DATE}(?:(?:\s+|T){CLOCK})?(?:\s*{ZONE})?{BC}?\s*",
 TIME_RE = re.compile(rf"\s*{CLOCK}\s*{ZONE}?\s*", re.ASCII)
 OFFSET_RE = re.compile(r"([+-])(\d{1,2}):?(\d{2})?:?(\d{2})?")
 DATE_ZONE_RE = re.compile(r"(?<=\d)\s+[+-]\d\d(?::?\d\d)?\s*\Z", re.ASCII)
+# The texts that PostgreSQL reads and DuckDB refuses or reads otherwise: moments and times with an offset of
+# one digit, behind a blank or behind a time without seconds, moments before Christ, intervals with a plus
+# sign and in ISO 8601's form.
+_CLOCK = r"\d\d?+:\d\d(?::\d\d(?:\.\d{1,18}+)?+)?+"
+_FAR_ZONE = r"(?:\s*+[+-]\d(?::?\d\d(?::?\d\d)?)?|\s++[+-]\d\d(?::?\d\d(?::?\d\d)?)?|\s++[zZ])"
+UNREAD = (
+    r"\d{4,7}+-\d\d?+-\d\d?+"
+    rf"(?:[ T]++{_CLOCK}(?:{_FAR_ZONE}(?:\s++BC)?|(?:[zZ]|[+-][\d:]{{2,8}})?\s++BC)|\s++BC)"
+    rf"|{_CLOCK}(?:[zZ]|{_FAR_ZONE})|\d\d?:\d\d[+-][\d:]{{2,8}}"
+    r"|[^'+]{0,80}+(?<![^\s'])\+\d{1,9}:[\d:.]{2,20}|P[-\d.YMWDTHS]{1,80}(?<=[YMWDHS])"
+)
+UNREAD_RE = re.compile(UNREAD, re.ASCII)
 INFINITIES = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-infinity"}
 TIMESTAMPTZ = "TIMESTAMP WITH TIME ZONE"
 # An interval's units: months, days and microseconds of one.
@@ -108,7 +131,16 @@ def read_timestamptz(text: str, timezone: str | None) -> object:
         return (local - datetime.timedelta(seconds=offset)).replace(tzinfo=datetime.UTC)
     except (ValueError, OverflowError):
         day = _day_text(found, text, "timestamp with time zone")
-        return typed(f"{day} {clock_text(us)}{offset_text(offset or 0)}", TIMESTAMPTZ)
+        if offset is None:
+            offset = _far_offset(found, us, zone)
+        return typed(f"{day} {clock_text(us)}{offset_text(offset)}", TIMESTAMPTZ)
+
+
+def _far_offset(found: re.Match[str], us: int, zone: str) -> int:
+    """The seconds east of UTC of a zone at a local time that Python does not support."""
+    year = 1 - int(found["year"]) if found["bc"] else int(found["year"])
+    local = day_number(year, int(found["month"]), int(found["day"])) * DAY_US + us
+    return offset_s(local - offset_s(local, zone) * SECOND_US, zone)
 
 
 def read_time(text: str) -> object:
@@ -143,7 +175,7 @@ def _day_text(found: re.Match[str], text: str, type_: str) -> str:
     # A year of the same length, to check that the day exists: the calendar repeats after 400 years.
     proleptic = 1 - year if found["bc"] else year
     inside = proleptic % 400 + 2000
-    if (1 <= year <= YEAR_MAX and not found["bc"]) or year == 0:
+    if year == 0:
         raise invalid_syntax(text, type_)
     try:
         datetime.date(inside, month, day)
@@ -197,6 +229,24 @@ def time_value(us: int) -> object:
 def timetz_value(us: int, offset: int) -> Value:
     """A time of day with its offset in seconds east of UTC, as text: DuckDB's client takes no offset west."""
     return typed(f"{clock_text(us)}{offset_text(offset)}", "TIME WITH TIME ZONE")
+
+
+def in_duckdb_form(text: str, type_: str) -> str | None:
+    """The text of a literal as DuckDB reads it; None if DuckDB reads it as it is, or nobody does.
+
+    Args:
+        type_: the literal's DuckDB type.
+
+    >>> in_duckdb_form("2000-01-01 00:00+2", "TIMESTAMP WITH TIME ZONE"), in_duckdb_form("10:20-7", "TIME")
+    ('1999-12-31 22:00:00+00:00', '10:20:00')
+    """
+    if type_ not in _READERS or UNREAD_RE.fullmatch(text) is None:
+        return None
+    try:
+        value = _READERS[type_](text)
+    except DucktailError:
+        return None
+    return str(value.object if isinstance(value, Value) else value)
 
 
 # Texts of intervals.
@@ -275,6 +325,17 @@ def interval_parts(value: object) -> av.Interval | None:
         return None
     months, days, us = INTERVAL_PARTS_RE.fullmatch(value.object).groups()  # type: ignore[union-attr]
     return int(months), int(days), int(us)
+
+
+# The readers of literals.
+_READERS: dict[str, Callable[[str], object]] = {
+    "DATE": read_date,
+    "TIME": read_time,
+    "TIME WITH TIME ZONE": read_timetz,
+    "TIMESTAMP": read_timestamp,
+    TIMESTAMPTZ: lambda text: read_timestamptz(text, None),
+    "INTERVAL": read_interval,
+}
 
 
 # Binary parameters; struct.error and ValueError are the caller's 22P03.

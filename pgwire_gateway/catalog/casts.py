@@ -29,7 +29,7 @@ from ...engine.values import value_types
 from ...engine.values.arrays import is_array, read_array
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, RESERVED, STRING, Token, occurs, tokenize
-from . import like_escape, numeric_type, time_zones
+from . import like_escape, numeric_type, time_types, time_zones
 from .float_type import column_list, in_cast, is_type, wide_floats
 from .oids import TYPE_MARK
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
@@ -331,7 +331,7 @@ def respell_literals(text: str) -> str:
     Raises:
         NumericOutOfRange: a numeric has too many digits.
     """
-    if not occurs(_HINT, text, _HINT_WORDS):
+    if not occurs(_HINT, text, _HINT_WORDS) and not occurs(time_types.HINT, text):
         return text
     try:
         tokens = tokenize(text)
@@ -341,6 +341,7 @@ def respell_literals(text: str) -> str:
         pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *_ats(tokens), *wide_floats(tokens)]
         pieces += [*like_escape.like_escapes(tokens), *time_zones.offsets(tokens)]
         pieces += numeric_type.exact_literals(tokens)
+        pieces += time_types.time_literals(tokens, _precedes_type, _value_before)
         return cut(text, pieces)
     except NumericOutOfRange:
         raise

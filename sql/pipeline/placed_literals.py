@@ -4,17 +4,17 @@ r"""Literals that PostgreSQL reads by the type of their place, and DuckDB does n
 |---|---|---|
 | `'{"a b",NULL}'` | a list | `['a b', NULL]` |
 | `'\x00ff'` | BLOB | `'\x00\xff'` |
-| `'2026-01-02 03:04:05 +01:00'` | TIMESTAMPTZ | the same without the blank before the offset |
+| `'2026-01-02 03:04+2'`, `'0044-03-15 BC'`, `'10:20 -07'`, `'P1D'` | a type of time | its own form of them |
 
 The binder is asked for the type of the place with a parameter there, so that `{a}` in a column of texts
-remains a text. An array or bytes with a cast need none of it: the gateway has rewritten them. Source:
+remains a text. A literal with a cast needs none of it: the gateway has rewritten it. Source:
 PostgreSQL documentation, "Array Value Input", "bytea Hex Format", "Date/Time Input".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import duckdb
@@ -23,6 +23,7 @@ from ...engine.duck.binding import bind
 from ...engine.errors import DucktailError
 from ...engine.quoting import blob_text, list_literal, literal
 from ...engine.values.arrays import is_array, read_array
+from ...engine.values.temporal_input import UNREAD, UNREAD_RE, in_duckdb_form
 from ..session_state.context import Context
 from ..session_state.operand_types import operand_types
 from ..session_state.run_text import binding_cursor
@@ -33,7 +34,7 @@ from ..text.tokens import PARAMETER, STRING, Token
 
 # A longer text is left to DuckDB, which refuses such a literal.
 TEXT_MAX = 1024 * 1024
-_MOMENT = re.compile(r"'(\d{4,6}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?) ([+-]\d\d(?::?\d\d)?)'")
+_MOMENT = re.compile(f"'(?:{UNREAD})'", re.ASCII)
 # Bytes that DuckDB would read otherwise: it wants `\\x` before each pair of digits.
 _BYTES = re.compile(r"\\x(?:[0-9A-Fa-f]{2}(?:[0-9A-Fa-f]{2})+)?")
 # A statement that DuckDB would run to bind it, before its rights are checked.
@@ -42,8 +43,7 @@ PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
 KEPT = "placed literals"
 # The type of a literal's place -> what is written there; None to leave the literal.
 Reader = Callable[[str], str | None]
-# The token, its reader, and what is written in any case: the literal is cast.
-Literal = tuple[Token, Reader, str | None]
+Literal = tuple[Token, Reader]
 Literals = tuple[Literal, ...]
 
 
@@ -64,28 +64,18 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]
         return
     if not PIVOTS.isdisjoint(token.kind for token in classified.tokens):
         return
-    for at, token in enumerate(classified.tokens):
+    for token in classified.tokens:
         if token.kind != STRING:
             continue
         if token.text.startswith("'{") or ("]={" in token.text and is_array(token.value)):
             try:
-                yield token, partial(_list, read_array(token.value, literal)), None
+                yield token, partial(_list, read_array(token.value, literal))
             except DucktailError:
                 continue  # A JSON object, for example.
         elif token.text.startswith(r"'\x") and _BYTES.fullmatch(token.value):
-            yield token, partial(_bytes, bytes.fromhex(token.value[2:])), None
-        elif (moment := _MOMENT.fullmatch(token.text)) is not None:
-            written = moment[1] + moment[2]
-            typed = _is_moment(classified.tokens, at)
-            yield token, partial(_moment, written), literal(written) if typed else None
-
-
-def _is_moment(tokens: Sequence[Token], at: int) -> bool:
-    """True if a literal is a TIMESTAMPTZ by its own words."""
-    kinds = [token.kind for token in tokens[max(at - 4, 0) : at + 3]]
-    before, after = kinds[: min(at, 4)], kinds[min(at, 4) + 1 :]
-    named = before[-1:] == ["TIMESTAMPTZ"] or before == ["TIMESTAMP", "WITH", "TIME", "ZONE"]
-    return named or after == ["::", "TIMESTAMPTZ"]
+            yield token, partial(_bytes, bytes.fromhex(token.value[2:]))
+        elif UNREAD_RE.fullmatch(token.value):
+            yield token, partial(_moment, token.value)
 
 
 def _list(items: list[object], type_: str) -> str | None:
@@ -97,7 +87,8 @@ def _bytes(value: bytes, type_: str) -> str | None:
 
 
 def _moment(text: str, type_: str) -> str | None:
-    return literal(text) if type_ == "TIMESTAMP WITH TIME ZONE" else None
+    written = in_duckdb_form(text, type_)
+    return None if written is None else literal(written)
 
 
 def read_by_place(session: Context, statement: ParsedStatement) -> Iterator[Replacement]:
@@ -108,17 +99,11 @@ def read_by_place(session: Context, statement: ParsedStatement) -> Iterator[Repl
     text, tokens = statement.classified.text, statement.classified.tokens
     used = [int(token.text[1:]) for token in tokens if token.kind == PARAMETER and token.text[1:].isdigit()]
     first = max(used, default=0) + 1
-    certain = [Replacement(one.start, one.end, written) for one, _, written in found if written is not None]
-    yield from certain
-    asking = [(token, read) for token, read, written in found if written is None]
-    if not asking:
-        return
-    names = [str(number) for number in range(first, first + len(asking))]
+    names = [str(number) for number in range(first, first + len(found))]
     places = (
-        Replacement(token.start, token.end, f"${name}")
-        for name, (token, _) in zip(names, asking, strict=True)
+        Replacement(token.start, token.end, f"${name}") for name, (token, _) in zip(names, found, strict=True)
     )
-    asked = cut(text, [*certain, *places])
+    asked = cut(text, list(places))
     try:
         bound = bind(binding_cursor(session, text), asked)
         types = {name: type_ for name, type_ in bound.parameters.items() if name not in bound.untyped}
@@ -126,7 +111,7 @@ def read_by_place(session: Context, statement: ParsedStatement) -> Iterator[Repl
             types |= operand_types(partial(bind, binding_cursor(session, text)), asked, {})
     except duckdb.Error:
         return  # The error is reported for the text as it is.
-    for name, (token, read) in zip(names, asking, strict=True):
+    for name, (token, read) in zip(names, found, strict=True):
         written = read(types.get(name, ""))
         if written is not None:
             yield Replacement(token.start, token.end, written)

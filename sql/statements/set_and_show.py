@@ -25,6 +25,7 @@ from ...engine.errors import (
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
 from ...engine.values.date_styles import read_datestyle
+from ...engine.values.dates_times import duckdb_zone
 from ...engine.waiting import Waiting
 from ..results.results import Result, ResultColumn, table_result
 from ..session_state import run_text
@@ -74,6 +75,11 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
         value = _role(session, value)
     elif key == DATESTYLE and values is not None:
         value = read_datestyle(values, session.variables.values[key])
+    elif found.duckdb == "TimeZone" and duckdb_zone(value) != value and not session.wire:
+        raise NotSupported(
+            f'"{value}" is not supported as a time zone in process: an offset must be in whole hours',
+            hint="Name the zone, such as 'Asia/Kolkata'.",
+        )
     if found.unused and value != found.default:
         session.notices.add(f'setting "{found.name}" has {found.about}')
     if key in MODES.values():
@@ -234,6 +240,8 @@ def _check_part(session: Context, part: str) -> None:
 
 
 def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
+    if found.duckdb == "TimeZone":
+        value = duckdb_zone(value)
     name, text = found.duckdb, {"on": "true", "off": "false"}.get(value) or literal(value)
     if session.path_end and name in PATHS:
         first = value if name == "search_path" else ident(value.strip('"'))
