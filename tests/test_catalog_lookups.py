@@ -79,6 +79,7 @@ FOLDS_OTHERS = {
     "sql/statements/set_and_show.py": "settings",
     "sql/statements/streams.py": "a keyword",
     "sql/language/classify_session.py": "settings and keywords",
+    "engine/values/date_styles.py": "words of a setting",
     "sql/text/units.py": "units",
     "sql/settings.py": "settings",
     "sql/text/tokens.py": "words of SQL",

@@ -28,7 +28,7 @@ from ...engine.quoting import blob_text, fold, ident, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import is_array, read_array
 from ...sql.text.spans import Replacement, cut
-from ...sql.text.tokens import NUMBER, PARAMETER, QUOTED, RESERVED, STRING, Token, occurs, tokenize
+from ...sql.text.tokens import PARAMETER, QUOTED, RESERVED, STRING, Token, occurs, tokenize
 from . import like_escape, numeric_type, time_types, time_zones
 from .float_type import column_list, in_cast, is_type, wide_floats
 from .oids import TYPE_MARK
@@ -259,34 +259,14 @@ _NAMES_OF_TYPES = {"jsonb": "JSON", "varbit": "BIT"}
 _HINT = re.compile(
     r"\bbytea\b|\bjsonb\b|\bvarbit\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
     r"|[+-]\d\d'\)?::date|\}'\s*\)?\s*(?:::|as\b)|\bdefault\s+'\{|\bfloat\b|\barray\s*\["
-    r"|\b(?:numeric|decimal)\s*\(\s*\d\d|\binterval\s*\(\s*\d"
+    r"|\b(?:numeric|decimal)\s*\(\s*\d\d"
     r"|(?:[,(=<>+*/|-]|\b(?:select|by|where|and|or|not|set|on|having|distinct|column|add|rename|returning|when"
     rf"|then|else|case))\s*\bat\b|::\s*_[a-z]|{like_escape.HINT}|{time_zones.HINT}|{numeric_type.HINT}",
     re.IGNORECASE,
 )
 _HINT_WORDS = (
-    *(
-        "bytea",
-        "jsonb",
-        "varbit",
-        "truncate",
-        "temp",
-        "any",
-        "date",
-        "}'",
-        "'{",
-        "float",
-        "array",
-        "like",
-        "~~",
-    ),
-    *("numeric", "decimal", "interval", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
-)
-# The digits of a second's fraction, and the units of DuckDB's interval expressions.
-MICROSECOND_DIGITS = 6
-_UNITS = frozenset(
-    {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "QUARTER"}
-    | {"DECADE", "CENTURY", "CENTURIE", "MILLENNIUM", "MILLENNIA"}
+    *("bytea", "jsonb", "varbit", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like"),
+    *("~~", "numeric", "decimal", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
 )
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
@@ -341,7 +321,7 @@ def respell_literals(text: str) -> str:
         pieces = [*_pieces(tokens), *_only(tokens), *_local(tokens), *_ats(tokens), *wide_floats(tokens)]
         pieces += [*like_escape.like_escapes(tokens), *time_zones.offsets(tokens)]
         pieces += numeric_type.exact_literals(tokens)
-        pieces += time_types.time_literals(tokens, _precedes_type, _value_before)
+        pieces += time_types.time_casts(tokens, _precedes_type, _value_before)
         return cut(text, pieces)
     except NumericOutOfRange:
         raise
@@ -508,8 +488,6 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
                 yield Replacement(token.start, token.end, type_)
         if token.kind in ("NUMERIC", "DECIMAL") and typed:
             yield from numeric_type.precision(tokens, at + 1)
-        if token.kind == "INTERVAL":
-            yield from _interval(tokens, at + 1)
         if token.kind == "ANY":
             yield from _any(tokens, at)
         if before in (STRING, ")") and at + 1 < len(tokens) and _precedes_type(tokens, at):
@@ -530,18 +508,6 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
             value = tokens[at + 1]
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
             yield Replacement(value.start, value.end, f"'{_pairs(found[1])}'")
-
-
-def _interval(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
-    """The digits of seconds in a type: six or more are all that an interval has.
-
-    DuckDB's `INTERVAL (6) DAY` is an expression.
-    """
-    kinds = [token.kind for token in tokens[at : at + 3]]
-    if kinds == ["(", NUMBER, ")"] and tokens[at + 1].text.isdecimal():
-        following = tokens[at + 3].kind.removesuffix("S") if at + 3 < len(tokens) else ""
-        if int(tokens[at + 1].text) >= MICROSECOND_DIGITS and following not in _UNITS:
-            yield Replacement(tokens[at].start, tokens[at + 2].end, "")
 
 
 def _precedes_type(tokens: Sequence[Token], at: int) -> bool:

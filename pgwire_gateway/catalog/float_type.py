@@ -48,7 +48,7 @@ def is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
         return True
     if before != "." and at + 1 < len(tokens) and tokens[at + 1].kind == STRING:
         return True
-    opening = _opening(tokens, at)
+    opening = opening_of(tokens, at)
     if before == "AS":
         return in_cast(tokens, at) or [token.kind for token in tokens[:2]] == ["CREATE", "TYPE"]
     if opening is None:
@@ -63,7 +63,7 @@ def is_type(tokens: Sequence[Token], at: int, columns: int | None) -> bool:
 
 def in_cast(tokens: Sequence[Token], at: int) -> bool:
     """True if the innermost parenthesis around a place is that of a CAST."""
-    opening = _opening(tokens, at)
+    opening = opening_of(tokens, at)
     return opening is not None and opening > 0 and tokens[opening - 1].kind in _CASTS
 
 
@@ -88,7 +88,7 @@ def column_list(tokens: Sequence[Token]) -> int | None:
     return None
 
 
-def _opening(tokens: Sequence[Token], at: int) -> int | None:
+def opening_of(tokens: Sequence[Token], at: int) -> int | None:
     """The place of the innermost parenthesis around a place; None if there is none."""
     depth = tokens[at].depth
     if not depth:

@@ -1,9 +1,13 @@
-"""Literals of dates and times in a client's text, and the number of digits in a type of time: `time(2)`.
+"""Casts to dates, times and intervals in a client's text: literals, and the digits of a second (`time(2)`).
 
 DuckDB refuses some of PostgreSQL's texts: an offset of one digit (`12:00+2`), one of a time without seconds,
 an interval with a plus sign or in ISO 8601's form; and it reads a timestamp before Christ as one after him. A
 literal with a type is written in DuckDB's form here, and one whose type is that of its place in
-sql/pipeline/placed_literals.py. Source: PostgreSQL documentation, "Date/Time Types".
+sql/pipeline/placed_literals.py.
+
+DuckDB's types keep six digits of a second, but for TIMESTAMP(0) and TIMESTAMP(3). A cast to fewer digits is
+rounded by a macro (data/functions.sql); six and more are all that there are. Source: PostgreSQL
+documentation, "Date/Time Types".
 """
 
 from __future__ import annotations
@@ -15,16 +19,23 @@ from dataclasses import dataclass
 from ...engine.quoting import literal
 from ...engine.values.temporal_input import UNREAD, in_duckdb_form
 from ...sql.text.spans import Replacement
-from ...sql.text.tokens import STRING, Token
+from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, closing
+from .float_type import opening_of
 
-HINT = re.compile(rf"'(?:{UNREAD})'", re.ASCII)
+HINT = re.compile(rf"'(?:{UNREAD})'|\b(?:time(?:stamp)?(?:tz)?|interval)\s*\(\s*\d", re.ASCII | re.IGNORECASE)
 _WITH_ZONE = {"TIME": "TIMETZ", "TIMESTAMP": "TIMESTAMPTZ"}
 _DUCKDB = {
     "DATE": "DATE", "TIME": "TIME", "TIMETZ": "TIME WITH TIME ZONE", "TIMESTAMP": "TIMESTAMP",
     "TIMESTAMPTZ": "TIMESTAMP WITH TIME ZONE", "INTERVAL": "INTERVAL",
 }  # fmt: skip
-
 _UNITS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
+_ROUNDED = {
+    "TIME": "rounded_time", "TIMETZ": "rounded_timetz", "TIMESTAMP": "rounded_timestamp",
+    "TIMESTAMPTZ": "rounded_timestamp", "INTERVAL": "rounded_interval",
+}  # fmt: skip
+MICROSECOND_DIGITS = 6
+# Digits that a type of DuckDB's has.
+_TIMESTAMP_DIGITS = (0, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +45,12 @@ class TimeType:
     Args:
         name: its short name: DATE, TIME, TIMETZ, TIMESTAMP, TIMESTAMPTZ or INTERVAL.
         end: the place behind its last token.
+        digits: the digits of a second; None without them. They are the three tokens behind the first one.
     """
 
     name: str
     end: int
+    digits: int | None
 
 
 def type_at(tokens: Sequence[Token], at: int) -> TimeType | None:
@@ -45,23 +58,23 @@ def type_at(tokens: Sequence[Token], at: int) -> TimeType | None:
     name = tokens[at].kind
     if name not in _DUCKDB:
         return None
-    words = [token.kind for token in tokens[at + 1 : at + 4]]
+    end, digits = at + 1, None
+    if [token.kind for token in tokens[end : end + 3]] == ["(", NUMBER, ")"]:
+        if not tokens[end + 1].text.isdecimal():
+            return None
+        end, digits = end + 3, int(tokens[end + 1].text)
+    words = [token.kind for token in tokens[end : end + 3]]
     if name in _WITH_ZONE and words[1:] == ["TIME", "ZONE"] and words[0] in ("WITH", "WITHOUT"):
-        return TimeType(_WITH_ZONE[name] if words[0] == "WITH" else name, at + 4)
-    return TimeType(name, at + 1)
+        name, end = _WITH_ZONE[name] if words[0] == "WITH" else name, end + 3
+    return TimeType(name, end, digits)
 
 
-def _has_unit(tokens: Sequence[Token], at: int) -> bool:
-    """True for a unit behind an interval's number: `INTERVAL '+05:30' HOUR TO MINUTE`."""
-    return at < len(tokens) and tokens[at].kind in _UNITS
-
-
-def time_literals(
+def time_casts(
     tokens: Sequence[Token],
     precedes_type: Callable[[Sequence[Token], int], bool],
     value_before: Callable[[Sequence[Token], int], Token | None],
 ) -> Iterator[Replacement]:
-    """The literals of types of time that DuckDB would not read as PostgreSQL does.
+    """The changes of casts to types of time, and of literals with such a type.
 
     Args:
         precedes_type: true for the place of a `::`, or of the AS of a CAST.
@@ -71,8 +84,9 @@ def time_literals(
         type_ = type_at(tokens, at)
         if type_ is None:
             continue
+        cast = at > 0 and precedes_type(tokens, at - 1)
         value: Token | None = None
-        if at and precedes_type(tokens, at - 1):
+        if cast:
             value = value_before(tokens, at - 1)
         elif type_.end < len(tokens) and not _has_unit(tokens, type_.end + 1):
             value = tokens[type_.end]
@@ -80,3 +94,64 @@ def time_literals(
             written = in_duckdb_form(value.value, _DUCKDB[type_.name])
             if written is not None:
                 yield Replacement(value.start, value.end, literal(written))
+        if type_.digits is not None and (cast or (value is not None and value.kind == STRING)):
+            yield from _digits(tokens, at, type_, type_.digits, value, cast)
+
+
+def _has_unit(tokens: Sequence[Token], at: int) -> bool:
+    """True for a unit behind an interval's number: `INTERVAL '+05:30' HOUR TO MINUTE`."""
+    return at < len(tokens) and tokens[at].kind in _UNITS
+
+
+def _digits(
+    tokens: Sequence[Token], at: int, type_: TimeType, digits: int, value: Token | None, cast: bool
+) -> Iterator[Replacement]:
+    """A cast without the digits in its type, and its value rounded to these."""
+    if type_.name == "TIMESTAMP" and digits in _TIMESTAMP_DIGITS:
+        return
+    rounds = digits < MICROSECOND_DIGITS and (value is None or value.kind != "NULL")
+    first, last = at, type_.end - 1
+    if rounds and not cast:
+        last = type_.end
+    elif rounds and tokens[at - 1].kind == "AS":
+        opening = opening_of(tokens, at)
+        assert opening is not None, "an AS of a CAST is in its parentheses"
+        first, last = opening - 1, closing(tokens, opening)
+    elif rounds:
+        begin = operand_start(tokens, at - 1)
+        if begin is None:
+            return  # DuckDB reports the digits.
+        first = begin
+    yield Replacement(tokens[at + 1].start, tokens[at + 3].end, "")
+    if rounds:
+        start, end = tokens[first].start, tokens[last].end
+        yield Replacement(start, start, f"{_ROUNDED[type_.name]}(")
+        yield Replacement(end, end, f", {digits})")
+
+
+def operand_start(tokens: Sequence[Token], end: int) -> int | None:
+    """The place where the operand before a `::` begins; None if it is unknown.
+
+    It is a literal, a column, an element, a call or a parenthesis, with casts to types of one word.
+    """
+    at = end - 1
+    while at >= 0:
+        token = tokens[at]
+        if token.kind in (")", "]"):
+            depth = token.depth
+            at = next(place for place in range(at - 1, -1, -1) if tokens[place].depth == depth)
+            if token.kind == "]":
+                at -= 1
+                continue
+            if at and tokens[at - 1].is_name and tokens[at - 1].kind not in RESERVED:
+                at -= 1
+        elif not (token.kind in (STRING, NUMBER, PARAMETER) or token.is_name) or token.kind == "END":
+            return None
+        while at > 1 and tokens[at - 1].kind == "." and tokens[at - 2].is_name:
+            at -= 2
+        if at == 0 or tokens[at - 1].kind != "::":
+            before = tokens[at - 1] if at else None
+            named = before is not None and before.is_name and before.kind not in RESERVED
+            return None if named else at
+        at -= 2
+    return None

@@ -47,8 +47,9 @@ _ELEMENTS = {
     "timestamptz": "TIMESTAMPTZ", "interval": "INTERVAL", "uuid": "UUID", "json": "JSON", "jsonb": "JSON",
 }  # fmt: skip
 _TYPES = {"jsonb": "JSON", "varbit": "BIT"} | {f"_{name}": f"{type_}[]" for name, type_ in _ELEMENTS.items()}
-# Types that keep microseconds, as their modifier (6) says.
-_MICROSECONDS = frozenset({"TIMESTAMPTZ", "TIME", "TIMETZ"})
+# Types of time, which keep six digits of a second; DuckDB's TIMESTAMP(n) is a type of its own.
+_TIMES = frozenset({"TIMESTAMP", "TIMESTAMPTZ", "TIME", "TIMETZ", "INTERVAL"})
+_MICROSECOND_DIGITS = 6
 
 _CONSTRAINTS = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "LIKE"})
 # Words that end the type of a column.
@@ -547,12 +548,22 @@ def types(edits: _Edits, first: int, end: int) -> None:
                 edits.put(at - 2, at + 1, found)
         elif found is not None and at == first:
             edits.put(at, at + 1, found)
-        if (
-            token.kind in _MICROSECONDS
-            and edits.are(at + 1, "(", NUMBER, ")")
-            and edits.tokens[at + 2].text == "6"
-        ):
-            edits.remove(at + 1, at + 4)
+        if token.kind in _TIMES and edits.are(at + 1, "(", NUMBER, ")"):
+            _digits(edits, at)
+
+
+def _digits(edits: _Edits, at: int) -> None:
+    """Remove the digits of a second from a type of time; DuckDB's TIMESTAMP(n) keeps them."""
+    digits = edits.tokens[at + 2].text
+    if edits.kind(at) == "TIMESTAMP" and not edits.are(at + 4, "WITH", "TIME", "ZONE"):
+        return
+    if not digits.isdecimal() or int(digits) < _MICROSECOND_DIGITS:
+        raise edits.refuse(
+            at,
+            f"{edits.tokens[at].text}({digits}) is not supported as the type of a column",
+            "Its values have six digits of a second. Round the values by a cast.",
+        )
+    edits.remove(at + 1, at + 4)
 
 
 def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] | None = None) -> None:

@@ -173,7 +173,8 @@ POSTGRES_MACROS = _set(
     jsonb_array_elements_text jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each
     jsonb_each_text jsonb_exists jsonb_extract_path jsonb_extract_path_text jsonb_object_agg
     jsonb_object_keys jsonb_typeof make_interval num_nonnulls num_nulls regexp_count regexp_like regexp_match
-    regexp_substr sind statement_timestamp string_to_table tand text_to_timestamp to_char to_date to_jsonb
+    regexp_substr rounded_interval rounded_time rounded_timestamp rounded_timetz
+    sind statement_timestamp string_to_table tand text_to_timestamp to_char to_date to_jsonb
     to_number trim_array width_bucket jsonb_contains jsonb_pretty jsonb_set
     jsonb_strip_nulls @! @& @- @-! @-> @->> @>& @>> @| @|| <@&
     """

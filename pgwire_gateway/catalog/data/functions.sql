@@ -87,6 +87,18 @@ interval_total(z_i) = (interval_months(z_i) * 30 + interval_days(z_i)) * 8640000
 justify_interval(z_i) = to_months((interval_total(z_i) // 2592000000000)::INTEGER)
     + to_days((interval_total(z_i) % 2592000000000 // 86400000000)::INTEGER)
     + to_microseconds(interval_total(z_i) % 86400000000)
+-- Seconds with fewer digits. PostgreSQL counts from 2000 and rounds halves away from there.
+rounding(z_us, z_u, z_later) = to_microseconds((if(z_later, floor((z_us + z_u / 2) / z_u), ceil((z_us - z_u / 2) / z_u))
+    * z_u)::BIGINT - z_us)
+rounded_timestamp(z_v, z_n) = coalesce(z_v + rounding(datepart('microsecond', z_v), (10 ** (6 - z_n))::BIGINT,
+    epoch_us(z_v) >= 946684800000000), z_v)
+rounded_interval(z_v, z_n) = z_v + rounding(datepart('microsecond', z_v), (10 ** (6 - z_n))::BIGINT,
+    datepart('microsecond', z_v) >= 0)
+rounded_time(z_v, z_n) = if(datepart('microsecond', z_v) >= 60000000 - (10 ** (6 - z_n))::BIGINT / 2
+    AND z_v >= TIME '23:59:59', TIME '24:00:00', z_v + rounding(datepart('microsecond', z_v), (10 ** (6 - z_n))::BIGINT, true))
+rounded_timetz(z_v, z_n) = if(datepart('microsecond', z_v) >= 60000000 - (10 ** (6 - z_n))::BIGINT / 2
+    AND starts_with(z_v::VARCHAR, '23:59:'), regexp_replace(z_v::VARCHAR, '^[\d:.]+', '24:00:00')::TIMETZ,
+    z_v + rounding(datepart('microsecond', z_v), (10 ** (6 - z_n))::BIGINT, true))
 -- JSON.
 to_jsonb(z_v) = CASE typeof(z_v) WHEN 'TIMESTAMP' THEN to_json(replace(z_v::VARCHAR, ' ', 'T'))
     WHEN 'TIMESTAMP WITH TIME ZONE' THEN to_json(regexp_replace(replace(z_v::VARCHAR, ' ', 'T'), '([+-]\d\d)$', '\1:00'))
