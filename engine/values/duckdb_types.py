@@ -52,7 +52,7 @@ class DuckType:
         text: the text of the whole type, stripped.
         children: element types (LIST and ARRAY one, MAP key and value, STRUCT and UNION members).
         fields: names of the members of a STRUCT or UNION, the labels of an ENUM.
-        numbers: numeric arguments: precision and scale, the length of an ARRAY.
+        numbers: numeric arguments: precision and scale, the length of an ARRAY, the digits of a second.
     """
 
     name: str
@@ -77,6 +77,8 @@ INTEGERS = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "BIGNUM"}
     | {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"}
 )
+# Types that have a number of digits for clients, which they have not in DuckDB.
+TIME_TYPES = frozenset({"TIME", "TIME WITH TIME ZONE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "INTERVAL"})
 # DECIMAL without arguments, as DuckDB reads it.
 DECIMAL_DEFAULT = (18, 3)
 
@@ -213,7 +215,7 @@ class _TypeReader:
         if name == "DECIMAL" and len(numbers_read) == 1:
             numbers_read.append(0)
         # VARCHAR(n) is VARCHAR to DuckDB: the length is no part of the type.
-        kept = tuple(numbers_read) if name == "DECIMAL" else ()
+        kept = tuple(numbers_read) if name == "DECIMAL" or name in TIME_TYPES else ()
         return DuckType(name, self._since(start), tuple(children), tuple(fields), kept)
 
     def _since(self, start: int) -> str:

@@ -31,10 +31,14 @@ from . import numbers as num
 from . import strings as st
 from . import temporal_input as ti
 from .cells import Cells
-from .duckdb_types import TYPES_CACHED, DuckType, read_type
+from .duckdb_types import TIME_TYPES, TYPES_CACHED, DuckType, read_type
 
 # The type modifier of a type that has none.
 NO_MODIFIER = -1
+# The fields of an interval in its modifier: all of them.
+INTERVAL_FIELDS = 0x7FFF << 16
+# The digits of a second that a type of DuckDB's has.
+DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}
 # PostgreSQL's VARHDRSZ, which is added to the packed modifier of varchar, numeric and bit.
 MODIFIER_OFFSET = 4
 
@@ -447,8 +451,10 @@ def pg_type_of(read: DuckType) -> PgType:
 
 
 def _modifier(read: DuckType) -> int:
+    if read.name in TIME_TYPES and read.numbers:
+        return read.numbers[0] | (INTERVAL_FIELDS if read.name == "INTERVAL" else 0)
     if read.name != "DECIMAL":
-        return NO_MODIFIER
+        return DIGITS.get(read.name, NO_MODIFIER)
     precision, scale = read.numbers
     return ((precision << 16) | scale) + MODIFIER_OFFSET
 

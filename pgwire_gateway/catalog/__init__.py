@@ -7,11 +7,13 @@ from .oids import relation_oid
 from .query_forms import NO_COLUMNS
 from .query_rewrite import respelt, rewrite
 from .result_columns import shown_names
+from .time_types import column_digits
 from .unanswered_queries import unanswered
 
 __all__ = [
     "NO_COLUMNS",
     "attach",
+    "column_digits",
     "install",
     "numeric_columns",
     "numeric_parameters",

@@ -311,7 +311,7 @@ def respell_literals(text: str) -> str:
     Raises:
         NumericOutOfRange: a numeric has too many digits.
     """
-    if not occurs(_HINT, text, _HINT_WORDS) and not occurs(time_types.HINT, text):
+    if not occurs(_HINT, text, _HINT_WORDS) and not time_types.has_time_casts(text):
         return text
     try:
         tokens = tokenize(text)

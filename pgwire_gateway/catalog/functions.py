@@ -375,12 +375,15 @@ def _name_macros() -> dict[str, str]:
 
 
 def _type_macros() -> dict[str, str]:
-    numeric, numerics, varchar, bpchar = (
-        TYPES_BY_NAME[name].oid for name in ("numeric", "_numeric", "varchar", "bpchar")
+    numeric, numerics, varchar, bpchar, timestamp, timestamps = (
+        TYPES_BY_NAME[name].oid
+        for name in ("numeric", "_numeric", "varchar", "bpchar", "timestamp", "_timestamp")
     )
     type_names: dict[str, str] = {name: literal(shown_) for name, shown_ in _TYPE_NAMES.items()}
     return {
-        "shown_type(z_s, z_o, z_m)": f"""CASE WHEN coalesce(z_m, -1) < 4 THEN z_s
+        "shown_type(z_s, z_o, z_m)": f"""CASE WHEN z_o IN ({timestamp}, {timestamps}) AND z_m BETWEEN 0 AND 6
+                THEN 'timestamp(' || z_m || ')' || z_s[10:]
+            WHEN coalesce(z_m, -1) < 4 THEN z_s
             WHEN z_o IN ({numeric}, {numerics}) THEN
                 'numeric(' || ((z_m - 4) >> 16) || ',' || ((z_m - 4) & 65535) || ')' || z_s[8:]
             WHEN z_o IN ({varchar}, {bpchar}) THEN z_s || '(' || (z_m - 4) || ')' ELSE z_s END""",

@@ -311,13 +311,22 @@ def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
     """
     if value_types.NUMERIC not in oids or len(text) > TEXT_MAX:
         return ()
+    tokens, columns = select_list(text)
+    named = Counter(token.text for token in tokens if token.kind == PARAMETER)
+    numbers = [_numeric(column, oids) for column in columns]
+    found = tuple(number if named[f"${number}"] == 1 else 0 for number in numbers)
+    return found if any(found) else ()
+
+
+def select_list(text: str) -> tuple[list[Token], list[list[Token]]]:
+    """The tokens of a query, and those of each of its columns; nothing for another statement."""
     try:
         tokens = [token for token in tokenize(text) if token.kind != ";"]
     except DucktailError:
-        return ()
+        return [], []
     top = [token.kind for token in tokens if not token.depth]
     if top[:1] != ["SELECT"] or not _SET_OPERATIONS.isdisjoint(top):
-        return ()
+        return [], []
     ends = (at for at, token in enumerate(tokens) if token.kind == "FROM" and not token.depth)
     columns: list[list[Token]] = [[]]
     for token in tokens[1 : next(ends, len(tokens))]:
@@ -325,10 +334,7 @@ def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
             columns.append([])
         else:
             columns[-1].append(token)
-    named = Counter(token.text for token in tokens if token.kind == PARAMETER)
-    numbers = [_numeric(column, oids) for column in columns]
-    found = tuple(number if named[f"${number}"] == 1 else 0 for number in numbers)
-    return found if any(found) else ()
+    return tokens, columns
 
 
 def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:

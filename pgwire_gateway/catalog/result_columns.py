@@ -144,7 +144,8 @@ def _figured(node: exp.Expr) -> tuple[int, str]:
 def _type_name(node: exp.Cast) -> str:
     text = fold(node.to.sql("postgres")).replace('"', "").rpartition(".")[2].partition("(")[0]
     text = text.removesuffix("[]").strip()
-    return _TYPE_NAMES.get(text, text)
+    # sqlglot writes `interval 3`.
+    return "interval" if text.startswith("interval ") else _TYPE_NAMES.get(text, text)
 
 
 # A name that no user chooses: DuckDB's text of an expression.

@@ -19,10 +19,14 @@ from dataclasses import dataclass
 from ...engine.quoting import literal
 from ...engine.values.temporal_input import UNREAD, in_duckdb_form
 from ...sql.text.spans import Replacement
-from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, closing
+from ...sql.text.tokens import NUMBER, PARAMETER, RESERVED, STRING, Token, closing, occurs
 from .float_type import opening_of
+from .numeric_type import TEXT_MAX, select_list
 
-HINT = re.compile(rf"'(?:{UNREAD})'|\b(?:time(?:stamp)?(?:tz)?|interval)\s*\(\s*\d", re.ASCII | re.IGNORECASE)
+_LITERAL = re.compile(rf"'(?:{UNREAD})'", re.ASCII)
+# A number in parentheses, which is found in a hundredth of the time, and digits of a second.
+_NUMBER = re.compile(r"\(\s*\d{1,4}\s*\)")
+_DIGITS = re.compile(r"\b(?:time(?:stamp)?(?:tz)?|interval)\s*\(\s*\d{1,4}\s*\)", re.ASCII | re.IGNORECASE)
 _WITH_ZONE = {"TIME": "TIMETZ", "TIMESTAMP": "TIMESTAMPTZ"}
 _DUCKDB = {
     "DATE": "DATE", "TIME": "TIME", "TIMETZ": "TIME WITH TIME ZONE", "TIMESTAMP": "TIMESTAMP",
@@ -51,6 +55,16 @@ class TimeType:
     name: str
     end: int
     digits: int | None
+
+
+def has_digits(text: str) -> bool:
+    """True if a text may have a type of time with digits of a second."""
+    return occurs(_NUMBER, text) and occurs(_DIGITS, text)
+
+
+def has_time_casts(text: str) -> bool:
+    """True if a text may have a cast or a literal for `time_casts`."""
+    return occurs(_LITERAL, text) or has_digits(text)
 
 
 def type_at(tokens: Sequence[Token], at: int) -> TimeType | None:
@@ -129,6 +143,20 @@ def _digits(
         yield Replacement(end, end, f", {digits})")
 
 
+def digits_of(column: Sequence[Token]) -> int | None:
+    """The digits of the type to which a column of a query is cast; None without them."""
+    kinds = [token.kind for token in column]
+    ends = {len(column), len(column) - 2 if kinds[-2:-1] == ["AS"] else len(column) - 1}
+    if kinds[:2] == ["CAST", "("]:
+        end = closing(column, 1)
+        starts = [at for at in range(end) if kinds[at] == "AS" and column[at].depth == column[1].depth + 1]
+        ends = {end} if end + 1 in ends else set()
+    else:
+        starts = [at for at in range(len(column)) if kinds[at] == "::" and not column[at].depth]
+    type_ = type_at(column, starts[-1] + 1) if starts and starts[-1] + 1 < len(column) else None
+    return type_.digits if type_ is not None and type_.end in ends else None
+
+
 def operand_start(tokens: Sequence[Token], end: int) -> int | None:
     """The place where the operand before a `::` begins; None if it is unknown.
 
@@ -155,3 +183,14 @@ def operand_start(tokens: Sequence[Token], end: int) -> int | None:
             return None if named else at
         at -= 2
     return None
+
+
+def column_digits(text: str) -> tuple[int | None, ...]:
+    """The digits of a second of each column of a query that is a cast to a type of time with these.
+
+    >>> column_digits("SELECT a, b::time(2) AS c, CAST(d AS timestamp(0) with time zone) FROM t")
+    (None, 2, 0)
+    """
+    if len(text) > TEXT_MAX or not has_digits(text):
+        return ()
+    return tuple(map(digits_of, select_list(text)[1]))

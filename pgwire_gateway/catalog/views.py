@@ -382,9 +382,12 @@ def type_heads() -> dict[str, int]:
 
 
 def _modifier(text: str) -> str:
-    """SQL of pg_attribute.atttypmod of a DuckDB type: DECIMAL(p,s) has one, and a list of it."""
+    """SQL of pg_attribute.atttypmod of a DuckDB type: DECIMAL(p,s) and two timestamps have one, and lists."""
+    digits = " ".join(
+        f"WHEN {text} IN ('{name}', '{name}[]') THEN {number}" for name, number in value_types.DIGITS.items()
+    )
     return f"""
-        CASE WHEN starts_with({text}, 'DECIMAL(') AND NOT contains({text}, '][') THEN
+        CASE {digits} WHEN starts_with({text}, 'DECIMAL(') AND NOT contains({text}, '][') THEN
              (regexp_extract({text}, '(\\d+),', 1)::INTEGER << 16)
              + regexp_extract({text}, ',\\s*(\\d+)', 1)::INTEGER + {value_types.MODIFIER_OFFSET}
              ELSE {value_types.NO_MODIFIER} END"""

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine.values.client_encodings import Encoding
+from ...engine.values.duckdb_types import TIME_TYPES
 from ...engine.values.value_types import CATALOG_TYPES
 from ...sql.results.results import ResultColumn
 from .. import catalog
@@ -143,6 +144,13 @@ class StatementText:
             found = [
                 replace(column, type=NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
                 for column, numeric in zip(found, self.numeric, strict=True)
+            ]
+        if len(found) == len(digits := catalog.column_digits(self.text)):
+            found = [
+                replace(column, type=f"{column.type}({number})")
+                if number is not None and column.type in TIME_TYPES
+                else column
+                for column, number in zip(found, digits, strict=True)
             ]
         if self.types and len(found) == len(self.types):
             return [

@@ -91,3 +91,32 @@ def test_offsets_as_time_zones(shared: ServerProcess) -> None:
         for text in ("'+16:30'", "5.001", "'+05:30:15'"):
             with pytest.raises(psycopg.errors.InvalidParameterValue):
                 con.execute(f"SET TIME ZONE {text}".encode())
+
+
+def test_digits_are_described(shared: ServerProcess) -> None:
+    """The names and modifiers are PostgreSQL's."""
+    text = """SELECT NULL::time(2) AS a, '10:00'::time(6) b, CAST(NULL AS timestamp(2) with time zone),
+        NULL::interval(3), now()::timestamptz(0), NULL::timestamp(3), 1 AS x, x.y::time(1)
+        FROM (SELECT '10:00'::time(3)) x(y)"""
+    described = [
+        ("a", "time(2)"), ("b", "time(6)"), ("timestamptz", "timestamptz(2)"), ("interval", "interval(3)"),
+        ("now", "timestamptz(0)"), ("timestamp", "timestamp(3)"), ("x", "int4"), ("y", "time(1)"),
+    ]  # fmt: skip
+    with shared.connect() as con:
+        for prepared in (False, True):
+            cursor = con.execute(text, prepare=prepared)
+            assert [(column.name, column.type_display) for column in cursor.description or ()] == described
+        con.execute("CREATE TABLE described (a timestamp(3), b timestamp(0)[])")
+        result = con.execute("SELECT * FROM described").pgresult
+        assert result is not None and [result.fmod(at) for at in (0, 1)] == [3, 0]
+        shown = con.execute(
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = 'described'::regclass AND attnum > 0 ORDER BY attnum"
+        ).fetchall()
+        assert shown == [("timestamp(3) without time zone",), ("timestamp(0) without time zone[]",)]
+        con.execute("DROP TABLE described")
+        con.execute("SET DateStyle = German")
+        result = con.execute("SELECT '2000-01-02 03:04:05.678'::timestamp(2), '-1.5 s'::interval(0)").pgresult
+        assert result is not None
+        assert [result.get_value(0, at) for at in (0, 1)] == [b"02.01.2000 03:04:05.68", b"-00:00:02"]
+        assert [result.fmod(at) for at in (0, 1)] == [2, 0x7FFF << 16]

@@ -60,7 +60,8 @@ CREATE VIEW columns AS
             1700 THEN if(type_modifier >= 4, 10, NULL) END AS numeric_precision_radix,
         CASE type_oid WHEN 21 THEN 0 WHEN 23 THEN 0 WHEN 20 THEN 0 WHEN 700 THEN NULL WHEN 701 THEN NULL
             WHEN 1700 THEN if(type_modifier >= 4, (type_modifier - 4) & 65535, NULL) END AS numeric_scale,
-        CASE WHEN type_oid IN (1083, 1114, 1184, 1186, 1266) THEN 6 WHEN type_oid = 1082 THEN 0 END
+        CASE WHEN type_oid = 1114 AND type_modifier >= 0 THEN type_modifier
+            WHEN type_oid IN (1083, 1114, 1184, 1186, 1266) THEN 6 WHEN type_oid = 1082 THEN 0 END
             AS datetime_precision,
         $home.current_database() AS udt_catalog,
         type_schema AS udt_schema,
@@ -99,7 +100,8 @@ CREATE VIEW columns AS
             1700 THEN if(type_modifier >= 4, 10, NULL) END AS numeric_precision_radix,
         CASE type_oid WHEN 21 THEN 0 WHEN 23 THEN 0 WHEN 20 THEN 0 WHEN 700 THEN NULL WHEN 701 THEN NULL
             WHEN 1700 THEN if(type_modifier >= 4, (type_modifier - 4) & 65535, NULL) END AS numeric_scale,
-        CASE WHEN type_oid IN (1083, 1114, 1184, 1186, 1266) THEN 6 WHEN type_oid = 1082 THEN 0 END
+        CASE WHEN type_oid = 1114 AND type_modifier >= 0 THEN type_modifier
+            WHEN type_oid IN (1083, 1114, 1184, 1186, 1266) THEN 6 WHEN type_oid = 1082 THEN 0 END
             AS datetime_precision,
         $home.current_database() AS udt_catalog,
         'pg_catalog' AS udt_schema,
