@@ -16,8 +16,8 @@ which has no children here. Source: PostgreSQL documentation, "bytea Hex Format"
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -534,23 +534,29 @@ def _array(tokens: Sequence[Token], at: int) -> Iterator[Replacement]:
     if value is None or first == last or items is None:
         return
     if tokens[at + 1].kind == "BYTEA":
-        items = _of_bytes(items)
+        items = _rewritten(items, _bytes_literal)
+    elif type_ := time_types.type_at(tokens, at + 1):
+        items = _rewritten(items, partial(time_types.written, type_))
     yield from _listed(value, items)
     pairs = sum(token.kind == "[" for token in tokens[first:last])
     if items and (dimensions := _dimensions(items)) != pairs:
         yield Replacement(tokens[first].start, tokens[last - 1].end, "[]" * dimensions)
 
 
-def _of_bytes(items: list[object]) -> list[object]:
-    """Elements of an array of bytea: hexadecimal texts in DuckDB's form."""
+def _rewritten(items: list[object], write: Callable[[str], str | None]) -> list[object]:
+    """The elements of an array in DuckDB's form: `write` returns None for one that is in it."""
     made: list[object] = []
     for item in items:
         if isinstance(item, list):
-            made.append(_of_bytes(item))
+            made.append(_rewritten(item, write))
         else:
-            found = _HEX.fullmatch(item[1:-1]) if isinstance(item, str) else None
-            made.append(item if found is None else f"'{_pairs(found[1])}'")
+            made.append((write(item[1:-1]) or item) if isinstance(item, str) else item)
     return made
+
+
+def _bytes_literal(text: str) -> str | None:
+    found = _HEX.fullmatch(text)
+    return None if found is None else f"'{_pairs(found[1])}'"
 
 
 def _pairs(digits: str) -> str:

@@ -83,6 +83,12 @@ def type_at(tokens: Sequence[Token], at: int) -> TimeType | None:
     return TimeType(name, end, digits)
 
 
+def written(type_: TimeType, text: str) -> str | None:
+    """The literal of a value in DuckDB's form; None if the text is in it."""
+    found = in_duckdb_form(text, _DUCKDB[type_.name])
+    return None if found is None else literal(found)
+
+
 def time_casts(
     tokens: Sequence[Token],
     precedes_type: Callable[[Sequence[Token], int], bool],
@@ -105,9 +111,8 @@ def time_casts(
         elif type_.end < len(tokens) and not _has_unit(tokens, type_.end + 1):
             value = tokens[type_.end]
         if value is not None and value.kind == STRING:
-            written = in_duckdb_form(value.value, _DUCKDB[type_.name])
-            if written is not None:
-                yield Replacement(value.start, value.end, literal(written))
+            if (text := written(type_, value.value)) is not None:
+                yield Replacement(value.start, value.end, text)
         if type_.digits is not None and (cast or (value is not None and value.kind == STRING)):
             yield from _digits(tokens, at, type_, type_.digits, value, cast)
 
@@ -125,6 +130,8 @@ def _digits(
         return
     rounds = digits < MICROSECOND_DIGITS and (value is None or value.kind != "NULL")
     first, last = at, type_.end - 1
+    if rounds and type_.end < len(tokens) and tokens[type_.end].kind == "[":
+        return  # DuckDB reports the digits in the type of an array.
     if rounds and not cast:
         last = type_.end
     elif rounds and tokens[at - 1].kind == "AS":

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from ...engine.duck import constraint_names
 from ...engine.duck.identities import ALWAYS, BY_DEFAULT, SERIAL, own_default
 from ...engine.errors import InvalidParameterValue, NotSupported, ProgramLimitExceeded, SyntaxError_
-from ...engine.quoting import blob_text, fold, ident
+from ...engine.quoting import blob_text, fold, ident, literal
+from ...engine.values.temporal_input import in_duckdb_form
 from ..text.classified import Classified, Kind, Name, TokenReader
 from ..text.spans import Replacement
 from ..text.tokens import NUMBER, QUOTED, STRING, Token, closing
@@ -66,9 +67,9 @@ _STORAGE = frozenset(
 )
 _STORAGE_PREFIXES = ("autovacuum_", "toast.")
 
-# Literals of bytes, and of moments with a blank before the offset, as in sql/pipeline/placed_literals.py.
+# Literals of bytes, as in sql/pipeline/placed_literals.py.
 _BYTES = re.compile(r"\\x((?:[0-9A-Fa-f]{2}){2,})")
-_MOMENT = re.compile(r"(\d{4,6}-\d\d-\d\d[ T][\d:.]+) ([+-]\d\d(?::?\d\d)?)")
+_ZONED = {"TIMESTAMPTZ": "TIMESTAMP WITH TIME ZONE", "TIMETZ": "TIME WITH TIME ZONE"}
 
 UNLOGGED = "UNLOGGED has no effect: the log of one database file holds all of its tables"
 _TUNES = "{} has no effect: it tunes PostgreSQL's storage"
@@ -597,7 +598,7 @@ def _constraints(edits: _Edits, at: int, end: int, column: tuple[str, int, int] 
 
 
 def _typed_default(edits: _Edits, at: int, column: tuple[str, int, int] | None) -> None:
-    """Write a literal of bytes, or of a moment with a blank before its offset, in DuckDB's form.
+    """Write a literal of bytes, of a date or of a time in DuckDB's form.
 
     Args:
         column: the column's name, and the span of its type; None where only the catalog has the type.
@@ -611,9 +612,12 @@ def _typed_default(edits: _Edits, at: int, column: tuple[str, int, int] | None) 
             raise edits.refuse(at, "a default in hexadecimal digits without its type is not supported", hint)
         if edits.kind(column[1]) == "BYTEA" and column[2] == column[1] + 1:
             edits.put(at, at + 1, f"'{blob_text(bytes.fromhex(found[1]))}'")
-    elif column is not None and (moment := _MOMENT.fullmatch(token.value)) is not None:
-        if edits.kind(column[1]) in ("TIMESTAMPTZ", "TIMESTAMP"):
-            edits.put(at, at + 1, f"'{moment[1]}{moment[2]}'")
+    elif column is not None:
+        type_ = _ZONED.get(edits.kind(column[1]), edits.kind(column[1]))
+        if column[2] - column[1] > 3 and edits.are(column[2] - 3, "WITH", "TIME", "ZONE"):
+            type_ += " WITH TIME ZONE"
+        if (written := in_duckdb_form(token.value, type_)) is not None:
+            edits.put(at, at + 1, literal(written))
 
 
 def _default(edits: _Edits, first: int, end: int, depth: int) -> int:
