@@ -42,6 +42,13 @@ def test_the_messages_are_given_on_as_they_are(placed: bool) -> None:
     assert bytes(found.datarows(("BIGINT", "VARCHAR"), TEXTS[:2], "UTC")) == b"".join(ROWS)
 
 
+def test_dates_get_the_style_of_the_session() -> None:
+    events = EventBatch([row(b"1", b"2026-01-31")], [7], [0], types=("BIGINT", "DATE"))
+    found = batch_of(batch_frame(events, placed=False))
+    assert bytes(found.datarows(("BIGINT", "DATE"), TEXTS[:2], "UTC")) == row(b"1", b"2026-01-31")
+    assert bytes(found.datarows(("BIGINT", "DATE GERMAN"), TEXTS[:2], "UTC")) == row(b"1", b"31.01.2026")
+
+
 @pytest.mark.parametrize("placed", [True, False])
 def test_they_are_taken_apart_where_that_is_asked_for(placed: bool) -> None:
     found = sent(placed=placed)
