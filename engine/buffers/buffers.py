@@ -369,7 +369,7 @@ class RunningScans:
     A scan ends at an LSN that was fixed when it began. Compaction beyond that LSN would remove events that
     are superseded only by events after the scan's end, so that the scan would return none for their keys. A
     scan leaves the set once it has ended, is closed, or is no longer referenced. Safe to use from several
-    threads. Source: docs/design/compaction.md, "What goes".
+    threads. Source: docs/design/compaction.md, "Rows that are removed".
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 A tool that queries something missing often continues without it, and shows less than there is: the log
 informs the operator. A client's spelling error in a query of its own tables does not count.
-Source: docs/design/catalog.md, "What is not answered".
+Source: docs/design/catalog.md, "Unanswered queries".
 """
 
 from __future__ import annotations

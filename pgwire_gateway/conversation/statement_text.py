@@ -10,7 +10,7 @@ proportion to the bytes, and meanwhile no other client is answered. A short requ
 arrives, which saves the hop to a thread; a longer one runs wholly on a worker thread. There Python releases
 its lock every few milliseconds; calls that do not (a regular expression, DuckDB's parser) are bounded to a
 fraction of a second.
-Source: docs/design/pgwire_gateway.md, "What is long".
+Source: docs/design/pgwire_gateway.md, "Long statements".
 """
 
 from __future__ import annotations
