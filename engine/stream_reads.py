@@ -241,7 +241,10 @@ def _of_transactions(
 
 
 def _note(database: Database, request: ReadRequest, committed: Mapping[int, int]) -> None:
-    """Note the LSNs from which a transaction first read its group; its commit is compared with them."""
+    """Record a group's last read, and the LSNs from which the transaction first read it.
+
+    The transaction's commit is compared with these LSNs.
+    """
     group = request.group
     if group is None or request.after is not None:
         return

@@ -60,7 +60,8 @@ def wait(database: Database, waits: Sequence[EventWait], began_s: float) -> Wait
         began_s: when the intervals began, by the database's clock.
 
     Raises:
-        DucktailError: a stream or group was dropped meanwhile. Gap: a next event has been trimmed.
+        DucktailError: a stream or group was dropped meanwhile.
+        Gap: the next event of a reader has been trimmed.
     """
     while True:
         looks_s = []

@@ -358,7 +358,7 @@ def _fill(
     written: _Written,
     after_lsn: int,
 ) -> None:
-    """Put the newest events of a counted round into the buffers."""
+    """Fill the buffers with the newest events of a round whose events have been counted."""
     buffer.fill(_gathered(cursor, query, buffer, written, after_lsn).additions)
 
 

@@ -181,7 +181,7 @@ def cut_sql(stream_id: int, going: Sequence[tuple[int, int, int]]) -> list[str]:
 
 
 def put_sql(stream_id: int, found: Mapping[int, Segment]) -> list[str]:
-    """The statements that store a topic's segments, whose events are stored already."""
+    """The statements that store a topic's segments; their events must have been stored before."""
     numbers = ", ".join(map(str, found))
     rows = ", ".join(
         f"({stream_id}, {p}, {s.base_lsn}, {s.since_lsn}, {s.events}, {literal(s.node)})"

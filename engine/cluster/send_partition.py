@@ -89,10 +89,10 @@ def give(
 
 
 def keep_all(database: Database, new: Placement) -> None:
-    """Mark partitions that a new placement assigns to other nodes as kept, before it takes effect.
+    """Mark as kept the partitions that a new placement assigns to other nodes.
 
-    The caller holds the writer lock. Later publications do not reach those partitions, so the sequences of
-    their producers are frozen (see `Topics`).
+    The caller holds the writer lock, and the placement is not in force yet. Later publications do not reach
+    those partitions, so the sequences of their producers are frozen (see `Topics`).
     """
     with database.catalog.mutex:
         streams = [stream for stream in database.catalog.streams.values() if stream.topic]

@@ -367,7 +367,8 @@ def create_topic(
 
 
 def _holds(database: Database, topic: Stream, *, fresh: bool) -> dict[int, Hold]:
-    """This node's holds of a topic in a cluster: for a new topic, of the partitions placed on this node."""
+    """The hold of each partition of a topic in a cluster: HELD for a new topic's partitions on this node,
+    else NONE."""
     placement = database.cluster.placement
     own = holds.owned(placement, topic) if fresh else []
     held = Hold(HELD, placement.local.name, placement.epoch)

@@ -289,7 +289,7 @@ def database_macros(database: str, shown_database: str, version: str, started_us
 
 
 def lookups() -> dict[str, str]:
-    """The functions with catalog lookups: head -> body, with its tables as the catalog's own names."""
+    """The functions that look objects up: head -> body, in which tables have the catalog's own names."""
     return {**_type_lookups(), **_lookup_macros(), **privilege_lookups()}
 
 

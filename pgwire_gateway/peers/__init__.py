@@ -1,4 +1,4 @@
-"""Connections of this node to the others of its cluster, and the directory of what they have."""
+"""Connections of this node to the other nodes of its cluster, and the directory of their streams."""
 
 from .pool import Peers
 from .synchronization import Learner, Mover

@@ -1,8 +1,9 @@
-"""One connection to a peer: requests go out one after the other, replies come as PostgreSQL's wire has them.
+"""One connection to a peer: requests are sent one after the other, and replies arrive over PostgreSQL's
+protocol.
 
 It lives on the server's event loop; `ask`, `cancel` and `release` may be called from any thread. Each request
-is one Bind and Execute of the statement that was prepared at connect, its frames come in binary: libpq cuts
-the messages, and no value of them is decoded. A peer's errors are raised here with all their fields. A peer
+is one Bind and Execute of a statement prepared at connect. Its frames arrive in binary: libpq splits the
+messages, and no value is decoded. A peer's errors are raised here with all their fields. A peer
 that is silent for long is probed by a connection of its own: TCP alone does not show that a process has
 stopped. Source: docs/design/cluster.md, "Connections between nodes".
 """
@@ -43,7 +44,7 @@ CLASSES = _classes()
 
 
 def as_error(result: pq.abc.PGresult) -> DucktailError:
-    """The error that a result is."""
+    """The error in a result."""
 
     def text(field: pq.DiagnosticField) -> str | None:
         value = result.error_field(field)
@@ -83,12 +84,12 @@ class Asked:
 
 
 class PeerLink:
-    """A connection to a peer, with the requests that are under way.
+    """A connection to a peer, with the requests in progress.
 
     Args:
-        connection: of psycopg's, which is only used through libpq's calls; it has TEXT prepared.
-        on_release: takes the link back when its session is over.
-        on_lost: told once when the connection is gone.
+        connection: a connection of psycopg, used only through the calls of libpq, on which TEXT is prepared.
+        on_release: takes the link back when its session ends.
+        on_lost: called once when the connection is lost.
     """
 
     def __init__(
@@ -342,10 +343,11 @@ class PeerLink:
 
 
 async def answers(node: Node) -> None:
-    """Return when the node's server has answered anything at all.
+    """Return when the node's server has answered anything.
 
     Raises:
-        OSError: it cannot be reached. IncompleteReadError: it hung up.
+        OSError: the server cannot be reached.
+        IncompleteReadError: the server closed the connection.
     """
     reader, writer = await asyncio.open_connection(node.host, node.port)
     try:

@@ -64,7 +64,7 @@ class Peers:
     """The pool of connections to the other nodes; implements `Remote`.
 
     Args:
-        loop: the server's; made on its thread.
+        loop: the server's event loop; the pool is created on its thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cluster: Membership) -> None:
@@ -164,7 +164,7 @@ class Peers:
             )
 
     def _refused(self, node: Node, error: psycopg.Error) -> DucktailError:
-        """Why a node has not let this one in: libpq has the words of that, not its SQLSTATE."""
+        """The error for a refused connection; libpq provides its text, but not its SQLSTATE."""
         words = " ".join(str(error).rpartition("FATAL:")[2].split())
         told, _, hint = words.partition(" HINT: ")
         told, _, more = told.partition(" DETAIL: ")
@@ -181,7 +181,8 @@ class Peers:
         return _unreachable(node, words)
 
     def _released(self, user: str | None, link: PeerLink) -> None:
-        """A session is over: its link waits for another one, if it is at rest and there is room."""
+        """Keep the link of an ended session for another one, if it has no open requests and the pool has
+        room."""
         idle = self._idle.setdefault((link.node, user), deque())
         if link.busy or self._closed or len(idle) >= IDLE_MAX:
             link.close()
@@ -207,9 +208,10 @@ class Peers:
     # Who is there.
 
     async def greet(self) -> None:
-        """A node starts: ask the others which placement they have, and keep looking for those that have left.
+        """At the start of this node ask the others for their placement, and inform nodes that have left.
 
-        A node that was away may own nothing any more, and would acknowledge what nobody will read.
+        A node that was unavailable may no longer own its partitions, and would acknowledge events that no
+        client will read.
         """
         tasks = [asyncio.ensure_future(self._greeted(node)) for node in self._others()]
         # One that takes longer tells it all the same.
@@ -244,7 +246,7 @@ class Peers:
                     told[node.name], pause_s = epoch, GONE_S[0]
 
     def close(self) -> None:
-        """The server ends; on its loop."""
+        """Close all links when the server ends; called on its loop."""
         self._closed = True
         for task in self._greetings:
             task.cancel()
@@ -359,7 +361,7 @@ def _prepared(libpq: psycopg.pq.abc.PGconn) -> PQGen[None]:
 
 
 def _escaped(value: str) -> str:
-    """A value in libpq's `options`: blanks and backslashes are written with one before them."""
+    """A value in libpq's `options`: blanks and backslashes are preceded by a backslash."""
     return re.sub(r"([\\\s])", r"\\\1", value)
 
 

@@ -1,6 +1,6 @@
-"""Two threads that bring to this node what other nodes have: definitions (`Learner`), partitions (`Mover`).
+"""Two threads that copy from other nodes to this node: definitions (`Learner`) and partitions (`Mover`).
 
-The learner asks the other nodes for their definitions, once at a time, for all who wait for them.
+The learner asks the other nodes for their definitions; one round serves all statements that wait.
 
 The mover fetches the partitions that the placement gives to this node and other nodes still have. It runs
 whenever a placement comes into force, a topic is made, or a statement finds a partition missing. It asks all
@@ -44,11 +44,11 @@ log = logging.getLogger("ducktail.gateway")
 class Learner:
     """Learns the definitions of the other nodes; may be used from any thread.
 
-    It has a thread of its own: two nodes that ask each other would wait for ever if the threads that answer
-    were those that wait.
+    It has a thread of its own: two nodes that ask each other would wait forever if the answering threads were
+    the waiting ones.
 
     Args:
-        trace: by which it is found in the logs of the nodes that are asked.
+        trace: the trace identifier of its requests in the logs of the other nodes.
     """
 
     def __init__(self, database: Database, peers: Peers, trace: Callable[[], str]) -> None:
@@ -107,8 +107,8 @@ class Looked:
 
     Args:
         holds: node -> partition -> its row.
-        away: node -> why it cannot be asked.
-        nodes: all that were asked.
+        away: node -> the error for which it cannot be asked.
+        nodes: all nodes that were asked.
     """
 
     holds: dict[str, Mapping[int, Hold]] = field(default_factory=dict)
@@ -121,9 +121,9 @@ class PartitionSource:
     """The present location of a partition.
 
     Args:
-        node: None: on this node, or on none.
-        given: the node had given it to another one, who has not taken it.
-        lost: it was on a node whose file is lost.
+        node: the other node that has the partition; None if this node or no node has it.
+        given: True if the node has given it to another node, which has not taken it.
+        lost: True if it was on a node whose file is lost.
     """
 
     node: str | None = None
@@ -144,13 +144,13 @@ class Mover:
         self._thread = threading.Thread(target=self._run, name="ducktail-mover", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._database.arrivals.hurry = self._database.cluster.installed = self._wanted.set
         self._wanted.set()
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread after the piece that it is at."""
+        """End the thread after the piece in progress."""
         self._database.arrivals.hurry = self._database.cluster.installed = lambda: None
         self._closed.set()
         self._wanted.set()
@@ -201,7 +201,7 @@ class Mover:
         self._database.arrivals.tell(stream.stream_id, reason, stuck=stuck)
 
     def _take(self, stream: Stream, missing: Sequence[int]) -> None:
-        """Take partitions from where they are."""
+        """Take partitions from their present locations."""
         cluster = self._database.cluster
         cluster.check_current()
         epoch = cluster.placement.epoch
@@ -347,7 +347,7 @@ class Mover:
     # Asking.
 
     def _ask(self, node: Node, more: Mapping[str, Any]) -> Sequence[bytes]:
-        """The frames that a node answers."""
+        """The frames of a node's answer."""
         link = self._links[node.name] = _come(self._link(node), node)
         frames: Sequence[bytes] = _come(link.ask(Request("hold", more=more).encode()), node).frames
         return frames

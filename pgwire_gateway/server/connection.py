@@ -462,7 +462,7 @@ def _advance(steps: Steps[None], answer: bool | None) -> Step | None:
 
 
 def _work(steps: Steps[None], channel: Channel, answer: bool | None) -> Step | None:
-    """The next step that a worker thread cannot perform; called on a worker thread.
+    """Run steps on a worker thread; return the first one that only the event loop can perform.
 
     A complete answer is written before DuckDB is called for the next request.
     """

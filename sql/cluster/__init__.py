@@ -1,1 +1,1 @@
-"""Topics whose partitions lie on several nodes: where a statement runs, and what each owner does of it."""
+"""Topics with partitions on several nodes: the nodes that run a statement, and the share of each owner."""

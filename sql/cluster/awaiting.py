@@ -31,12 +31,12 @@ HEARTBEAT_MS = 1000
 
 @dataclass(slots=True, eq=False)
 class Heartbeat:
-    """A member's scan in a statement that waits: the topic's home hears from it until it is read.
+    """The heartbeats of a member to the topic's home, while its scan waits for events.
 
     Args:
-        wanted: the partitions that the scan is of.
-        joined: it has been a member: where it is none any more, LEAVE may have taken it out.
-        left: it has been taken out of the group.
+        wanted: the partitions of the scan.
+        joined: True once it was a member; if it no longer is, LEAVE may have removed it.
+        left: True if it was removed from the group.
     """
 
     home: Home
@@ -46,10 +46,10 @@ class Heartbeat:
     left: bool = False
 
     def look(self) -> Waiting[frozenset[int]]:
-        """Be heard from; the partitions that are the member's. One that was taken out is heard from no more.
+        """Send a heartbeat; returns the member's partitions. A removed member sends none.
 
         Raises:
-            CannotConnect, ConnectionLost: the home is away.
+            CannotConnect, ConnectionLost: the home is unavailable.
         """
         if self.left:
             return frozenset()
@@ -66,7 +66,7 @@ def heartbeat_s(heartbeats: Sequence[Heartbeat]) -> float:
 
 
 def send_heartbeats(heartbeats: Sequence[Heartbeat]) -> Waiting[bool]:
-    """Let homes hear from members, beside a wait that asks no other node; it does not end by itself."""
+    """Send heartbeats during a wait that asks no other node; it does not end by itself."""
     while True:
         for heartbeat in heartbeats:
             yield from heartbeat.look()
@@ -76,13 +76,13 @@ def send_heartbeats(heartbeats: Sequence[Heartbeat]) -> Waiting[bool]:
 
 @dataclass(frozen=True, slots=True)
 class OwnersWait:
-    """One wait for events.
+    """The wait of one scan for events of several owners.
 
     Args:
-        scan: the whole of it; its values stand in it as they are.
-        after: partition -> LSN, where it does not begin at the group's committed ones.
-        events: how many end the wait.
-        here: waits so many milliseconds for so many events of this node's own share, and counts them.
+        scan: the whole scan, with values in place of parameters.
+        after: partition -> LSN; None to begin at the group's committed LSNs.
+        events: the number of events that ends the wait.
+        here: (scan, ms, events): waits for events of this node's own share, and counts them.
     """
 
     session: Context
@@ -97,7 +97,8 @@ class OwnersWait:
         """Wait until enough events exist, or the time is up; True if they do.
 
         Raises:
-            CannotConnect, ConnectionLost: an owner is away. DucktailError: an owner's own.
+            CannotConnect, ConnectionLost: an owner is unavailable.
+            DucktailError: the error of an owner.
         """
         own, clock = gathering.by_owner(self.owners, partitions), self.session.database.clock
         if not own:
@@ -129,11 +130,12 @@ class OwnersWait:
         heartbeat: Heartbeat | None,
         others: Sequence[Heartbeat],
     ) -> Waiting[None]:
-        """`wait`, while the statement's members are heard from.
+        """Wait as `wait` does, and send heartbeats of the statement's members meanwhile.
 
         Args:
-            heartbeat: of the member that waits: for its own partitions; losing one of them ends the wait.
-            others: those of the members of other scans.
+            heartbeat: that of the waiting member, if any. It waits for its own partitions; the loss of one
+                ends the wait.
+            others: the heartbeats of the members of other scans.
         """
         clock, owned = self.session.database.clock, frozenset[int]()
         heartbeats = [*others] if heartbeat is None else [heartbeat, *others]
@@ -161,7 +163,7 @@ class OwnersWait:
         return (yield from self._count(node, partitions, ms, events)) >= events
 
     def _count(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[int]:
-        """Wait at an owner, 0 ms where it is only to count; how many events it has, up to as many."""
+        """Wait at an owner (0 ms to count only); returns the number of its events, at most `events`."""
         share = gathering.share_of(self.scan, partitions, self.after)
         part = Part(self.owners.epoch)
         if node == self.owners.local:

@@ -69,8 +69,8 @@ class DefinitionKind:
     """A kind of definition: topic or group.
 
     Args:
-        word: what it is called.
-        facts: of its DESCRIBE, those that make the definition.
+        word: its name in messages.
+        facts: the properties in its DESCRIBE that determine the definition.
     """
 
     word: str
@@ -85,8 +85,8 @@ class Definition:
     """A topic or a group by its name.
 
     Args:
-        describe: the statement that tells it.
-        home: the node that has it first.
+        describe: the DESCRIBE statement that returns it.
+        home: the node on which it is created first.
         topic: schema and name of the topic.
     """
 
@@ -116,11 +116,11 @@ def _look(
     makes: bool = False,
     silent: dict[str, DucktailError] | None = None,
 ) -> Waiting[dict[str, Facts | None]]:
-    """Node -> the definition that it has; None where it has none.
+    """Node -> its definition; None if it has none.
 
     Args:
-        makes: it is to be made, and not there.
-        silent: takes the nodes that are away, but for the home, which are not in the answer then.
+        makes: True for a CREATE, before which the definition need not exist.
+        silent: receives unavailable nodes other than the home, which the result then omits.
     """
     share = Share(thing.describe, Part(epoch(session), makes=makes), again=True)
     outcomes = yield from ask_nodes(session, dict.fromkeys(all_nodes(session), share))
@@ -163,7 +163,7 @@ def _on_a_table(thing: Definition, node: str, *, makes: bool) -> DucktailError:
 
 
 def _agreed(thing: Definition, found: Mapping[str, Facts | None]) -> Facts | None:
-    """The definition that all nodes that have one agree on."""
+    """The definition on which all nodes that have one agree."""
     there = [(node, facts) for node, facts in found.items() if facts is not None]
     for node, facts in there[1:]:
         first, known = there[0]
@@ -182,12 +182,12 @@ def _agreed(thing: Definition, found: Mapping[str, Facts | None]) -> Facts | Non
 def _do(
     session: Context, thing: Definition, statement: st.Statement, part: Part, nodes: Sequence[str]
 ) -> Waiting[None]:
-    """Do a statement on these nodes, the home first."""
+    """Execute a statement on these nodes, the home first."""
     yield from do_on_nodes(session, str(thing), nodes, thing.home, Share(statement, part), DONE_HINT)
 
 
 def _change(session: Context, thing: Definition, statement: st.Statement) -> Waiting[None]:
-    """Change a definition on every node; all of them have it."""
+    """Change a definition on every node; all nodes must have it."""
     found = yield from _look(session, thing)
     _check_everywhere(thing, found)
     yield from _do(session, thing, statement, Part(epoch(session)), list(found))
@@ -209,10 +209,10 @@ def _check_everywhere(thing: Definition, found: Mapping[str, Facts | None]) -> N
 def _drop(
     session: Context, thing: Definition, statement: st.Statement, check: DropCheck | None = None
 ) -> Waiting[bool]:
-    """Drop a definition on all nodes that have it; False where none has.
+    """Drop a definition on all nodes that have it; False if none has.
 
     Args:
-        check: may refuse it, of these nodes.
+        check: may refuse the drop, given these nodes.
     """
     found = yield from _look(session, thing)
     nodes = [node for node, facts in found.items() if facts is not None]
@@ -299,7 +299,7 @@ def _as_there(made: st.CreateTopic, thing: Definition, known: Facts) -> Options:
 
 
 def topic_options(known: Facts) -> Options:
-    """The options by which a topic is made as another node has it."""
+    """The options with which a topic is created as it is on another node."""
     given = [Option(name, int(known[name] or 0)) for name in ("partitions", "buffer_bytes")]
     given.append(Option("retention", _retention_ms(known)))
     if known["retention_bytes"] is not None:
@@ -332,7 +332,7 @@ def change_topic(
 
 
 def _check_same_owners(session: Context, stream: Stream, name: str) -> None:
-    """A topic takes a name to which the placement gives the same owners."""
+    """Refuse a new name of a topic to which the placement assigns other owners."""
     before = owners_of(session, stream.schema, stream.name, stream.partitions)
     after = owners_of(session, stream.schema, name, stream.partitions)
     if before != after:
@@ -345,7 +345,7 @@ def _check_same_owners(session: Context, stream: Stream, name: str) -> None:
 def drop_topic(
     session: Context, dropped: st.DropStream, parameters: Values, plain: Handler
 ) -> Waiting[Result]:
-    """DROP TOPIC: on all nodes that have it, whosever it is."""
+    """DROP TOPIC: on all nodes that have it, whichever identity it has there."""
     _refuse_block(session, "DROP TOPIC")
     thing = _topic(session, dropped.name.parts)
     # Each node looks once more as it drops its own, under its writer lock: what is published meanwhile stays.
@@ -374,7 +374,7 @@ def _check_all_read(session: Context, thing: Definition, nodes: Sequence[str]) -
 
 
 def _group(session: Context, stream: st.Name, name: str) -> Definition | None:
-    """A group of a topic; None where it is a group of a stream on a table."""
+    """A group of a topic; None for a group of a stream on a table."""
     found = session.names.stream(stream.parts, stream.position)
     if not found.topic:
         return None
@@ -386,7 +386,7 @@ def _group(session: Context, stream: st.Name, name: str) -> Definition | None:
 def create_group(
     session: Context, made: st.CreateGroup, parameters: Values, plain: Handler
 ) -> Waiting[Result]:
-    """CREATE CONSUMER GROUP on a topic: each owner works out where it starts in its own partitions."""
+    """CREATE CONSUMER GROUP on a topic: each owner determines the start in its own partitions."""
     thing = _group(session, made.stream, text(made.group, parameters))
     if thing is None:
         return (yield from plain(session, made, parameters))
@@ -420,7 +420,7 @@ def _start_there(known: Facts, asked: st.Place) -> st.Place:
 
 
 def group_options(known: Facts) -> Options:
-    """The options by which a group is made as another node has it."""
+    """The options with which a group is created as it is on another node."""
     timeout = Option("session_timeout", int(known["session_timeout_ms"] or 0))
     return Options((*(Option(name, known[name]) for name in ("on_gap", "on_park")), timeout))
 
@@ -480,11 +480,11 @@ def rename_stream(
 def named_anew(
     session: Context, schema: str, name: str, work: Callable[[], Waiting[Result]]
 ) -> Waiting[Result]:
-    """Execute a statement that gives a stream this name, if no other node has it.
+    """Execute a statement that gives a stream this name, if no other node has the name.
 
     Raises:
-        DuplicateObject: one has it, or makes it. LockNotAvailable: one makes it for longer than
-            `lock_timeout`.
+        DuplicateObject: another node has the name, or is creating it.
+        LockNotAvailable: another node has been creating it for longer than `lock_timeout`.
     """
     cluster, clock = session.database.cluster, session.database.clock
     ends_s = clock.monotonic_s() + session.block.lock_timeout_ms / 1000
@@ -502,7 +502,7 @@ _HINT = "A stream is known to all nodes by its name."
 
 
 def _others_making(session: Context, schema: str, name: str) -> Waiting[list[str]]:
-    """The nodes that make this name as well; no other one has it."""
+    """The nodes that are creating this name as well; none has it yet."""
     described = st.DescribeStream(st.Name((schema, name)))
     share = Share(described, Part(epoch(session), makes=True), again=True)
     outcomes = yield from ask_nodes(session, dict.fromkeys(other_nodes(session), share))
@@ -525,7 +525,7 @@ def _others_making(session: Context, schema: str, name: str) -> Waiting[list[str
 
 
 def check_not_making(session: Context, name: st.Name) -> None:
-    """Of a name that another node is to make: this one is not at it.
+    """Check that this node is not creating a name that another node is about to create.
 
     Raises:
         LockNotAvailable.

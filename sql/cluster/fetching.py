@@ -1,4 +1,4 @@
-"""Scans of other nodes' streams in a query that runs on this node: fetched from the owner, read as a table.
+"""Scans of other nodes' streams in a query on this node: fetched from the owner, and read as a table.
 
 The owner receives a query of the one scan, or the row-wise query with a LIMIT that contains it (`Unit`).
 Rights, gaps, WAIT, members and parked events are therefore handled by the owner. The query has the columns
@@ -47,8 +47,8 @@ class Sent:
     """The query that is sent for a scan.
 
     Args:
-        text: with the parameters of the user's text.
-        begins: the place in the user's text of what it is for, from 0.
+        text: its text, with the parameters of the user's text.
+        begins: the position of the scan in the user's text, from 0.
     """
 
     text: str
@@ -56,7 +56,7 @@ class Sent:
 
 
 def sent_for(query: Query, found: Shape) -> Sent:
-    """The query to send for a scan of another node's.
+    """The query to send for a scan of another node's stream.
 
     Raises:
         NotSupported: LIMIT n TRANSACTIONS stands around the query with the scan's own LIMIT.
@@ -81,18 +81,18 @@ def sent_for(query: Query, found: Shape) -> Sent:
 
 
 def columns_of(scan: st.Scan) -> tuple[tuple[str, str], ...]:
-    """Name and type of each column of a scan of another node's."""
+    """Name and type of each column of a scan of another node's stream."""
     return EVENT_COLUMNS if scan.envelope == "json" else scan.typed
 
 
 def empty_sql(scan: st.Scan) -> str:
-    """A relation with a scan's columns, and no rows."""
+    """A relation with a scan's columns and no rows."""
     items = ", ".join(f"NULL::{type_} AS {ident(name)}" for name, type_ in columns_of(scan))
     return f"(SELECT {items} WHERE false)"
 
 
 def columns_needed(query: Query, found: Shape) -> list[str]:
-    """The columns of a scan that the query can name; none where it may be all of them."""
+    """The columns of a scan that the query names; empty if it may name all of them."""
     tree, scan = query.tree, found.scan
     if tree is None or scan.columns or found.hidden or any(tree.find(kind) for kind in _ALL):
         return []
@@ -117,10 +117,10 @@ def _fact_sql(scan: st.Scan, fact: Fact) -> str:
 
 
 class Fetched:
-    """The rows of a scan, here; with the interface of `EventRelation` as far as a query's end asks for it.
+    """The fetched rows of a scan, with the part of the interface of `EventRelation` that a query's end uses.
 
     Attributes:
-        rows: columns c0, c1, .., as Arrow carries them.
+        rows: columns c0, c1, .., in their Arrow types.
     """
 
     error = None
@@ -146,14 +146,15 @@ class Fetched:
         return f"(SELECT {', '.join(items)} FROM {relation})"
 
     def interrupt(self) -> None:
-        """Nothing to end: it is all here."""
+        """Do nothing: all rows have been fetched."""
 
     def close(self) -> None:
-        """Nothing to free before the rows are."""
+        """Do nothing: the rows are freed with this object."""
 
 
 class FetchedTracker:
-    """The part of the fetched rows that counts as read at the owner: the interface of `Tracker`."""
+    """The tracker of fetched rows, with the interface of `Tracker`: it reports to the owner which of them
+    count as read."""
 
     def __init__(self, fetched: Fetched, shape: Shape) -> None:
         kind, reason = shape.kind, shape.reason
@@ -167,30 +168,30 @@ class FetchedTracker:
             self._tell(reason=self._reason)
 
     def note_through(self, lsn: int, buffer: object) -> None:
-        """Rows up to `lsn` are handed out; `stopped` makes them the position."""
+        """Note that rows up to `lsn` were delivered; `stopped` makes them the read position."""
         self._through = max(self._through, lsn)
 
     def complete(self) -> None:
-        """All of it counts."""
+        """Count all rows."""
         self._tell()
 
     def stopped(self) -> None:
-        """Count the rows up to here, because an answer is complete before the scan's end."""
+        """Count the rows noted so far, because an answer is complete before the end of the scan."""
         self._tell(through=None if self._whole else self._through)
 
     def void(self, reason: str) -> None:
-        """The read leaves its group without a position."""
+        """Leave the group without a read position."""
         self._tell(reason=reason)
 
     def untold(self) -> None:
         """End the read of a query that sets no position, which was reported at its beginning."""
 
     def failed(self) -> None:
-        """The statement has failed or was cancelled."""
+        """Void the read, because the statement has failed or was cancelled."""
         self.void("the latest read failed or was cancelled")
 
     def ended(self) -> None:
-        """The read is over."""
+        """End the read."""
 
     def _tell(self, *, through: int | None = None, reason: str | None = None) -> None:
         if self._reason is None or not self._told:
@@ -202,9 +203,9 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
     """Fetch the rows of a scan of another node's stream.
 
     Raises:
-        OutOfMemory: it is more than a statement may gather.
+        OutOfMemory: the rows exceed the amount that a statement may gather.
         WrongState: the stream has been moved meanwhile.
-        DucktailError: what the owner says, at its place in the user's text.
+        DucktailError: the owner's error, with its position in the user's text.
     """
     sent = sent_for(query, found)
     text, values = numbered(sent.text, parameters)

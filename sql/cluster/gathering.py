@@ -1,4 +1,4 @@
-"""Reading a topic that other nodes have partitions of: all owners are asked at once, and their events merged.
+"""Reading a topic with partitions on other nodes: all owners are asked at once, and their events merged.
 
 Each owner reads its own partitions, from its own committed LSNs, as it would for a client of its own; this
 node puts the events in the order of commit time, partition and LSN. LSNs of several nodes have no common
@@ -58,8 +58,8 @@ class Gathered:
     """The gathered events in order, each with a number from 1 on.
 
     Args:
-        rows: ready, as an Arrow array of binary.
-        whole: there are no more.
+        rows: the encoded DataRow messages, as an Arrow array of binary.
+        whole: True if no owner has more events.
     """
 
     rows: pa.Array
@@ -76,7 +76,7 @@ class Gathered:
         return self.lsns[places].tolist(), self.partitions[places].tolist()
 
     def ends(self) -> dict[int, int]:
-        """Partition -> its last LSN."""
+        """The last LSN of each partition."""
         if not len(self):
             return {}
         last = np.zeros(int(self.partitions.max()) + 1, np.int64)
@@ -120,21 +120,21 @@ class GatheredScan:
         return EVENT_SCHEMA.append(pa.field(NUMBER, pa.int64()))
 
     def interrupt(self) -> None:
-        """Nothing to end: it is all here."""
+        """Do nothing: all events have been gathered."""
 
     def leave(self) -> None:
-        """Nothing is held by it."""
+        """Do nothing: the scan holds no log or buffer."""
 
     def close(self) -> None:
-        """Nothing to free before the gathered events are."""
+        """Do nothing: the events are freed with this object."""
 
 
 @dataclass(slots=True)
 class OwnerEvents:
-    """The events of one owner, as they come.
+    """The events of one owner, collected as they arrive.
 
     Args:
-        asked: how many it was asked for at most; None: all.
+        asked: the maximum number that was requested; None for all.
     """
 
     asked: int | None
@@ -154,10 +154,10 @@ class OwnerEvents:
         return self.asked is None or self.count < self.asked
 
     def take(self, batch: ResultBatch) -> None:
-        """Keep some.
+        """Add a batch.
 
         Raises:
-            OutOfMemory: they are too many for one read.
+            OutOfMemory: the events exceed the limit of one read.
         """
         if isinstance(batch, LogBatch):
             batch = batch.ready()
@@ -175,7 +175,7 @@ class OwnerEvents:
         self.partitions += batch.partitions
 
     def put(self, rows: list[bytes], lsns: Sequence[int], partitions: Sequence[int]) -> None:
-        """The same of rows one by one."""
+        """Add single rows."""
         if rows:
             self._keep(sum(map(len, rows)))
             self.rows.append(pa.array(rows, pa.binary()))
@@ -191,7 +191,7 @@ class OwnerEvents:
             )
 
     def txids(self) -> Numbers:
-        """The numbers of their transactions; the events of one are adjacent."""
+        """The transaction number of each event; the events of a transaction are adjacent."""
         found = [transactions_of(rows) for rows in self.rows]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
@@ -211,7 +211,7 @@ def share_of(wanted: st.Scan, partitions: Sequence[int], after: Mapping[int, int
 def after_of(
     stream_name: str, owners: Owners, partitions: Sequence[int], parsed: int | dict[int, int] | None
 ) -> Mapping[int, int] | None:
-    """Partition -> LSN of AFTER.
+    """The LSNs of AFTER: partition -> LSN.
 
     Raises:
         InvalidParameterValue: one number for partitions of several nodes.
@@ -235,7 +235,7 @@ def bare_number(stream_name: str, clause: str) -> InvalidParameterValue:
 
 
 def by_owner(owners: Owners, partitions: Sequence[int]) -> dict[str, list[int]]:
-    """Node -> those of the partitions that it owns."""
+    """Group partitions by owner: node -> partitions."""
     found: dict[str, list[int]] = {}
     for partition in partitions:
         found.setdefault(owners.of(partition), []).append(partition)
@@ -277,7 +277,7 @@ def read_here(
     """The events of this node's own partitions.
 
     Args:
-        given: told the LSNs and partitions of what is taken.
+        given: receives the LSNs and partitions of the events.
     """
     events = OwnerEvents(limit)
     try:
@@ -305,12 +305,13 @@ def gather(
 ) -> Waiting[Gathered]:
     """Merge the events of several owners into one order.
 
-    With a LIMIT each is asked for about what it had of the last answer. What is then behind the last event
-    of an owner that has more may not be the next one: those owners are asked again, for all that they can
-    have of the LIMIT. This node does its own part while the others do theirs.
+    With a LIMIT each owner is asked for about its share of the last answer. An owner that reaches this number
+    may have further events within the LIMIT; it is asked again, for as many as the LIMIT can include. This
+    node reads its own share while the others read theirs.
 
     Raises:
-        CannotConnect, ConnectionLost: with node and partitions. DucktailError: an owner's own.
+        CannotConnect, ConnectionLost: an owner is unavailable; the message names node and partitions.
+        DucktailError: the error of an owner.
     """
     local = session.database.cluster.placement.local.name
     taken: dict[str, OwnerEvents] = {}
@@ -341,13 +342,15 @@ def gather(
 
 
 def merged(parts: Mapping[str, OwnerEvents], limit: int | None, transactions: int | None) -> Gathered:
-    """Merge the events of a topic's own log and its segments into one order, up to so many transactions."""
+    """Merge the events of a topic's own log and its segments into one order, up to a number of
+    transactions."""
     bound = Bound(None if transactions is not None else limit, transactions)
     return _merged(parts, _times(parts), bound).gathered
 
 
 def _times(taken: Mapping[str, OwnerEvents]) -> dict[str, Numbers]:
-    """The commit times of each source's events, which rise; of all at once, as little may be of each."""
+    """The commit times of each source's events, ascending; decoded together, because each source may have few
+    events."""
     rows = [array_ for events in taken.values() for array_ in events.rows]
     every = commit_times(pa.concat_arrays(rows)) if rows else np.empty(0, np.int64)
     ends = np.cumsum([events.count for events in taken.values()])
@@ -357,7 +360,7 @@ def _times(taken: Mapping[str, OwnerEvents]) -> dict[str, Numbers]:
 def _behind(
     taken: Mapping[str, OwnerEvents], times: Mapping[str, Numbers], limit: int
 ) -> dict[str, int | None]:
-    """The owners whose next events may be among the first `limit` of all, and how many of theirs can be."""
+    """The owners whose next events may be among the first `limit` of all, with the number that can be."""
     more = [node for node, events in taken.items() if not events.exhausted and (events.asked or 0) < limit]
     if not more:
         return {}
@@ -377,14 +380,14 @@ def _behind(
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """Events in order, and how many of the last ones, a share of LATEST, each of the sources had."""
+    """Events in order, and the number that each source has among the last of them (one in LATEST)."""
 
     gathered: Gathered
     latest: list[int]
 
 
 def _merged(taken: Mapping[str, OwnerEvents], times: Mapping[str, Numbers], bound: Bound) -> _Merged:
-    """The events of all sources in order, the first ones."""
+    """The first events of all sources, in order."""
     rows = [array_ for events in taken.values() for array_ in events.rows]
     if not rows:
         nothing = np.empty(0, np.int64)
@@ -407,9 +410,9 @@ def _merged(taken: Mapping[str, OwnerEvents], times: Mapping[str, Numbers], boun
 
 
 def _of_first(times: Numbers, of: Numbers, txids: Numbers, transactions: int) -> np.ndarray[Any, Any]:
-    """Select the events of the first transactions, by their commits.
+    """Select the events of the first transactions, by commit time.
 
-    A transaction is one source's: the same number elsewhere is another one.
+    A transaction belongs to one source: the same number of another source is a different transaction.
     """
     order = np.lexsort((txids, of, times))
     begins = np.ones(len(order), bool)
@@ -437,7 +440,7 @@ def read_segments(
 
 
 def away(topic_name: str, node: str, partitions: Sequence[int], error: DucktailError) -> DucktailError:
-    """An owner's error, told with its partitions."""
+    """An owner's error, with a message that names its partitions."""
     some = f"partition{'s' if len(partitions) > 1 else ''} {listed(partitions)}"
     message = f'topic "{topic_name}", {some} on node "{node}": {error.message}'
     return type(error)(message, detail=error.detail, hint=error.hint)

@@ -54,7 +54,7 @@ def is_of_all_nodes(session: Context, asked: st.Statement) -> bool:
 
 
 def listen(session: Context, asked: st.Listen, parameters: Values, plain: Handler) -> Waiting[Result]:
-    """LISTEN on a name that may be a stream of other nodes."""
+    """LISTEN on a name that may be a stream of another node."""
     if session.wire:
         yield from _check_heard(session, asked.channel)
     return (yield from plain(session, asked, parameters))

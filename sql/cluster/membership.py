@@ -1,12 +1,12 @@
-"""Members of groups on topics of several nodes: questions to the topic's home, its answers, owners' shares.
+"""Members of groups on topics of several nodes: requests to the topic's home, its answers, owners' shares.
 
-The home says who is a member and has which partitions, by the rules of one node
-(`engine/groups/members.py`). It is told of a read before and after it, of a commit before and after it;
-the owners of the partitions are read and committed by the node that was asked, with the epochs that the home
-has given out. An owner lets nobody in under an older epoch than it has seen.
+The home determines the members and their partitions, by the rules of a single node
+(`engine/groups/members.py`). The entry node reports each read and each commit to it, before and after; it
+reads and commits at the owners of the partitions with the epochs that the home has issued. An owner refuses
+an epoch older than one that it has seen.
 
-A question to another node is SHOW MEMBERS as a share, with what is asked among its facts, and its answer one
-value of JSON. Source: docs/design/cluster.md, "Members".
+A request to another node is SHOW MEMBERS as a share, with the request among its facts; the answer is one JSON
+value. Source: docs/design/cluster.md, "Members".
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def answered(session: Context, stream: Stream, group: Group, asked: Facts) -> Fa
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The operations of the home on the members of a group; their arguments and results are JSON's values."""
+    """The operations of the home on the members of a group; their arguments and results are JSON values."""
 
     session: Context
     stream: Stream
@@ -112,7 +112,7 @@ class Operations:
         )
 
     def look(self, member: str, wanted: Sequence[int], joins: bool) -> Facts:
-        """Note a member that waits; it holds nothing."""
+        """Record a heartbeat of a waiting member; it holds nothing."""
         there = self.members.has(self.group, self.stream.partitions, member)
         hold = self._begin_read(member, wanted, True, joins)
         self.members.end(hold)
@@ -126,7 +126,7 @@ class Operations:
         void: str | None = None,
         over: bool = False,
     ) -> Facts:
-        """Note the known outcome of a read."""
+        """Record the outcome of a read."""
         found = self.session.holds.get(hold)
         if found is not None:
             given = _numbered(lsns)
@@ -143,7 +143,7 @@ class Operations:
         return {}
 
     def commit(self, member: str, lsns: Mapping[Any, int] | None, read: int | None) -> Facts:
-        """Let a member's commit pass."""
+        """Admit a member's commit."""
         count, numbered = self.stream.partitions, None if lsns is None else _numbered(lsns)
         if numbered is None:
             self.members.check_told(self.group, count, member, read)
@@ -157,7 +157,7 @@ class Operations:
         return {"hold": number, "lsns": dict(commit.lsns), "epochs": epochs, "given": given}
 
     def committed(self, hold: int, lsns: Mapping[Any, int]) -> Facts:
-        """Note the durable part of a commit."""
+        """Record the durable part of a commit."""
         found = self.session.holds.get(hold)
         if found is not None and found[1] is not None:
             self.members.is_committed(found[1], _numbered(lsns))
@@ -165,11 +165,11 @@ class Operations:
         return {}
 
     def nobody(self) -> Facts:
-        """Give the epoch under which the group has no members."""
+        """Return the epoch under which the group has no members."""
         return {"epoch": self.members.nobody(self.group, self.stream.partitions)}
 
     def passed(self, epoch: int) -> Facts:
-        """Note a later epoch that an owner knows."""
+        """Record a later epoch that an owner knows."""
         self.members.passed(self.group, self.stream.partitions, epoch)
         return {}
 
@@ -200,7 +200,7 @@ OPERATIONS: dict[str, Callable[..., Facts]] = {
 
 
 def _numbered(lsns: Mapping[Any, int]) -> dict[int, int]:
-    """JSON's names of members are texts."""
+    """Convert partition numbers back from JSON, whose member names are texts."""
     return {int(partition): lsn for partition, lsn in lsns.items()}
 
 
@@ -212,7 +212,7 @@ class Look:
     """The state of a waiting member.
 
     Args:
-        left: it has been taken out of the group.
+        left: True if the member was removed from the group.
     """
 
     partitions: frozenset[int]
@@ -221,12 +221,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A commit that the home lets pass.
+    """A commit that the home has admitted.
 
     Args:
-        number: of what the member holds for it.
-        epochs: partition -> the epoch under which it is the member's.
-        given: partition -> how far the member has been given events.
+        number: the number of the hold for this commit.
+        epochs: partition -> the epoch under which the member owns it.
+        given: partition -> the last LSN that the member has received.
     """
 
     number: int
@@ -237,7 +237,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The home of a spread topic, asked about one of its groups."""
+    """The home of a topic on several nodes, for requests about one of its groups."""
 
     session: Context
     stream: Stream
@@ -246,26 +246,27 @@ class Home:
 
     @property
     def here(self) -> bool:
-        """True if it is this node."""
+        """True if this node is the home."""
         return self.owners.home == self.owners.local
 
     def read(self, member: str, wanted: Sequence[int], *, gives: bool, joins: bool) -> Waiting[MemberRead]:
-        """A member reads."""
+        """Begin a member's read."""
         # What was lost of an earlier read comes again with this one.
         self.session.told[:] = [one for one in self.session.told if not one.done()]
         found = yield from self._ask("read", member=member, wanted=list(wanted), gives=gives, joins=joins)
         return MemberRead(member, found["hold"], _numbered(found["epochs"]), found["read"], self.tell)
 
     def look(self, member: str, wanted: Sequence[int], *, joins: bool) -> Waiting[Look]:
-        """A member waits."""
+        """Send a waiting member's heartbeat."""
         found = yield from self._ask("look", member=member, wanted=list(wanted), joins=joins)
         return Look(frozenset(_numbered(found["epochs"])), found["left"])
 
     def commit(self, member: str, lsns: Lsns | None) -> Waiting[Claimed]:
-        """A member commits these, or its read position (None).
+        """Begin a member's commit of these LSNs, or of its read position (None).
 
         Raises:
-            SerializationFailure: it is no member, or has not all of it. WrongState.
+            SerializationFailure: the name is not a member, or does not own all of the partitions.
+            WrongState: the home refuses the read position.
         """
         latest = self.session.positions.latest((self.stream.stream_id, self.group.group_id), member)
         own = None if latest is None else latest.read
@@ -274,7 +275,7 @@ class Home:
         return Claimed(found["hold"], lsns, epochs, given)
 
     def committed(self, claimed: Claimed, lsns: Lsns) -> Waiting[None]:
-        """This much of a commit is durable; of the rest it is not known, or it is not."""
+        """Report the durable part of a commit; the rest is not durable, or unknown."""
         # The commit stands, whatever has become of the home; where that is away, or another node is it by
         # now, it knows of no read either.
         with suppress(CannotConnect, ConnectionLost, SerializationFailure):
@@ -284,20 +285,20 @@ class Home:
         """The epoch under which the group has no members.
 
         Raises:
-            WrongState: it has some.
+            WrongState: the group has members.
         """
         return int((yield from self._ask("nobody"))["epoch"])
 
     def passed(self, epoch: int) -> Waiting[None]:
-        """An owner knows of a later epoch."""
+        """Report a later epoch that an owner knows."""
         yield from self._ask("passed", epoch=epoch)
 
     def leave(self, member: str) -> Waiting[bool]:
-        """A member leaves; whether it was one."""
+        """Remove a member; returns True if it was one."""
         return bool((yield from self._ask("leave", member=member))["there"])
 
     def everybody(self) -> Waiting[tuple[list[Shown], list[str | None]]]:
-        """The members, and who has each partition."""
+        """The members, and the member of each partition."""
         found = yield from self._ask("everybody")
         members = [Shown(**{**one, "partitions": tuple(one["partitions"])}) for one in found["members"]]
         return members, found["owners"]
@@ -306,12 +307,12 @@ class Home:
         """A member's read position.
 
         Raises:
-            WrongState: there is none.
+            WrongState: the member has no read position.
         """
         return _numbered((yield from self._ask("position", member=member))["lsns"])
 
     def tell(self, do: str, **arguments: object) -> None:
-        """Tell it something, without waiting for its answer; what is asked afterwards comes after it."""
+        """Send the home a report without waiting for its answer; later requests arrive after it."""
         # A home that is none any more, or cannot be told, knows nothing of it: its members' time ends there.
         with suppress(DucktailError):
             if self.here:
@@ -341,7 +342,7 @@ class Home:
 
 
 def _matters(told: Future[Any]) -> bool:
-    """True if the outcome reported to a node is still on its way, or is lost."""
+    """True if a report of an outcome has not arrived yet, or is lost."""
     return not told.done() or told.exception() is not None
 
 
@@ -354,10 +355,11 @@ def _home_away(stream: Stream, owners: Owners, error: DucktailError) -> Ducktail
 
 
 def settled(session: Context) -> Waiting[None]:
-    """Wait until homes have their reports, so that another connection may continue from there.
+    """Wait until the homes have received this session's reports, so that another connection may continue from
+    there.
 
     Raises:
-        ConnectionLost: one was lost on the way.
+        ConnectionLost: a report was lost.
     """
     told: list[Future[Any]] = session.told
     lost: BaseException | None = None
@@ -377,10 +379,10 @@ PAUSE_S = 0.002
 
 
 def take_over(session: Context, part: Part, stream: Stream, group: Group, member: str) -> Waiting[None]:
-    """Admit a member to its assigned partitions: later epochs are made durable.
+    """Admit a member to its assigned partitions; later epochs are made durable.
 
     Raises:
-        SerializationFailure: one of its epochs is not the latest; or a partition is not here any more.
+        SerializationFailure: one of its epochs is not the latest, or a partition is no longer on this node.
     """
     database, group_id = session.database, group.group_id
     kept = database.member_epochs.of(group_id)
@@ -400,7 +402,7 @@ def take_over(session: Context, part: Part, stream: Stream, group: Group, member
 def begin_read(
     session: Context, part: Part, stream: Stream, group: Group, member: str
 ) -> Waiting[MemberHold]:
-    """A member reads the partitions that are assigned to it.
+    """Begin a member's read of its assigned partitions.
 
     Raises:
         SerializationFailure.
@@ -415,7 +417,7 @@ def begin_unassigned(
     """Begin a commit without MEMBER.
 
     Raises:
-        SerializationFailure: there have been members since the home was asked.
+        SerializationFailure: the group has had members since the home was asked.
     """
     kept = session.database.member_epochs.of(group.group_id)
     session.database.members.begin_unassigned(group, stream.partitions, partitions, part.nobody, kept)

@@ -1,7 +1,8 @@
 """The entry node's end of forwarding: a statement that runs on another node, answered as if it ran here.
 
-The answer is the owner's own: columns, rows, tag, notices, errors and the effect on read positions. Its
-rows arrive one reply at a time, the next one when the client has taken the last. In a transaction block a
+The answer is the owner's own: columns, rows, tag, notices, errors and the effect on read positions. Its rows
+arrive one reply at a time; the next reply is requested when the client has taken the last one. In a
+transaction block a
 stream of another node can be read in its state at the moment of that read, because it is in no snapshot of
 this node; operations that would have to be atomic with the block's own writes are refused. Source:
 docs/design/cluster.md, "Forwarding".
@@ -46,11 +47,11 @@ from .definitions import named_anew
 
 
 def placed(session: Context, classified: Classified, node: object) -> tuple[RemoteTarget | None, object]:
-    """The node that runs a statement, if it is another one; and the statement, with the scans to fetch.
+    """The other node that runs a statement, if any, and the statement with the scans to fetch marked.
 
     Raises:
-        routing.Ask, routing.Describe: other nodes must be asked first. NotSupported: it is about
-            several nodes.
+        routing.Ask, routing.Describe: other nodes must be asked first.
+        NotSupported: the statement concerns several nodes.
     """
     place = routing.placed(session, classified, node)
     if place.scans:
@@ -63,7 +64,7 @@ def placed(session: Context, classified: Classified, node: object) -> tuple[Remo
 
 
 def is_remote(session: Context, statement: ParsedStatement) -> bool:
-    """True if the statement runs on another node or reads from one, or may do so by now."""
+    """True if the statement runs on another node or reads from one, or may have come to do so."""
     if session.links is None:
         return False
     if statement.away is not None or statement.lacks:
@@ -74,11 +75,11 @@ def is_remote(session: Context, statement: ParsedStatement) -> bool:
 
 
 def as_now(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatement]:
-    """A prepared statement with its streams where they are now: here since, on another node, or nowhere.
+    """A prepared statement with the present locations of its streams: this node, another node, or none.
 
     Raises:
-        CachedPlanChanged: its rows are of other types than its client was told.
-        UndefinedObject: a stream is nowhere any more.
+        CachedPlanChanged: the types of its rows differ from those described to the client.
+        UndefinedObject: a stream no longer exists on any node.
     """
     away, epoch = statement.away, session.database.cluster.placement.epoch
     known = away is not None and away.catalog == session.database.catalog.version
@@ -100,7 +101,7 @@ def as_now(session: Context, statement: ParsedStatement) -> Waiting[ParsedStatem
 
 
 def _scans_away(statement: ParsedStatement) -> list[tuple[str | None, tuple[tuple[str, str], ...]]]:
-    """Of each scan the other node that has its stream, and the columns that are known of it."""
+    """For each scan of another node's stream, the node and its known columns."""
     node = statement.node
     return [(scan.away, scan.typed) for scan in node.scans] if isinstance(node, Query) else []
 
@@ -125,7 +126,7 @@ def execute(session: Context, statement: ParsedStatement, parameters: tuple[obje
     """Run a statement where its streams are.
 
     Raises:
-        NotSupported: it writes there, in a transaction block.
+        NotSupported: the statement writes on the other node, in a transaction block.
         CannotConnect. ConnectionLost. DucktailError: the owner's.
     """
     away = statement.away
@@ -158,7 +159,7 @@ def _not_in_block(away: RemoteTarget, what: str) -> NotSupported:
 def _executed(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """The same, where nothing is in its way."""
+    """Run a statement on its node, after the checks of `execute`."""
     source = yield from _source(session, statement, parameters, session.first_rows)
     if source.columns is None:
         assert source.tag is not None, "a statement without rows is answered whole"
@@ -175,7 +176,7 @@ def read_pending(
 ) -> Waiting[RowSource]:
     """Run a query at the owner of its streams, for a statement of this node; its rows come as Arrow.
 
-    What it reads becomes a read position when `RowSource.counts` says so.
+    The rows become the read position only with `RowSource.counts`.
 
     Raises:
         CannotConnect. ConnectionLost. DucktailError: the owner's.
@@ -232,7 +233,7 @@ def _source(
 
 
 def _members(statement: ParsedStatement, parameters: tuple[object, ...]) -> frozenset[tuple[str, str]]:
-    """Group and member, as whom a statement reads or whose read position it commits."""
+    """Group and member of the reads of a statement, or of the read position that it commits."""
     node = statement.node
     found: list[tuple[st.Text | None, st.Text | None]] = []
     if isinstance(node, Query):
@@ -247,7 +248,7 @@ def _members(statement: ParsedStatement, parameters: tuple[object, ...]) -> froz
 
 
 def _check_sure(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> None:
-    """A member's read position is not committed where the answer of its latest read was lost."""
+    """Refuse to commit a member's read position if the answer of its latest read was lost."""
     unsure = _links(session).unsure
     if unsure and isinstance(statement.node, st.CommitOffsets):
         for group, member in unsure & _members(statement, parameters):
@@ -289,13 +290,13 @@ def describe(session: Context, statement: ParsedStatement) -> Waiting[Descriptio
 
 
 def columns_of(session: Context, node: Node, text: str) -> Waiting[tuple[ResultColumn, ...]]:
-    """The columns of a query, as a node says them."""
+    """The columns of a query, as described by its node."""
     reply = yield from _links(session).ask(node, Request("describe", text), again=True)
     return head_of(reply.frames[0]).columns or ()
 
 
 def describe_now(session: Context, statement: ParsedStatement) -> Description:
-    """The same for a statement inside another; blocks the worker thread."""
+    """Describe a statement inside another one; blocks the worker thread."""
     return run_blocking(session.within_call(statement.text, lambda: describe(session, statement)))
 
 
@@ -308,7 +309,7 @@ def _links(session: Context) -> Links:
 def _reads(statement: ParsedStatement) -> bool:
     """True if the statement changes nothing at the owner but the read positions of its session there.
 
-    Then it is sent again after a broken connection, and allowed in a transaction block.
+    Such a statement is sent again after a broken connection, and allowed in a transaction block.
     """
     classified, node = statement.classified, statement.node
     if classified.kind is Kind.EXPLAIN and classified.explain is not None:
@@ -320,7 +321,7 @@ def _reads(statement: ParsedStatement) -> bool:
 
 
 def _commits(statement: ParsedStatement) -> bool:
-    """True if the statement first commits what its session has read at the owner."""
+    """True if the statement first commits the read position of its session at the owner."""
     node = statement.node
     return isinstance(node, Query) and node.commits is not None
 
@@ -341,14 +342,14 @@ def _begun(
 
 
 def _where(away: RemoteTarget, error: DucktailError) -> DucktailError:
-    """An error of a connection, with what was wanted there."""
+    """A connection's error, with the purpose of the connection."""
     streams = f"{_streams(away)} there."
     error.detail = streams if error.detail is None else f"{streams} {error.detail}"
     return error
 
 
 def _moved(session: Context, statement: ParsedStatement, away: RemoteTarget) -> Waiting[Node | None]:
-    """Another node that has the streams of a statement, where the directory was wrong; None: it was right."""
+    """The node that has the streams of a statement, if the directory was wrong; None if it was right."""
     links = _links(session)
     keys = routing.keys_of(session, statement.classified, statement.node)
     for key in keys:
@@ -364,7 +365,7 @@ def _moved(session: Context, statement: ParsedStatement, away: RemoteTarget) -> 
 def _told(
     session: Context, statement: ParsedStatement, away: RemoteTarget, error: DucktailError
 ) -> DucktailError:
-    """An error of the owner's about a name, with a hint where that name is one of this node's tables."""
+    """An owner's error about a name, with a hint if this node has a table of that name."""
     if isinstance(error, UndefinedTable):
         error.detail = error.detail or f"The statement runs on node {away.node.name}. {_streams(away)} there."
         error.hint = "None of its tables is on this node, so it sees those of the stream's own node."
@@ -372,12 +373,12 @@ def _told(
 
 
 class RowSource:
-    """The rows of an answer, a reply at a time.
+    """The rows of an answer, one reply at a time.
 
     Attributes:
-        columns: None where it has none.
-        tag: the command tag, once all rows are there.
-        members: group and member, as whom it reads.
+        columns: None if the answer has no rows.
+        tag: the command tag, once all rows have arrived.
+        members: group and member of its reads.
     """
 
     detached = True  # Other statements of the session leave it alone.
@@ -407,12 +408,12 @@ class RowSource:
             _links(self._session).ended(self._node, self._portal)
 
     def tag_of(self, rows: int) -> str:
-        """The owner's tag."""
+        """The owner's command tag."""
         assert self.tag is not None, "an answer that is complete has its tag"
         return self.tag
 
     def ready(self) -> ReadySource | None:
-        """All rows, where they are here."""
+        """All rows, if they have arrived."""
         return None if self._more else ReadySource([batch_of(frame) for frame in self._waiting])
 
     @property
@@ -424,7 +425,8 @@ class RowSource:
         """Wait for the next rows, at most `limit`.
 
         Raises:
-            ConnectionLost: their node is lost. DucktailError: the statement failed there.
+            ConnectionLost: the node is lost.
+            DucktailError: the statement failed there.
         """
         if self.inline:
             return
@@ -440,7 +442,7 @@ class RowSource:
         self._take(reply.frames)
 
     def next(self, limit: int | None) -> ResultBatch | None:
-        """The next rows; blocks where they have not been waited for."""
+        """The next rows; blocks unless `arrive` has waited for them."""
         if not self.inline:
             run_blocking(self.arrive(limit))
         return batch_of(self._waiting.popleft()) if self._waiting else None
@@ -449,9 +451,10 @@ class RowSource:
         """Turn the rows that were read as pending into the read position at the owner.
 
         Args:
-            through: the LSN up to which it counts; None: all of it.
-            reason: why it leaves none instead.
-            member: other connections may go on from there: the owner knows before the client does.
+            through: the LSN up to which rows count as read; None for all rows.
+            reason: the reason for which it leaves no read position instead.
+            member: True for a member's read, from which other connections may continue: the owner is informed
+                before the client.
         """
         if self._session.links is not None:
             more = {"through": through, "reason": reason}
@@ -466,7 +469,7 @@ class RowSource:
             self._session.links.ended(self._node, self._portal)
 
     def close(self) -> None:
-        """Give the rest up."""
+        """Discard the remaining rows."""
         if self._more and self._session.links is not None:
             self._session.links.later(self._node, Request(CLOSE, portal=self._portal))
             self._session.links.ended(self._node, self._portal)

@@ -52,8 +52,8 @@ class Placed:
     """The place of execution of a statement.
 
     Args:
-        home: the other node on which it runs whole; None: it runs here.
-        scans: of a query that runs here, the scans of other nodes' streams, by where they start.
+        home: the other node on which the whole statement runs; None for this node.
+        scans: the scans of other nodes' streams in a query that runs here, by start position.
     """
 
     home: Node | None = None
@@ -64,8 +64,8 @@ def placed(session: Context, classified: Classified, node: object) -> Placed:
     """Determine the place of execution of a statement.
 
     Raises:
-        Ask: it has to be looked for first.
-        NotSupported: the statement names streams of several nodes, and is no query.
+        Ask: a stream must be looked up on the other nodes first.
+        NotSupported: the statement names streams of several nodes and is not a query.
     """
     links = session.links
     if links is None:
@@ -124,10 +124,10 @@ def _tables(query: Query) -> Iterator[tuple[str, ...]]:
 
 
 def marked(session: Context, query: Query, scans: Mapping[int, Node]) -> Query:
-    """A query that runs here, with each scan of another node's stream marked as such.
+    """Mark each scan of another node's stream in a query that runs here.
 
     Raises:
-        Describe: the columns of one have to be asked for first.
+        Describe: the columns of a scan must be requested first.
     """
     assert session.links is not None, "what is away was found through links"
     found = []
@@ -188,7 +188,7 @@ def keys_of(session: Context, classified: Classified, node: object) -> list[Key]
 
 
 def keys_of_name(session: Context, name: st.Name) -> Sequence[Key]:
-    """All keys that a name may mean; none where it is something here."""
+    """All keys that a name may mean; empty if it is an object on this node."""
     return _keys(session, name.parts) or ()
 
 
@@ -217,7 +217,8 @@ def names(session: Context, classified: Classified, node: object) -> Iterator[st
 
 
 def _keys(session: Context, parts: tuple[str, ...]) -> list[Key] | None:
-    """Under which a stream of this name would be found, in the order of the search path; None: it is here."""
+    """The keys under which a stream of this name may exist, in the order of the search path; None if it is an
+    object on this node."""
     names, streams = session.names, session.database.catalog.streams
     inner = names.without_catalog(parts)
     if len(inner) > 2:

@@ -1,7 +1,7 @@
-"""The owners of a topic's partitions, and a statement's shares: what each node does of it.
+"""The owners of a topic's partitions, and the shares of a statement: the part that each node executes.
 
-A share is a statement with facts beside it. A node's own share is run in the session itself, another one's in
-the session's own session there, over its link; both answer alike (`ask_node`).
+A share is a statement with facts. This node's share runs in the session itself, another node's share in this
+session's session there, over its link; `ask_node` answers both in the same way.
 Source: docs/design/cluster.md, "Topics".
 """
 
@@ -64,8 +64,8 @@ def remote_owners(session: Context, stream: Stream) -> Owners | None:
     """The owners of a topic's partitions, if other nodes have some and the statement is not a share itself.
 
     Raises:
-        WrongState: no node owns one of them. SerializationFailure: this node's placement is
-            over.
+        WrongState: no node owns one of them.
+        SerializationFailure: this node's placement is no longer in force.
     """
     if not is_placed(session, stream) or session.peer is not None or session.part is not None:
         return None
@@ -83,7 +83,7 @@ def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | No
     """Check that partitions of a topic (None: all of them) are owned by this node.
 
     Raises:
-        SerializationFailure: another node owns one: the node that asked has another placement.
+        SerializationFailure: another node owns one, so the requesting node has another placement.
     """
     placement = session.database.cluster.placement
     if not is_placed(session, stream):
@@ -102,7 +102,7 @@ def check_held(session: Context, stream: Stream, partitions: Iterable[int] | Non
     """Check that partitions of a topic (None: all that this node owns) have arrived.
 
     Raises:
-        SerializationFailure: one is on its way.
+        SerializationFailure: one has not arrived.
     """
     database = session.database
     missing = database.holds.missing(database.cluster.placement, stream)
@@ -112,7 +112,7 @@ def check_held(session: Context, stream: Stream, partitions: Iterable[int] | Non
 
 
 def own_partitions(session: Context, stream: Stream, partitions: Sequence[int]) -> list[int]:
-    """Those of a stream's partitions that are this node's."""
+    """The partitions of a stream that this node owns."""
     placement = session.database.cluster.placement
     if not is_placed(session, stream):
         return list(partitions)
@@ -157,10 +157,10 @@ def epoch(session: Context) -> int:
 
 @contextmanager
 def own_share(session: Context, part: Part) -> Iterator[None]:
-    """Within, the session's statement is this node's share.
+    """A context in which the session's statement is this node's share.
 
     Raises:
-        SerializationFailure: it was shared out by another placement.
+        SerializationFailure: the share belongs to another placement.
     """
     session.database.cluster.check_current()
     placement = session.database.cluster.placement
@@ -182,18 +182,21 @@ def ask_there(
     again: bool = False,
     changes: bool = False,
 ) -> Waiting[Answer]:
-    """Have another node do a share, in this session's session there.
+    """Execute a share on another node, in this session's session there.
 
     Args:
-        take: is given the rows; without it they are in the answer.
-        again: it may be sent once more where a connection is found broken: it changes nothing, or the same
-            twice.
-        changes: it changes something: refused at the second time, it may be done.
+        take: receives the rows; without it they are in the answer.
+        again: True if the share may be sent again after a broken connection, because it changes nothing or is
+            idempotent.
+        changes: True if the share changes something: a refusal of the second attempt may mean that the first
+            succeeded.
 
     Raises:
-        CannotConnect: the node cannot be reached. ConnectionLost: it was lost on the way, and the outcome is
-            unknown. ConnectionRefused: it is another cluster's. WrongState: this session reaches no other
-            nodes. DucktailError: the node's own error, without a position, which would be one in the share.
+        CannotConnect: the node cannot be reached.
+        ConnectionLost: the connection was lost during the request; the outcome is unknown.
+        ConnectionRefused: the node belongs to another cluster.
+        WrongState: this session has no access to other nodes.
+        DucktailError: the node's own error; it has no position, which would refer to the share's text.
     """
     rows: list[Row] = []
 
@@ -229,10 +232,10 @@ def ask_there(
 
 
 def tell_there(session: Context, node: str, text: str) -> Future[Reply] | None:
-    """Have another node do a share without waiting for its answer, after earlier requests.
+    """Send a share to another node, after earlier requests, without waiting for the answer.
 
     Returns:
-        The answer to come; None where there is no session.
+        The future answer; None if this session has no session there.
 
     Raises:
         WrongState: this session reaches no other nodes.
@@ -256,10 +259,9 @@ class Share:
     """A node's share of a statement.
 
     Args:
-        facts: what goes beside its text.
-        partitions: those that it is about.
-        again: it may be sent twice: it changes nothing, or the same.
-        changes: it changes something: refused at the second time, it may be done.
+        facts: the facts that are sent with its text.
+        partitions: the partitions concerned.
+        again, changes: as in `ask_there`.
     """
 
     statement: st.Statement
@@ -271,17 +273,17 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows that a node answers with; they are few."""
+    """The rows of a node's answer; there are only a few."""
 
     columns: tuple[ResultColumn, ...]
     rows: list[Row]
 
 
 def ask_node(session: Context, node: str, share: Share) -> Waiting[Answer]:
-    """Have a node do its share: here where it is this node, else over the session's link to it.
+    """Execute a node's share: in this session for this node, else over the session's link.
 
     Raises:
-        DucktailError: as `ask_there`, or the statement's own.
+        DucktailError: as in `ask_there`, or the statement's own error.
     """
     if node == session.database.cluster.placement.local.name:
         with own_share(session, share.facts):
@@ -297,7 +299,7 @@ def ask_nodes(
     """Send nodes their shares and collect the answers; this node executes its own share meanwhile.
 
     Args:
-        ended: a cancel is the outcome of the shares that it ends; see `told` of `all_of`.
+        ended: True to return a cancel as the outcome of the shares that it ends; see `told` of `all_of`.
     """
     local = session.database.cluster.placement.local.name
     nodes = sorted(shares, key=lambda node: node == local)
@@ -310,14 +312,14 @@ def ask_nodes(
 def do_on_nodes(
     session: Context, what: str, nodes: Sequence[str], home: str, share: Share, hint: str
 ) -> Waiting[None]:
-    """Have nodes do the same statement, the home before the others, and of these this node first.
+    """Execute a statement on several nodes: first on the home, then on this node, then on the others.
 
     Args:
-        what: what it is about, for messages.
-        hint: told where some have done it and others have not.
+        what: the object concerned, for messages.
+        hint: the hint of the error if only some nodes have executed it.
 
     Raises:
-        DucktailError: a node's; it says where it is done.
+        DucktailError: the error of a node; it names the nodes that have executed the statement.
     """
     local = session.database.cluster.placement.local.name
     done: list[str] = []
@@ -337,7 +339,7 @@ def do_on_nodes(
 
 
 def rows_of(result: Result) -> list[Row]:
-    """The few rows of a result of this node's own."""
+    """The rows of one of this node's results, which are few."""
     rows: list[Row] = []
     while (batch := result.take(None)) is not None:
         rows.extend(_rows(batch))
@@ -350,7 +352,7 @@ def _rows(batch: ResultBatch) -> list[Row]:
 
 
 def first_failure(failed: Mapping[str, Exception]) -> tuple[str, Exception]:
-    """The node and the error that a statement of several nodes ends with: a cancel before other errors."""
+    """The node and the error with which a statement on several nodes ends; a cancel precedes other errors."""
     return min(failed.items(), key=lambda one: not isinstance(one[1], QueryCanceled))
 
 
@@ -358,7 +360,7 @@ def is_unknown(error: Exception, *, here: bool) -> bool:
     """True if the outcome of a failed share is unknown: its answer was lost, or not waited for.
 
     Args:
-        here: it was this node's own, which is done whole or not begun when its statement is ended.
+        here: True for this node's own share, which is either complete or not begun when its statement ends.
     """
     return isinstance(error, ConnectionLost) or (isinstance(error, QueryCanceled) and not here)
 
@@ -366,7 +368,7 @@ def is_unknown(error: Exception, *, here: bool) -> bool:
 def named(
     error: Exception, message: str, detail: str | None = None, hint: str | None = None
 ) -> DucktailError:
-    """A node's error as that of the whole statement; other exceptions are raised unchanged."""
+    """A node's error as the error of the whole statement; other exceptions are raised unchanged."""
     if not isinstance(error, DucktailError):
         raise error
     return type(error)(message, detail=detail, hint=hint)

@@ -1,9 +1,9 @@
-"""PUBLISH, INSERT, COPY to a topic that other nodes have partitions of: each owner's share is stored there.
+"""PUBLISH, INSERT and COPY to a topic with partitions on other nodes: each owner stores its share.
 
-The node that was asked evaluates the rows, works out each one's partition and sends every owner its share:
-one transaction there. The answer comes once all shares are stored. A share carries a producer's name and a
-sequence, its publisher's own or one that this node lends it; so it is sent again where the answer was lost,
-and stored once. Source: docs/design/cluster.md, "Publishing".
+The entry node evaluates the rows, determines the partition of each and sends every owner its share, which is
+one transaction there. The statement is answered once all shares are stored. A share carries the name and
+sequence of a producer: the publisher's own, or a name lent by this node. It can therefore be sent again if
+its answer was lost, and is stored once. Source: docs/design/cluster.md, "Publishing".
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class PublishedShare:
 
 
 class ProducerNames:
-    """Producers' names of this node, each lent to one statement at a time, with a sequence that only rises.
+    """This node's own producer names, each lent to one statement at a time, with an increasing sequence.
 
-    A new process has names of its own: nobody knows what the last one had sent.
+    A new process uses new names, because the last sequences of the previous process are unknown.
     """
 
     def __init__(self) -> None:
@@ -116,16 +116,17 @@ PRODUCER_NAMES = ProducerNames()
 def publish(
     session: Context, topic: Stream, owners: Owners, rows: Rows, named: Named | None, *, told: bool
 ) -> Waiting[PublishedShare]:
-    """Publish rows to a topic that other nodes have partitions of.
+    """Publish rows to a topic with partitions on other nodes.
 
     Args:
-        rows: gives them: n, partition_hash (NULL without a key), key, payload, headers.
-        told: the place of each event is asked for.
+        rows: returns the rows: n, partition_hash (NULL without a key), key, payload, headers.
+        told: True to return the partition and LSN of each event.
 
     Raises:
         NotSupported: in a transaction block, for a partition of another node.
-        CannotConnect, ConnectionLost: an owner is away: which partitions' events are stored
-            is told. DucktailError: an owner's own error, told in the same way.
+        CannotConnect, ConnectionLost: an owner is unavailable; DETAIL lists the partitions whose events are
+            stored.
+        DucktailError: the error of an owner, with the same DETAIL.
     """
     if session.block.begun and not _piped_alone(session) and session.collected is None:
         return (yield from _in_block(session, topic, owners, rows, named, told=told))
@@ -180,7 +181,7 @@ def _in_block(
 def send(
     session: Context, topic: Stream, owners: Owners, table: pa.Table, named: Named | None, *, told: bool
 ) -> Waiting[PublishedShare]:
-    """Store rows at the owners of their partitions, each owner's in one transaction."""
+    """Store rows at the owners of their partitions, in one transaction for each owner."""
     placed = _placed(session, topic, table, named, range(topic.partitions))
     partitions = placed.column("partition")
     shares = {}
@@ -216,7 +217,7 @@ def _placed(
     """The rows with their partitions.
 
     Args:
-        keyless: the partitions among which events without a key go round.
+        keyless: the partitions over which events without a key are distributed.
     """
     hashes = table.column("partition_hash").to_pylist()
     if named is None:
@@ -280,7 +281,7 @@ def _store(
 
 
 def tell_repeated(session: Context, topic: Stream, published: Published, named: Named | None) -> None:
-    """Tell a publisher that it has published this before."""
+    """Notify a publisher that this publication is a repetition."""
     assert named is not None
     if named.producer.startswith(LENT):
         return  # It was this node that sent it again.
@@ -308,7 +309,7 @@ def _stored_there(
     *,
     told: bool,
 ) -> Waiting[list[Row]]:
-    """Have a share stored by its owner; again, where the answer is lost."""
+    """Store a share at its owner; repeated if the answer is lost."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, share.schema) as writer:
         writer.write_table(share)

@@ -1,14 +1,14 @@
-"""Statements about a topic that other nodes have partitions of: each owner does its share.
+"""Statements about a topic with partitions on other nodes: each owner executes its share.
 
-A handler here is asked before the one of a single node (`statements/runners.py`); it answers None where the
-statement is about this node's own partitions alone, and is done as anywhere then.
+A handler in this module precedes the handler for a single node (`statements/runners.py`); it returns None if
+the statement concerns this node's own partitions only, which the other handler then executes.
 
-A commit is acknowledged once every owner has acknowledged its share. One of the read position is held, at
-each owner, against what this session has read there: a SEEK in between voids it.
+A commit is acknowledged once every owner has acknowledged its share. Each owner compares a commit of the read
+position with the reads of this session there: a SEEK in between voids it.
 
-A bookmark is one map of LSNs, which every node keeps. Each owner goes by its own partitions of it: it checks
-their LSNs, counts their events, and moves a group there. The home makes it first, so that of two statements
-with one name one is refused. Source: docs/design/cluster.md, "Topics", "Bookmarks".
+A bookmark is one map of LSNs, which every node stores. Each owner uses the part for its own partitions: it
+checks their LSNs, counts their events, and moves a group there. The home creates the bookmark first, so that
+one of two statements with the same name is refused. Source: docs/design/cluster.md, "Topics", "Bookmarks".
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Columns = tuple[ResultColumn, ...]
 
 @dataclass(frozen=True, slots=True)
 class SharedTopic:
-    """A topic that other nodes have partitions of, as a statement of a session names it.
+    """A topic with partitions on other nodes, for a statement that names it.
 
     Args:
         parameters: the statement's values.
@@ -71,32 +71,32 @@ class SharedTopic:
 
     @property
     def name(self) -> st.Name:
-        """The name by which every node finds it."""
+        """The name under which every node finds the topic."""
         return st.Name((self.stream.schema, self.stream.name))
 
     def text(self, value: st.Text) -> str:
-        """A text of the statement."""
+        """A text or text parameter of the statement."""
         return run_text.text(value, self.parameters)
 
     def number(self, value: st.Scalar, clause: str) -> int:
-        """A number of the statement."""
+        """A number or number parameter of the statement."""
         return run_text.number(value, self.parameters, clause)
 
     def group(self, name: st.Text, *, use: bool = True) -> Group:
-        """A group of the topic; with `use` as one that the statement uses, in its transaction."""
+        """A group of the topic; with `use` it counts as used by the statement, in its transaction."""
         transaction = self.session.block.transaction if use else None
         return self.session.access.group(self.stream, self.text(name), transaction, use=use)
 
     def home(self, group: Group) -> Home:
-        """The topic's home, asked about a group."""
+        """The topic's home, for requests about a group."""
         return Home(self.session, self.stream, group, self.owners)
 
     def share(self, statement: st.Statement, *, again: bool = False) -> Share:
-        """A statement as any node does its share of it."""
+        """A statement in the form of a share, for any node."""
         return Share(statement, Part(self.owners.epoch), again=again)
 
     def refuse_block(self, own: Mapping[str, Sequence[int]], what: str) -> None:
-        """Refuse what a transaction block would do on another node.
+        """Refuse a transaction block an operation on another node.
 
         Args:
             own: node -> partitions.
@@ -114,7 +114,7 @@ class SharedTopic:
             )
 
     def refuse_any_block(self, verb: str) -> None:
-        """Refuse in a transaction block what nodes do each in a transaction of its own.
+        """Refuse in a transaction block an operation that each node executes in a transaction of its own.
 
         Raises:
             NotSupported.
@@ -128,7 +128,7 @@ class SharedTopic:
 
 
 def rows_result(columns: Sequence[ResultColumn], rows: Sequence[Row], tag: str) -> Result:
-    """A result of rows that came from several nodes; they are few."""
+    """A result of a few rows from several nodes."""
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(list(v), ARROW_TYPES[c.type]) for c, v in zip(columns, values, strict=True)]
     table = pa.Table.from_arrays(arrays, [column.name for column in columns])
@@ -203,7 +203,7 @@ def release_events(topic: SharedTopic, asked: st.Release) -> Waiting[Result | No
 
 
 def _at_owner(topic: SharedTopic, asked: st.Park | st.Release, partition: int) -> Waiting[Result | None]:
-    """Have the owner of a partition do what is about it, where that is another node."""
+    """Execute a statement about a partition at its owner, if that is another node."""
     if partition >= topic.stream.partitions or topic.owners.of(partition) == topic.owners.local:
         return None
     node = topic.owners.of(partition)
@@ -219,7 +219,7 @@ def _at_owner(topic: SharedTopic, asked: st.Park | st.Release, partition: int) -
 
 
 def leave_group(topic: SharedTopic, asked: st.LeaveGroup) -> Waiting[Result]:
-    """LEAVE CONSUMER GROUP, which the topic's home is told."""
+    """LEAVE CONSUMER GROUP, executed by the topic's home."""
     group, name = topic.group(asked.group), topic.text(asked.member)
     if topic.session.block.begun:
         raise NotSupported(
@@ -235,7 +235,7 @@ def leave_group(topic: SharedTopic, asked: st.LeaveGroup) -> Waiting[Result]:
 
 
 def show_read_position(topic: SharedTopic, asked: st.ShowReadPosition) -> Waiting[Result | None]:
-    """SHOW READ POSITION of a member; without one it is the session's own."""
+    """SHOW READ POSITION of a member, or of the session."""
     if asked.member is None:
         return None
     group = topic.group(asked.group)
@@ -254,7 +254,7 @@ def show_offsets(topic: SharedTopic, asked: st.ShowOffsets) -> Waiting[Result]:
 
 
 def show_members(topic: SharedTopic, asked: st.ShowMembers) -> Waiting[Result]:
-    """SHOW MEMBERS: those that the home knows, with their owners' lags."""
+    """SHOW MEMBERS: the members that the home knows, with the lags from the owners."""
     group = topic.group(asked.group, use=False)
     members, _ = yield from topic.home(group).everybody()
     offsets = st.ShowOffsets(asked.stream, group.name)
@@ -307,7 +307,7 @@ def _by_partition(topic: SharedTopic, asked: st.Statement) -> Waiting[tuple[Colu
 
 
 def _shown(topic: SharedTopic, asked: st.Statement) -> Waiting[dict[str, Answer]]:
-    """Node -> what it shows, of all that own partitions of a topic."""
+    """The answers of all owners of a topic's partitions: node -> answer."""
     share = topic.share(asked, again=True)
     outcomes = yield from ask_nodes(topic.session, dict.fromkeys(topic.owners.partitions, share))
     found: dict[str, Answer] = {}
@@ -321,9 +321,10 @@ def _shown(topic: SharedTopic, asked: st.Statement) -> Waiting[dict[str, Answer]
 
 
 def show_checkpoints(topic: SharedTopic, asked: st.ShowCheckpoints) -> Waiting[Result]:
-    """SHOW CHECKPOINTS ON a topic, of what its owners show.
+    """SHOW CHECKPOINTS ON a topic, from the answers of its owners.
 
-    A group's position is in each partition what its owner says, and as old as the latest of its commits.
+    The position of a group in each partition is that of the partition's owner; its time is that of the latest
+    commit.
     """
     answers = yield from _shown(topic, replace(asked, stream=topic.name))
     columns = next(iter(answers.values())).columns
@@ -360,7 +361,7 @@ def create_bookmark(topic: SharedTopic, made: st.CreateBookmark) -> Waiting[Resu
     """CREATE BOOKMARK, on every node.
 
     Raises:
-        DucktailError: a node's; it says where it is done.
+        DucktailError: the error of a node; it names the nodes that have executed the statement.
     """
     at = None if made.at is None else parse_positions(topic.text(made.at))
     topic.refuse_any_block("CREATE BOOKMARK")
@@ -395,14 +396,14 @@ def _lsns(topic: SharedTopic, made: st.CreateBookmark, at: dict[int, int] | None
 def _column(
     topic: SharedTopic, asked: st.ShowPartitions | st.ShowOffsets, name: str
 ) -> Waiting[dict[int, int]]:
-    """Partition -> value of a column."""
+    """The values of a column: partition -> value."""
     columns, rows = yield from _by_partition(topic, asked)
     partition, place = _place(columns, "partition"), _place(columns, name)
     return {int(str(row[partition])): int(str(row[place] or 0)) for row in rows}
 
 
 def drop_bookmark(topic: SharedTopic, dropped: st.DropBookmark) -> Waiting[Result | None]:
-    """DROP BOOKMARK, on every node that has it; where none has, what this node says of that is the answer."""
+    """DROP BOOKMARK, on every node that has it; if none has, the answer is that of this node."""
     topic.refuse_any_block("DROP BOOKMARK")
     answers = yield from _bookmarks(topic, all_nodes(topic.session))
     nodes = []
@@ -423,7 +424,7 @@ def _on_nodes(topic: SharedTopic, name: str, nodes: Sequence[str], statement: st
 
 
 def _bookmarks(topic: SharedTopic, nodes: Sequence[str]) -> Waiting[dict[str, Answer]]:
-    """The bookmarks of a topic that nodes have."""
+    """The bookmarks of a topic on all nodes."""
     share = topic.share(st.ShowBookmarks(topic.name))
     outcomes = yield from ask_nodes(topic.session, dict.fromkeys(nodes, share), ended=True)
     found: dict[str, Answer] = {}
@@ -435,7 +436,7 @@ def _bookmarks(topic: SharedTopic, nodes: Sequence[str]) -> Waiting[dict[str, An
 
 
 def show_bookmarks(topic: SharedTopic, asked: st.ShowBookmarks) -> Waiting[Result]:
-    """SHOW BOOKMARKS: what all owners say of theirs."""
+    """SHOW BOOKMARKS, from the answers of all owners."""
     answers = yield from _bookmarks(topic, list(topic.owners.partitions))
     columns = next(iter(answers.values())).columns
     return rows_result(columns, _merged(columns, answers), st.tag_of(asked))
@@ -475,17 +476,17 @@ def run_shares(
     done: str,
     standing: list[int] | None = None,
 ) -> Waiting[dict[str, Answer]]:
-    """Have every owner do its share.
+    """Execute the shares of all owners.
 
     Args:
-        done: what its partitions are when it is done: "committed".
-        standing: gets the partitions for which it is done, also where others have failed.
+        done: the participle for the partitions of an executed share, such as "committed".
+        standing: receives the partitions of the executed shares, even if others have failed.
 
     Returns:
-        Node -> what it has answered.
+        Node -> its answer.
 
     Raises:
-        DucktailError: the first owner's that has one; it names the partitions that stand.
+        DucktailError: the error of the first failed owner; it lists the partitions of the executed shares.
     """
     found = yield from ask_nodes(topic.session, shares, ended=True)
     failed = {node: e for node, e in found.items() if isinstance(e, Exception)}
@@ -519,7 +520,7 @@ def run_shares(
 
 
 def commit_offsets(topic: SharedTopic, asked: st.CommitOffset | st.CommitOffsets) -> Waiting[Result]:
-    """COMMIT OFFSET and COMMIT OFFSETS; within a transaction of this node's own partitions only."""
+    """COMMIT OFFSET and COMMIT OFFSETS; in a transaction block for this node's own partitions only."""
     session = topic.session
     lsns: dict[int, int] | None = None
     if isinstance(asked, st.CommitOffset):
@@ -543,7 +544,7 @@ def commit_offsets(topic: SharedTopic, asked: st.CommitOffset | st.CommitOffsets
 
 
 def _own_position(home: Home) -> Mapping[int, int]:
-    """The session's read position, of all owners' partitions, since its last commit."""
+    """The session's read position in all owners' partitions, since its last commit."""
     seeks = home.session.database.offsets.seeks(home.group.group_id)
     key = (home.stream.stream_id, home.group.group_id)
     return home.session.positions.get(key, home.group.name, seeks).left().lsns
@@ -552,7 +553,7 @@ def _own_position(home: Home) -> Mapping[int, int]:
 def _facts_in_block(
     topic: SharedTopic, home: Home, member: str | None, lsns: dict[int, int] | None
 ) -> Waiting[Part]:
-    """By what right a transaction commits this node's own partitions."""
+    """The facts that permit a transaction to commit this node's own partitions."""
     group_id, position = home.group.group_id, lsns
     if member is None:
         found = _own_position(home) if position is None else position
@@ -575,7 +576,7 @@ def _facts_in_block(
 
 
 def _commit_unassigned(topic: SharedTopic, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
-    """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
+    """Commit without MEMBER; if an owner knows of members, the home is asked whether any remain."""
     position = _own_position(home) if lsns is None else lsns
     key = (home.stream.stream_id, home.group.group_id)
     given = None if lsns is None else home.session.positions.lsns(key)
@@ -607,7 +608,7 @@ def _commit_unassigned(topic: SharedTopic, home: Home, lsns: dict[int, int] | No
 def _commit_as_member(
     topic: SharedTopic, home: Home, member: str, lsns: dict[int, int] | None
 ) -> Waiting[None]:
-    """A member's commit: the home lets it pass, and is told what of it is durable."""
+    """Commit as a member: the home admits the commit, and receives a report of its durable part."""
     claimed = yield from home.commit(member, lsns)
     committed: list[int] = []
     try:
@@ -637,12 +638,12 @@ def _commit_shares(
     given: Mapping[int, int] | None,
     member: str | None = None,
 ) -> dict[str, Share]:
-    """The owners' shares of a commit.
+    """The shares of the owners in a commit.
 
     Args:
-        facts: by what right it is one.
-        given: how far who commits has been given events; None: it is that, the read position, which is
-            committed.
+        facts: the facts that permit the commit.
+        given: partition -> the last LSN that the committing session or member has received; None for a commit
+            of the read position itself.
     """
     read = given is None
     if read:

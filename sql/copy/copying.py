@@ -1,8 +1,8 @@
 """COPY between a table or a query and a file of the server, or the client.
 
-A file is read or written by DuckDB's own COPY. For a captured table it is read into a temporary table with
-the same columns, so that the parser, its errors and the defaults are DuckDB's, and from there by one captured
-INSERT. Only files in a directory that the operator has allowed are accessible.
+A file is read or written by DuckDB's own COPY. Into a captured table, COPY first fills a temporary table with
+the same columns, so that the parser, its errors and the defaults are DuckDB's; one captured INSERT then
+copies its rows. Only files in a directory that the operator has allowed are accessible.
 
 COPY (...) TO STDOUT runs the statement in the parentheses (a query, also over stream scans, or a DML with
 RETURNING) as a statement of its own; a table is read with a query of its columns. The rows of the answer are

@@ -107,6 +107,6 @@ def refuse_inside(session: Context, tokens: Sequence[Token]) -> None:
 
 
 def _present(session: Context) -> frozenset[str]:
-    """The schemas of the database that have reserved names."""
+    """The schemas of the database with reserved names, except ducktail's own."""
     schemas = session.names.objects().schemas
     return frozenset(name for name in schemas if name != SCHEMA and is_reserved_schema(session, name))

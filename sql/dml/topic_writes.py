@@ -389,7 +389,8 @@ def _rows(
     topic: Stream,
     transaction: Transaction,
 ) -> pa.Table:
-    """The events of an INSERT into a topic of several nodes: partition hashes and texts."""
+    """The events of an INSERT into a topic of several nodes: their partition hashes, and their columns as
+    texts."""
     types = _types(session, statement, parameters)
     _, alone = _alone(session, statement, classified, parameters, topic, types)
     if alone is not None:

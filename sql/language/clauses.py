@@ -120,7 +120,7 @@ class Options:
         return value
 
     def text(self, name: str) -> str | None:
-        """The value of an option that is one of several words; None if absent."""
+        """The value of an option with a fixed set of words; None if absent."""
         value = self._value(name)
         assert value is None or isinstance(value, str)
         return value

@@ -116,10 +116,10 @@ Step = Sql | If | Block
 
 
 def read_block(classified: Classified) -> Block:
-    """The block in DO [LANGUAGE plpgsql] 'code'.
+    """Parse the block in DO [LANGUAGE plpgsql] 'code'.
 
     Raises:
-        SyntaxError_: the statement or its code is invalid; only a position in the statement is told.
+        SyntaxError_: the statement or its code is invalid; an error in the code has no position.
         NotSupported: the code does more than run SQL statements.
         UndefinedObject: a language or condition is unknown.
         ProgramLimitExceeded: the blocks are too deep.

@@ -310,7 +310,7 @@ class _ScanClauses:
         self.commit = self.g.tokens[self.g.index - 1].start + 1
 
     def check_commit(self) -> None:
-        """Check that COMMIT has a group whose progress the read continues."""
+        """Refuse COMMIT without a consumer group, or together with AFTER."""
         if self.commit is None:
             return
         if self.group is None:

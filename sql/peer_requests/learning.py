@@ -33,7 +33,7 @@ BEGINNING = "1970-01-01 00:00:00+00"
 
 
 def learn(session: Context) -> Waiting[Learned]:
-    """Create the definitions of other nodes here; in a session of a superuser, outside of a transaction."""
+    """Create the definitions of other nodes on this node, in a superuser's session outside a transaction."""
     cluster = session.database.cluster
     placement = cluster.placement
     learned = Learned()
@@ -73,7 +73,7 @@ def _shown(session: Context, asked: st.Statement, learned: Learned) -> Waiting[d
 
 
 def _make(session: Context, missing: Mapping[Path, list[str]], learned: Learned) -> Waiting[None]:
-    """Make definitions here as others have them."""
+    """Create definitions as they exist on other nodes."""
     placement = session.database.cluster.placement
     part = Part(placement.epoch)
     for path, nodes in sorted(missing.items()):
@@ -111,7 +111,7 @@ def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
 
 
 def with_groups(session: Context, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-    """Run a client's statement; a consumer group that only other nodes have yet is made here first."""
+    """Run a client's statement; a consumer group that only other nodes have is created on this node first."""
     try:
         return (yield from work())
     except UndefinedGroup as error:
@@ -129,16 +129,17 @@ def look_again(
     *,
     makes: bool = False,
 ) -> Waiting[T]:
-    """Repeat an operation that did not find a name, with the definitions that other nodes have by now.
+    """Repeat an operation that did not find a name, after learning the present definitions of other nodes.
 
     Args:
-        missing: why it was not done; nothing was, where a name was not found.
-        kinds: the errors of a name that is not here.
-        makes: the name is about to be made by a node that asks all others itself.
+        missing: the error of the first attempt, which had no effect if it did not find a name.
+        kinds: the error classes of an unknown name.
+        makes: True if the name is about to be created by a node that asks all others itself.
 
     Raises:
-        DucktailError: of the work; SerializationFailure, 40001, the name may be on a node that has not
-            answered, or this is a transaction, which does not wait for it.
+        DucktailError: the error of the operation.
+        SerializationFailure: the name may exist on a node that has not answered, or this is a transaction
+            block, which does not wait.
     """
     cluster, learn_all = session.database.cluster, session.learn
     if session.block.begun:

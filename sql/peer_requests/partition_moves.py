@@ -1,9 +1,10 @@
-"""Partitions that move: the wait for those that are coming, and the answers to a node that takes some.
+"""Moves of partitions: the wait for partitions that have not arrived, and the answers to a node that takes
+some.
 
-A statement about partitions that have not come waits for a while; then it is an error, never an empty answer
-(`shares.check_owned`). Nodes ask for partitions with sessions of their own; no user's right has a part in it.
-`more` of the request says what: `act`, `stream` (schema and name), `uid` (the topic's identity), `epoch`, and
-what the act needs. Source: docs/design/cluster.md, "Moving".
+A statement about partitions that have not arrived waits for a while and then fails; it never returns an empty
+answer (`shares.check_owned`). Nodes request partitions in sessions of their own, independently of users'
+rights. `more` of the request has `act`, `stream` (schema and name), `uid` (the topic's identity), `epoch`,
+and the arguments of the act. Source: docs/design/cluster.md, "Moving".
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def missing_partitions(session: Context, classified: Classified, node: object) -
 
 
 def wait_for_partitions(session: Context, classified: Classified, node: object) -> Waiting[None]:
-    """Wait until they have come, or one try to bring them has failed, or for ARRIVE_S.
+    """Wait until the partitions have arrived or an attempt to fetch them has failed, at most ARRIVE_S.
 
     Raises:
-        SerializationFailure: of another node's share: meanwhile there is another placement.
+        SerializationFailure: the placement of another node's share is no longer in force.
     """
     streams = missing_partitions(session, classified, node)
     if not streams:
@@ -68,11 +69,12 @@ Act = Callable[[Context, Stream, dict[str, Any]], Waiting[list[bytes]]]
 
 
 def answer(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Answer one act of a node that takes partitions.
+    """Execute one act of a node that takes partitions.
 
     Raises:
-        SerializationFailure: the two nodes have not the same placement, or what is asked for is not
-            here. WrongState: the two know two topics of this name.
+        SerializationFailure: the two nodes have different placements, or the requested partition is not on
+            this node.
+        WrongState: the two nodes have different topics of this name.
     """
     asked, database = dict(request.more), session.database
     if session.peer is None:
@@ -105,7 +107,7 @@ def _look(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[li
 
 
 def _give(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[list[bytes]]:
-    """Give partitions to the node that asks: they are its under the placement of both."""
+    """Give partitions to the requesting node, which owns them under the placement of both nodes."""
     assert session.peer is not None
     placement, node = session.database.cluster.placement, session.peer.node
     for partition in asked["partitions"]:
@@ -120,7 +122,7 @@ def _give(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[li
 
 
 def _piece(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[list[bytes]]:
-    """The next events of a partition that this node has given to the one that asks."""
+    """The next events of a partition that this node has given to the requesting node."""
     assert session.peer is not None
     given = session.database.holds.of(stream.stream_id, asked["partition"])
     if given.state != GIVEN or given.node != session.peer.node:

@@ -1,9 +1,10 @@
 """The owner's end of forwarding: `FORWARD $1`, the one statement that nodes send each other.
 
-Its parameter is a request (`peers/requests.py`), its answer frames (`peers/peer_frames.py`), a row each. What
-it runs is judged, run and told as if the session's user had sent it; but the session never asks a further
-node. An answer that does not fit one reply, or of which fewer rows were asked for, stays open as a portal,
-from which the next request takes: so a read position is what the entry node's client has been sent.
+Its parameter is a request (`peers/requests.py`); its answer consists of frames (`peers/peer_frames.py`), one
+in each row. The statement in a request is checked, run and answered as if the session's user had sent it, but
+the session never asks a further node. An answer that exceeds one reply or the requested number of rows stays
+open as a portal for later requests, so the read position covers the rows sent to the entry node's client, and
+no others.
 Source: docs/design/cluster.md, "Forwarding".
 """
 
@@ -51,7 +52,7 @@ Operation = Callable[[Context, Request], Waiting[list[bytes]]]
 def run_forward(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """FORWARD $1: one request of another node."""
+    """FORWARD $1: execute one request of another node."""
     if session.block.begun:
         raise ActiveTransaction("FORWARD cannot run inside a transaction block")
     request = _request(parameters)
@@ -79,7 +80,7 @@ def _statement_of(session: Context, request: Request) -> Waiting[ParsedStatement
 
 
 def _execute(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Run a statement, and give what it answers at first."""
+    """Run a statement, and return the first part of its answer."""
     with session.positions.answering(request.portal, pending=request.pending):
         try:
             return (yield from _executed(session, request))
@@ -125,13 +126,13 @@ def _describe(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def ready_request(parameters: Sequence[object]) -> Request | None:
-    """The request, where it only runs a statement, with the settings that the session has."""
+    """The request, if it only runs a statement: without new settings, and not with rows as Arrow."""
     request = _request(parameters)
     return request if request.op == "execute" and not (request.settings or request.arrow) else None
 
 
 def oids_of(request: Request) -> tuple[int, ...]:
-    """PostgreSQL's types of a statement's parameters, 0 where one is open."""
+    """The PostgreSQL types of a statement's parameters, 0 for an open one."""
     return tuple(pg_type(type_).oid if type_ else 0 for type_ in request.types)
 
 
@@ -183,7 +184,7 @@ def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> lis
 
 
 def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Give more rows of an answer."""
+    """Return more rows of an answer."""
     name = _portal(request)
     with session.positions.answering(request.portal, pending=request.pending):
         return _taken(session, name, session.portals.find(name), request.rows)
@@ -191,7 +192,7 @@ def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Turn rows that were read as pending into the read position: the entry node's client has its answer."""
+    """Turn pending rows into the read position, because the entry node's client has received its answer."""
     through, reason = request.more.get("through"), request.more.get("reason")
     # Where its answer may go on, more of it may count later.
     for read in session.positions.pending_reads(request.portal, last=through is None):
@@ -208,7 +209,7 @@ def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _close(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Give the rest of an answer up."""
+    """Discard the rest of an answer."""
     session.portals.remove(_portal(request))
     return []
     yield
@@ -235,21 +236,22 @@ def _wipe(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _void(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """The transaction in which the entry node's session has read was rolled back: nothing was read."""
+    """Void the reads of the entry node's transaction, because it was rolled back."""
     session.positions.clear()
     return []
     yield
 
 
 def _lacks(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """A topic was made while this node was away: it is to ask for it."""
+    """Note that a topic was created while this node was unavailable; it then asks for the definition."""
     session.database.cluster.lacks_more()
     return []
     yield
 
 
 def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """The streams of a list that are on this node; topics are on every node, or will be learned."""
+    """The streams of a list that are on this node. Topics are omitted: every node has them, or learns
+    them."""
     assert session.peer is not None, "only nodes ask this"
     streams = session.database.catalog.streams
     keys = [tuple(key) for key in request.more["keys"]]

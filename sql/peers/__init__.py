@@ -1,1 +1,1 @@
-"""The wire between nodes as statements see it: links, requests and frames."""
+"""The interface of statements to other nodes: links, requests and frames."""

@@ -1,7 +1,8 @@
-"""A session's own links to other nodes: made when first needed, kept to its end.
+"""A session's own links to other nodes: opened at the first use, kept until the session ends.
 
-A read position without MEMBER lives in the session that has read, which is the one at the owner: so it must
-stay the same one. What this session's settings change in answers goes along when it has changed.
+A read position without MEMBER belongs to the session that has read, which is the one at the owner, so that
+session must stay the same. Settings of this session that affect answers are sent with the next request after
+a change.
 Source: docs/design/cluster.md, "Forwarding".
 """
 
@@ -38,13 +39,14 @@ CARRIED = (
 
 
 class Links:
-    """See the head of the file.
+    """The links of one session; see the module.
 
     Args:
-        remote: of the server.
-        user: whose rights the session has; None has all.
-        variables, notices: the session's.
-        trace: names the trace by which its statements are found in all nodes' logs; its client has not.
+        remote: the other nodes, as the server knows them.
+        user: the user whose rights the session has; None for all rights.
+        variables, notices: those of the session.
+        trace: assigns a trace identifier, by which the statements are found in the logs of all nodes, if the
+            client has set none.
     """
 
     def __init__(
@@ -80,11 +82,11 @@ class Links:
         return next(self._numbers)
 
     def goes_on(self, node: Node, portal: int) -> None:
-        """An answer of a node is not complete: the rest of it is asked for on the same link."""
+        """Keep the link of a node's incomplete answer, on which the rest is requested."""
         self._open[node.name, portal] = self._links[node.name]
 
     def ended(self, node: Node, portal: int) -> None:
-        """It is complete, or given up."""
+        """Release the link of an answer that is complete or discarded."""
         link = self._open.pop((node.name, portal), None)
         if link is not None and link is not self._links.get(node.name) and link not in self._open.values():
             link.release()
@@ -92,16 +94,18 @@ class Links:
     def ask(
         self, node: Node, request: Request, *, again: bool = False, changes: bool = False
     ) -> Waiting[Reply]:
-        """Ask a node something.
+        """Send a request to a node and wait for its reply.
 
         Args:
-            again: it may be sent once more where a connection that was there already is found broken: it
-                changes nothing, or the same twice.
-            changes: it changes something: where it is sent twice and refused then, it may be done.
+            again: True if the request may be sent again when an existing connection is found broken, because
+                it changes nothing or is idempotent.
+            changes: True if the request changes something: a refusal of the second attempt may mean that the
+                first succeeded.
 
         Raises:
-            CannotConnect. ConnectionRefused. ConnectionLost: and whether it was done
-                is unknown. DucktailError: what the node has answered.
+            CannotConnect, ConnectionRefused: nothing was executed.
+            ConnectionLost: the outcome is unknown.
+            DucktailError: the error that the node has answered.
         """
         known = self._links.get(node.name)
         fresh = known is None or known.lost
@@ -198,18 +202,19 @@ class Links:
         """Ask which nodes have some streams.
 
         Raises:
-            WrongState: two of them. CannotConnect: one that may have one cannot be asked.
+            WrongState: two nodes have a stream of one name.
+            CannotConnect: a node that may have a stream cannot be asked.
         """
         future = self.remote.look(keys)
         yield Wait(future)
         return future.result()
 
     def has_read(self, node: Node) -> None:
-        """The open transaction has read from a node."""
+        """Note that the open transaction has read from a node."""
         self._read.add(node.name)
 
     def transaction_ended(self, *, committed: bool) -> None:
-        """Void what a transaction has read if it is rolled back."""
+        """Void the reads of a transaction that is rolled back."""
         read, self._read = self._read, set()
         for name in read:
             link = self._links.get(name)
@@ -217,7 +222,7 @@ class Links:
                 link.ask(Request("void").encode())
 
     def close(self) -> None:
-        """The session is over."""
+        """Release all links, because the session ends."""
         for link in {*self._links.values(), *self._open.values()}:
             link.release()
         self._links.clear()

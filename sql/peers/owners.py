@@ -1,11 +1,11 @@
 """The owners of a topic's partitions, the distribution of its reads over them, and members' holds.
 
-An answer of n events has events of several owners, and their shares are not known in advance. Asking each
-for all n would multiply the cost by the number of owners. The next answer is usually distributed like the
-last one, because owners fill evenly, or a long transaction of one of them is read through: each owner is
-first asked for its previous share.
+An answer of n events comes from several owners, and their shares are not known in advance. Requesting all n
+from each owner would multiply the cost by the number of owners. The next answer is usually distributed like
+the last one, because the owners' partitions fill evenly, or because one owner's long transaction is being
+read. Each owner is therefore first asked for its previous share.
 
-The holds are those of a topic's home: what members hold for reads and commits that other nodes perform.
+The holds are those of a topic's home, for members' reads and commits that other nodes execute.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Owners:
 
     @property
     def remote(self) -> dict[str, tuple[int, ...]]:
-        """Those of the other nodes."""
+        """The other owners."""
         return {node: own for node, own in self.partitions.items() if node != self.local}
 
     def of(self, partition: int) -> str:
@@ -61,10 +61,10 @@ TOPICS_MAX = 64
 
 @dataclass(slots=True)
 class ReadEstimate:
-    """Of one topic.
+    """The distribution of a topic's reads over its owners.
 
     Args:
-        shares: node -> its part of the end of the last answer, 0 to 1.
+        shares: node -> its fraction of the end of the last answer, 0 to 1.
     """
 
     shares: dict[str, float] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class OwnerCache:
         return self._owners
 
     def of(self, stream_id: int) -> ReadEstimate:
-        """That of a topic."""
+        """The read history of a topic."""
         while len(self._estimates) >= TOPICS_MAX and stream_id not in self._estimates:
             self._estimates.pop(next(iter(self._estimates)))
         return self._estimates.setdefault(stream_id, ReadEstimate())
@@ -119,7 +119,7 @@ class Holds:
         return iter([hold for hold, _ in self._held.values()])
 
     def add(self, hold: MemberHold, commit: CommitRight | None = None) -> int:
-        """A read or a commit begins: its number."""
+        """Add a hold at the beginning of a read or commit; returns its number."""
         number = next(_NUMBERS)
         self._held[number] = hold, commit
         return number
@@ -129,12 +129,12 @@ class Holds:
         return self._held.get(number)
 
     def end(self, number: int) -> None:
-        """It is over."""
+        """End a hold."""
         found = self._held.pop(number, None)
         if found is not None:
             self._members.end(found[0])
 
     def close(self) -> None:
-        """All of them are."""
+        """End all holds."""
         for number in list(self._held):
             self.end(number)

@@ -1,16 +1,16 @@
 """The answers between nodes: frames of bytes, with rows in their stored form.
 
     frame   first byte   then
-    head    H            JSON: the columns (name, DuckDB type; null where there are no rows), Arrow's schema
+    head    H            JSON: the columns (name, DuckDB type; null without rows), Arrow's schema
     events  E            u32 length of a JSON object (rows, columns, types, parted, placed), the object; where
                          they are placed the LSNs (int64 each), the partitions (int32 each) and the sizes of
                          the DataRow messages (int32 each); these messages, in text and UTC
     rows    A            an Arrow IPC stream of one batch
-    facts   F            JSON: what an operation of its own answers
+    facts   F            JSON: the answer of an operation other than a statement
     tail    T            JSON: the command tag; whether there are more rows
 
-Numbers are little-endian. The entry node gives ready events on as they are where its client wants them in
-text, which is what clients want of them. Source: docs/design/cluster.md, "Frames".
+Numbers are little-endian. The entry node passes encoded events on unchanged if its client requests text, as
+clients do for events. Source: docs/design/cluster.md, "Frames".
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Head:
     """The description of an answer's rows.
 
     Args:
-        columns: None where there are none.
-        schema: Arrow's, where they come as Arrow.
+        columns: None if the answer has none.
+        schema: Arrow's schema, if the rows are sent as Arrow.
     """
 
     columns: tuple[ResultColumn, ...] | None
@@ -92,10 +92,11 @@ def _tail_frame(tag: str | None, more: bool) -> bytes:
 
 
 def batch_frame(batch: ResultBatch, *, placed: bool) -> bytes:
-    """Some rows as a frame.
+    """Encode a batch of rows as a frame.
 
     Args:
-        placed: events come with their LSNs and partitions: not where they are only given on.
+        placed: True to send events with their LSNs and partitions, which are omitted if the events are only
+            passed on.
     """
     if isinstance(batch, LogBatch):
         batch = batch.ready()
@@ -167,7 +168,7 @@ _kept_head = lru_cache(KEPT_MAX)(_head)
 
 
 def tail_of(frame: bytes) -> Tail:
-    """A tail.
+    """Decode a tail.
 
     Raises:
         ProtocolViolation: the frame is none.
@@ -193,7 +194,7 @@ def facts_of(frame: bytes) -> Any:
 
 
 def batch_of(frame: bytes) -> ResultBatch:
-    """The rows of a frame.
+    """Decode the rows of a frame.
 
     Raises:
         ProtocolViolation: it has none.
@@ -231,13 +232,12 @@ _kept_about: Callable[[bytes], dict[str, Any]] = lru_cache(KEPT_MAX)(json.loads)
 
 @dataclass(slots=True, eq=False)
 class PassedBatch:
-    """Events that another node has made ready, in one piece: taken apart only where that is asked for.
+    """Events that another node has encoded, in one piece; they are split only on request.
 
     Args:
-        data: their DataRow messages.
-        sizes: of each of them.
-        lsns, partitions: as in EventBatch. All three are empty where the events are only given on: nobody
-            asks then where they stand.
+        data: the DataRow messages of the events.
+        sizes: the size of each message in bytes.
+        lsns, partitions: as in EventBatch. Empty, like `sizes`, if the events are only passed on.
         columns, types, parted: as in EventBatch.
     """
 
@@ -258,7 +258,7 @@ class PassedBatch:
 
     @property
     def size(self) -> int:
-        """Bytes that the rows hold."""
+        """The size of the rows in bytes."""
         return len(self.data)
 
     def events(self) -> EventBatch:
@@ -275,7 +275,7 @@ class PassedBatch:
         return self._events
 
     def _sizes_read(self) -> Iterator[int]:
-        """The sizes, as the messages say them."""
+        """The sizes, read from the messages."""
         place = 0
         while place < len(self.data):
             size = 1 + int.from_bytes(self.data[place + 1 : place + 5], "big")
@@ -283,11 +283,11 @@ class PassedBatch:
             place += size
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of the rows."""
+        """A slice of the rows."""
         return self.events().cut(start, count)
 
     def turned(self) -> ResultBatch:
-        """The rows from the last to the first."""
+        """The rows in reverse order."""
         return self.events().turned()
 
     def record_batch(self) -> pa.RecordBatch:
@@ -295,11 +295,11 @@ class PassedBatch:
         return self.events().record_batch()
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows with their places, and how a batch is made of them."""
+        """The rows with their positions, and the function that restores a batch from them."""
         return self.events().stored()
 
     def parts(self) -> Sequence[ResultBatch]:
-        """None: ready rows are only passed on."""
+        """None: encoded rows are only passed on."""
         return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
@@ -328,7 +328,7 @@ def _malformed() -> ProtocolViolation:
 
 @dataclass(frozen=True, slots=True)
 class FrameBatch:
-    """Frames as the rows of a statement that another node has sent: one column, in binary."""
+    """Frames as the result of a statement from another node: one binary column."""
 
     frames: Sequence[bytes]
 
@@ -339,31 +339,31 @@ class FrameBatch:
 
     @property
     def size(self) -> int:
-        """Bytes that they hold."""
+        """The size of the frames in bytes."""
         return sum(map(len, self.frames))
 
     def cut(self, start: int, count: int | None) -> ResultBatch:
-        """Some of them."""
+        """A slice of the frames."""
         return FrameBatch(self.frames[start : None if count is None else start + count])
 
     def turned(self) -> ResultBatch:
-        """From the last to the first."""
+        """The frames in reverse order."""
         return FrameBatch(self.frames[::-1])
 
     def record_batch(self) -> pa.RecordBatch:
-        """As Arrow."""
+        """The frames as Arrow."""
         return pa.RecordBatch.from_arrays([pa.array(self.frames, pa.binary())], ["frame"])
 
     def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], ResultBatch]]:
-        """The rows as Arrow, in which form they are read back."""
+        """The frames as Arrow, and the function that restores a batch from them."""
         return self.record_batch(), ArrowBatch
 
     def parts(self) -> Sequence[ResultBatch]:
-        """None: they are only put together."""
+        """None: frames need no encoding threads."""
         return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
-        """As DataRow messages, in one piece."""
+        """The frames as DataRow messages, in one piece."""
         if not all(formats):
             return ArrowBatch(self.record_batch()).datarows(types, formats, timezone)
         pieces: list[bytes] = []
@@ -372,7 +372,7 @@ class FrameBatch:
         return b"".join(pieces)
 
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
-        """As CopyData messages."""
+        """The frames as CopyData messages."""
         return ArrowBatch(self.record_batch()).copy_rows(types, form, timezone)
 
 

@@ -1,7 +1,7 @@
 """The interface of a session to the other nodes of a cluster: sessions there, the directory, definitions.
 
-The gateway has the connections (pgwire_gateway/peers); a session in process has none, and all that it
-reads is its own. Source: docs/design/cluster.md, "Forwarding".
+The gateway has the connections (pgwire_gateway/peers). A session in process has none, and reads only its own
+database. Source: docs/design/cluster.md, "Forwarding".
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Reply:
     """A peer's answer to one request.
 
     Args:
-        frames: see `peer_frames.py`.
-        notices: what its session was told meanwhile.
+        frames: the frames of the reply, see `peer_frames.py`.
+        notices: the notices that its session received meanwhile.
     """
 
     frames: tuple[bytes, ...]
@@ -45,7 +45,8 @@ class Link(Protocol):
 
     @property
     def epoch(self) -> int:
-        """That of the placement in force here when the connection was made: the peer holds it to that."""
+        """The epoch of the placement in force on this node when the connection was opened, by which the peer
+        judges its requests."""
 
     @property
     def lost(self) -> bool:
@@ -54,15 +55,15 @@ class Link(Protocol):
     def ask(self, request: bytes) -> Future[Reply]:
         """Send a request.
 
-        The future's error is a DucktailError: the peer's own, as it told it, or ConnectionLost (08006)
-        where the connection broke or the peer fell silent.
+        The future's error is a DucktailError: the peer's own error, or ConnectionLost if the connection broke
+        or the peer stopped answering.
         """
 
     def cancel(self, reply: Future[Reply]) -> None:
-        """End the request that this reply is to; harmless where it has been answered."""
+        """Cancel the request of this reply; no effect after the answer."""
 
     def release(self) -> None:
-        """Its session is over: the connection goes back to the pool, or ends."""
+        """Return the connection to the pool, or close it, because the session ends."""
 
 
 class Remote(Protocol):
@@ -74,16 +75,16 @@ class Remote(Protocol):
 
     @property
     def version(self) -> int:
-        """Another number whenever the directory has changed."""
+        """A number that changes whenever the directory changes."""
 
     def link(self, node: Node, user: str | None) -> Future[Link]:
-        """A session at a node, for one that is open here.
+        """Open a session at a node, for a session of this node.
 
         Args:
-            user: whose rights it has there; None: the rights of the node's own user.
+            user: the user whose rights it has there; None for the rights of the node's own user.
 
-        The future's error is CannotConnect (08001), within the connect time-out, or ConnectionRefused
-        (08004), the node is of another cluster.
+        The future's error is CannotConnect, at the latest after the connect timeout, or ConnectionRefused if
+        the node belongs to another cluster.
         """
 
     def known(self, key: Key) -> Node | None:
@@ -92,8 +93,8 @@ class Remote(Protocol):
     def look(self, keys: Iterable[Key]) -> Future[Mapping[Key, Node]]:
         """Ask all other nodes which of them has these streams; unknown streams are omitted.
 
-        The future's error is WrongState (55000), two nodes have streams of one name; CannotConnect (08001),
-        none that answers has it, and one does not answer.
+        The future's error is WrongState if two nodes have streams of one name, or CannotConnect if no node
+        that answers has a stream and some node does not answer.
         """
 
     def forget(self, key: Key) -> None:
@@ -109,9 +110,9 @@ class Learned:
     """The result of learning.
 
     Args:
-        made: how many topics and groups.
-        away: node -> why it has not told what it has.
-        failed: definition -> why it could not be made here.
+        made: the number of created topics and groups.
+        away: node -> the error for which its definitions are unknown.
+        failed: definition -> the error for which it could not be created on this node.
     """
 
     made: int = 0
@@ -127,11 +128,11 @@ class Learned:
 
 
 def still_missing(cluster: Membership, error: DucktailError) -> DucktailError:
-    """The error of a name that is not here even now: as long as not all have been asked, it may be there.
+    """The error for a name that is still missing: until all nodes have been asked, the name may exist.
 
     Returns:
-        SerializationFailure: 40001, tried again it may be here. ConnectionRefused: 08004, this node has left
-        the cluster. Or the same error.
+        SerializationFailure if a retry may find the name, ConnectionRefused if this node has left the
+        cluster, otherwise the same error.
     """
     if cluster.has_left:
         return ConnectionRefused(

@@ -1,20 +1,20 @@
-"""The request of one node to another, as JSON in UTF-8; and the facts of a share, in front of its statement.
+"""Requests of one node to another, as JSON in UTF-8, and the facts of a share, which precede its statement.
 
     op          the operation: see serving.py
-    text        of the statement; types: DuckDB's of its parameters, "" where one is open; values: theirs
-    rows        so many rows at most, now; null for as many as a reply takes
-    portal      the number of the answer that is taken further
-    pending     what it reads is no read position yet: an operation of its own says what counts of it
-    settings    those of the session that asks, where they have changed
-    more        what an operation of its own needs besides
+    text        the statement; types: DuckDB types of its parameters, "" for an open one; values: their values
+    rows        the maximum number of rows to return now; null for as many as fit a reply
+    portal      the number of the answer to continue
+    pending     true if the read sets no read position yet: a later operation determines which rows count
+    settings    the changed settings of the requesting session
+    more        the arguments of operations other than statements
 
-A value that JSON does not have is an object with one member, whose name is its type.
+A value without an equivalent in JSON is an object with one member, whose name is the type.
 
     PART '<facts>' <statement>
 
-is a node's share of a statement that another node was given. Only a session that another node has opened
-knows it. The statement is done here and nowhere else: of a topic, on the partitions that this node owns. The
-facts are an object of JSON. Source: docs/design/cluster.md, "Shares".
+is a node's share of a statement that a client sent to another node. It is accepted only in a session that
+another node has opened. The statement is executed on this node only; for a topic, on the partitions that this
+node owns. The facts are a JSON object. Source: docs/design/cluster.md, "Shares".
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ class Part:
     """The facts of a share.
 
     Args:
-        epoch: of the placement by which the statement was shared out.
-        uid: which definition of the cluster the topic or the group is, where it is made here.
-        owner: whose it is, where that is not who makes it here.
-        fresh: no node has it yet.
-        without: nodes that are away while it is made, and are to be told when they are back.
-        makes: the name is asked for by a node that is about to make it.
-        producer, sequence: whose publication a share of events is, and its number there.
-        told: the places of its events are asked for.
-        through: what is committed is the session's read position, no further than this.
-        given: what is committed by number, and how far who commits has been given events: partition -> LSN.
-        epochs: partition -> the epoch under which it is the member's that reads or commits.
-        nobody: an epoch of the group's home under which it has no members.
-        asked: what is asked of the home about members (membership.py).
+        epoch: the epoch of the placement by which the shares were determined.
+        uid: the identity of the topic or group in the cluster, when the share creates it.
+        owner: the owner of the object, if this is not the user that creates it.
+        fresh: True if no node has it yet.
+        without: the nodes that are unavailable during the creation, to be informed later.
+        makes: True if the requesting node is about to create the name.
+        producer, sequence: the producer of a share of events, and the sequence of the publication.
+        told: True to return the partition and LSN of each event.
+        through: a commit of the session's read position, up to these LSNs: partition -> LSN.
+        given: in a commit by number, the last LSNs that the committing session or member has received:
+            partition -> LSN.
+        epochs: partition -> the epoch under which the reading or committing member owns it.
+        nobody: an epoch of the group's home under which the group has no members.
+        asked: the request to the home about members (membership.py).
         within: the least and the greatest LSN, and the earliest and the latest commit time in microseconds
             since 1970, that the query's WHERE lets pass; None for no bound.
     """
@@ -79,16 +80,16 @@ class Part:
     within: Sequence[int | None] | None = None
 
     def text(self, statement: str) -> str:
-        """A share of a statement as it is sent."""
+        """The text of a share, as it is sent."""
         return f"PART {literal(json.dumps(self._facts()))} {statement}"
 
     def _facts(self) -> dict[str, Any]:
-        """Those that say something."""
+        """The facts with other values than their defaults."""
         said = {name: getattr(self, name) for name in _NAMES}
         return {name: value for name, value in said.items() if value not in (None, False, 0, ())}
 
     def check(self, epoch: int, node: str) -> None:
-        """Refuse a share of another placement than the one in force here.
+        """Refuse a share of a placement that is not in force on this node.
 
         Raises:
             SerializationFailure.
@@ -108,10 +109,10 @@ _BY_PARTITION = frozenset({"through", "given", "epochs"})
 
 
 def split(text: str) -> tuple[Part | None, str]:
-    """The facts and the statement of a share; no facts where the text is none.
+    """Split a share into facts and statement; the facts are None for any other text.
 
     Raises:
-        ProtocolViolation: facts that this version does not know.
+        ProtocolViolation: this version does not know some of the facts.
     """
     found = _PART.match(text)
     if found is None:
@@ -136,7 +137,7 @@ _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """See the head of the file."""
+    """One request; the module describes its fields."""
 
     op: str
     text: str = ""
@@ -150,10 +151,10 @@ class Request:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """As it is sent.
+        """Encode the request.
 
         Raises:
-            NotSupported: a parameter of a type that cannot be sent.
+            NotSupported: the type of a parameter cannot be sent.
         """
         found: dict[str, Any] = {"op": self.op}
         for name in ("text", "portal", "arrow", "pending", "settings", "more", "types"):
@@ -170,7 +171,7 @@ class Request:
         """Decode a request.
 
         Raises:
-            ProtocolViolation: it is no request.
+            ProtocolViolation: the bytes are not a request.
         """
         try:
             found = json.loads(data)
@@ -213,7 +214,7 @@ _READ: dict[str, Callable[[Any], object]] = {
 
 
 def _plain(value: object) -> Any:
-    """A parameter's value as JSON has it."""
+    """The JSON form of a parameter's value."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -60,12 +60,12 @@ class ConsumerCheckpoint:
     """The progress of a consumer.
 
     Args:
-        stream, consumer_id: the stream and the consumer; with a group, `group` names it, and the progress is
-            the group's.
-        position: partition -> the last LSN that is done.
+        stream, consumer_id: the names of the stream and the consumer.
+        group: the consumer group whose progress this is; None for a checkpoint of the consumer's own.
+        position: partition -> the last processed LSN.
         sequence: the number of earlier checkpoints; None for a group.
-        event_count: the number of events done, over all follows; None for a group.
-        watermark: commit time of the last of them, or None.
+        event_count: the number of processed events, over all follows; None for a group.
+        watermark: commit time of the last processed event, or None.
         created_at: the time at which it was stored; None if nothing has been committed yet.
     """
 

@@ -398,7 +398,8 @@ def _climb(query: Query, node: exp.Expr, source: ColumnSource, point: int, way: 
 
 
 def _place_of(node: exp.Expr, way: WalkState) -> tuple[exp.Expr, bool, exp.Expr | None] | None:
-    """The select that contains a relation, whether the relation is alone in it, and an alias in between."""
+    """The select that reads a relation, True if it reads nothing else, and the alias of parentheses in
+    between."""
     alone = not node.args.get("joins")
     alias: exp.Expr | None = None
     while True:

@@ -276,7 +276,7 @@ class LogBatch:
         return self.page.rows.slice(self.part.start, self.row_count).select(list(self.columns))
 
     def ready(self) -> EventBatch:
-        """The same events in the form of the buffers; columns that were not read are NULL."""
+        """The events in the form that the buffers hold; columns that were not read are NULL."""
         rows = self.page.rows.slice(self.part.start, self.row_count)
         there = rows.schema.names
         places = [there.index(name) if name in there else None for name in EVENT_NAMES]

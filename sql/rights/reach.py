@@ -216,8 +216,9 @@ class Reach:
         return here, replace(mine, path=(schema,), temporary=EMPTY).find(kind, path)
 
     def _take_sequence(self, name: str | None, owner: Principal, schema: str, view: Key | None) -> None:
-        """Check a sequence in a view or its functions: it must be the owner's own, unless rights are
-        unlimited.
+        """Check a sequence that a view or its functions use.
+
+        It must belong to the view's owner, unless that owner's rights are unlimited.
 
         Args:
             view: the view, see `_under`.

@@ -221,9 +221,10 @@ class Classified:
 
     Args:
         verb: its opening in canonical words: `CREATE STREAM`, `INSERT`, `ROLLBACK TO`.
-        may_write: it contains a word that could write (a data-modifying verb, `query`): ask the binder.
-        cte_writes: one of its common table expressions looks like INSERT, UPDATE, DELETE or MERGE.
-        error: the error to raise for a REFUSED one.
+        may_write: True if it contains a word that could write (a data-modifying verb, `query`): the binder
+            decides.
+        cte_writes: True if one of its common table expressions looks like INSERT, UPDATE, DELETE or MERGE.
+        error: the error to raise for a statement of kind REFUSED.
         name: the name in DEALLOCATE (None for ALL), USE and PRAGMA.
         locking: the locking clauses of a query or a write; `text` has blanks in their places.
     """

@@ -192,7 +192,7 @@ class Published:
 
 
 def as_insert(text: str, node: Publish) -> tuple[str, Published]:
-    """The INSERT of a PUBLISH, and its other parts."""
+    """Rewrite a PUBLISH as an INSERT; returns its text and the parts that it does not contain."""
     given = (("key", node.key), ("headers", node.headers))
     clauses = [(name, part) for name, part in given if part is not None]
     clauses.sort(key=lambda clause: clause[1].position)

@@ -385,7 +385,7 @@ def _show_changes_sql(s: ShowChanges) -> str:
 
 
 def kind(s: SetStream | RenameStream | CommentOnStream | DropStream) -> str:
-    """The word for the object of a statement that exists for streams and topics."""
+    """TOPIC or STREAM: the object of a statement that has both forms."""
     return "TOPIC" if s.topic else "STREAM"
 
 
