@@ -196,7 +196,7 @@ def _groups(database: Database, positions: LogPositions) -> Iterator[GroupMeasur
 
 
 def lag_of(partition: PartitionBuffer, lsn: int, counted: int | None) -> int:
-    """The number of readable events after `lsn`: an upper bound if neither buffers nor log have told it.
+    """The number of readable events after `lsn`; an upper bound if neither buffers nor log have counted them.
 
     Args:
         counted: the position of the LSN by the log.

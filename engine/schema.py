@@ -1,52 +1,52 @@
 """The tables that ducktail keeps in schema `ducktail` of the user's database, and its views.
 
-    meta            facts about the database: format version, identity, incarnation; 'hole' and 'txid' are of
-                    raised incarnations, 'dropped' is the last LSN before the latest DROP STREAM,
-                    'accepted' the last one before the latest damage that was accepted
+    meta            facts about the database: format version, identity, incarnation. 'hole' and 'txid' belong
+                    to raised incarnations, 'dropped' is the last LSN before the latest DROP STREAM,
+                    'accepted' the last LSN before the latest accepted damage
     table_catalog   a captured table: id, schema, name, version of its log
-    schema_catalog  a version of a captured table that has been altered: its first LSN, since when, and its
-                    shape as JSON (see `schema_versions.py`); those whose logs are gone are not kept
-    stream_catalog  a stream: everything of `Stream`
-    stream_tables   of a stream over several tables, each of them in its order; in `stream_catalog` such a
-                    stream has its own number for a table; where it is over all of a schema (`of_schema`), the
-                    first is one of ours, and later ones have been put behind it
-    replaced_tables  tables of schemas of which streams are over all that are in none: another one has taken
-                    their place (see `renames.py`); those that are gone may stand there still
-    stream_edges    where a stream's retained events begin, a row a partition that has lost some;
-                    partition -1 is the stream's own pointer into the log
-    passed_positions  a group's committed LSN that retention has passed: events at or before it
+    schema_catalog  a version of an altered captured table: its first LSN, its time, and its shape as JSON
+                    (see `schema_versions.py`); deleted with the log of the version
+    stream_catalog  a stream: all fields of `Stream`
+    stream_tables   the tables of a stream over several tables, in its order. In `stream_catalog` such a
+                    stream has its own number in place of a table. If it covers a schema (`of_schema`), the
+                    first table is one of ducktail's, and later tables are appended
+    replaced_tables  tables that the streams over their schema leave out, because another table has taken
+                    their place (see `renames.py`); rows of dropped tables may remain
+    stream_edges    the retention edge of each partition that has lost events; partition -1 is the stream's
+                    own pointer into the log
+    passed_positions  the number of events at or before a group's committed LSN that retention has passed
     group_catalog   a consumer group
-    bookmark_catalog  a bookmark: its LSNs, and how many events are at or before them, as JSON
-    parked_events   an event that a group has set aside, and what came of it (see `parked.py`)
-    group_copies    whole copies of tables for groups; of those that are nobody's (group 0), which LSNs no log
-                    has (see `copies.py`)
+    bookmark_catalog  a bookmark: its LSNs, and the numbers of events at or before them, as JSON
+    parked_events   an event that a group has parked, and its outcome (see `parked.py`)
+    group_copies    whole copies of tables for groups; without a group (0), LSNs that no log has (see
+                    `copies.py`)
     copy_N          the rows of copy N, in the form of a log
-    parked_commits  the lines of `commits` of parked events
-    parked_T_V      copies of log rows of parked events; of a topic's, parked_topic_S
-    pipeline_reports  what pipelines have reported, the newest of each (see `pipelines.py`)
-    checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
-                    `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
-    checkpoint_turns  rows that transactions touch which change checkpoints of one key, so that they meet
-    cluster_identities  which definition of the cluster a topic or a group is (see `placement/holds.py`)
-    member_epochs   under which epoch a member has come with a partition of a spread topic (see
-                    `member.py`)
-    partition_holds  whether this node has the log of a topic's partition (see `placement/holds.py`)
-    segments        partitions of topics that came from another node: up to which LSN (see `segments.py`)
-    segment_events  their events up to there, as they are sent, with their producers
-    segment_producers  the last sequences that their producers had there
-    offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
-    __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
-    owner_catalog   who made a thing
-    grant_catalog   a privilege that a user was given on a thing
-    commits         one row a captured transaction: txid, first and last LSN, commit time, annotation
-    compacted_ranges  ranges of LSNs of a captured table's log that were compacted (see `deleted_ranges.py`)
-    row_sums        what the rows of a captured table add up to as of an LSN (see `row_sums.py`)
+    parked_commits  the rows of `commits` of parked events
+    parked_T_V      copies of log rows of parked events; parked_topic_S for a topic
+    pipeline_reports  the latest report of each pipeline (see `pipelines.py`)
+    checkpoint_states  states from which consumers and jobs resume, by the stream's id, 0 for none (see
+                    `checkpoints/duckdb_backend.py`); `state` is the whole state, the other columns are shown
+    checkpoint_turns  rows that every change of a checkpoint updates, so that concurrent changes of one key
+                    conflict
+    cluster_identities  the identity in the cluster of a topic or a group (see `placement/holds.py`)
+    member_epochs   the epoch under which a member came with a partition of a topic on several nodes (see
+                    `coordination.py`)
+    partition_holds  the state of this node's log of a topic's partition (see `placement/holds.py`)
+    segments        partitions of topics that came from another node, with their last LSN (see `segments.py`)
+    segment_events  the events of segments, in the form in which they are sent, with their producers
+    segment_producers  the last sequences of the producers of segments
+    offset_log      commits of offsets, appended as `offsets.Move.entry`; the highest seq counts
+    __ducktail_users  a user and the password's verifier (see `rights.py`); no user can read it by SQL
+    owner_catalog   the owner of an object
+    grant_catalog   a user's privilege on an object
+    commits         one row for each captured transaction: txid, first and last LSN, commit time, annotation
+    compacted_ranges  compacted ranges of LSNs of a captured table's log (see `deleted_ranges.py`)
+    row_sums        the row-hash sum of a captured table as of an LSN (see `row_sums.py`)
     log_T_V         the log of captured table T, schema version V (see `log.py`)
     topic_S         the log of topic S (see `topic_rows.py`)
 
-The views a user sees are plain SQL; what lives in memory comes to them through one function of
-the engine's own, `ducktail_live(kind)`, which answers JSON rows. `partition_of` is a macro.
-Source: docs/sql.md, "Views".
+The views are plain SQL. State in memory reaches them through one function of the engine,
+`ducktail_live(kind)`, which returns rows as JSON. `partition_of` is a macro. Source: docs/sql.md, "Views".
 """
 
 from __future__ import annotations
@@ -499,9 +499,9 @@ class Facts:
 
 
 def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
-    """The facts in the database; None where no ducktail has written it yet.
+    """The facts in the database; None if no ducktail has written it yet.
 
-    In no transaction, which would be aborted where there is none.
+    Must not be called in a transaction, which would be aborted if the table is missing.
 
     Raises:
         DataCorrupted: the database was written by a newer ducktail.
@@ -523,7 +523,7 @@ def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
 
 
 def install(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make what is not there yet and bring an older format up to ours, in one transaction.
+    """Create the missing tables and views, and migrate an older format, in one transaction.
 
     Raises:
         DataCorrupted: the database was written by a newer ducktail.
@@ -535,7 +535,9 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
-    """The same but for the views, which want the engine's own function: for a file that is not served.
+    """Create the missing tables and migrate an older format, for a file that is not served.
+
+    The views are not created, because they require the engine's function.
 
     Raises:
         DataCorrupted: the database was written by a newer ducktail.

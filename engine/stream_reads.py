@@ -37,12 +37,12 @@ class ReadRequest:
         transaction: the reader's open transaction, whose commits of offsets count.
         group: the consumer group for which it reads; None for a reader without progress.
         member: the member of the group.
-        after: partition -> the LSN behind which to begin, 0 for all that is retained; None: the group's
-            committed LSNs, or all that is retained where there is no group.
+        after: partition -> the LSN behind which to begin, 0 for all retained events; None for the group's
+            committed LSNs, or for all retained events without a group.
         lsns: bounds that the reader's filter sets, the first and the last LSN.
-        through_lsn: the end.
+        through_lsn: the last LSN of the read.
         gives: True if the reader can get events and not only their columns.
-        transactions: the largest number of transactions that it gives; None without that bound.
+        transactions: the maximum number of transactions; None for no limit.
         changes: True for the rows of ENVELOPE CHANGES.
     """
 
@@ -61,7 +61,7 @@ class ReadRequest:
 
     @property
     def passes_gaps(self) -> bool:
-        """True if it goes on behind trimmed events, instead of failing."""
+        """True if the read continues behind trimmed events, instead of failing."""
         return self.group is not None and self.after is None and self.group.on_gap == "earliest"
 
 
@@ -70,11 +70,12 @@ class StreamRead:
     """A read that has begun.
 
     Args:
-        committed: partition -> committed LSN of the group as which it reads; empty where it names LSNs.
+        committed: partition -> committed LSN of its group; empty for a read with AFTER.
         seeks: number of SEEKs of the group.
         gaps: the gaps that it has passed.
-        segments: partition -> end of its segment from another node, for those in which it begins.
-        scan: of its events; None where it begins in segments, whose LSNs have no order with the others.
+        segments: partition -> end of the segment from another node, for each segment in which the read
+            begins.
+        scan: the scan of its events; None if it begins in segments, whose LSNs have no order with the others.
     """
 
     request: ReadRequest
@@ -128,12 +129,12 @@ def read(
     """Begin a read.
 
     Args:
-        hold: what the reader's member holds for it.
+        hold: the member's hold for this read, if any.
         interrupts: functions that cancel the reader's work; the scan's is among them while it is queried.
 
     Raises:
-        Gap: its first events have been trimmed.
-        InvalidParameterValue: an LSN of `after` is one of lost events.
+        Gap: the first events of the read have been trimmed.
+        InvalidParameterValue: an LSN of `after` belongs to lost events.
     """
     if hold is not None:
         if request.transaction is not None:

@@ -34,12 +34,12 @@ class EventWait:
     """One waiting reader.
 
     Args:
-        request: makes the read as it would begin now, of the stream as it is now.
+        request: returns the read request for the present state of the stream.
         poll: the poll on which it waits.
-        ms: how long it waits, in milliseconds.
+        ms: the maximum wait in milliseconds.
         over: True once it no longer waits; its member still sends heartbeats.
         owned: the partitions that its member owned at the last look.
-        joined: True once its member has joined: a member that is gone then may have been taken out by LEAVE.
+        joined: True once its member has joined: a missing member may then have been removed by LEAVE.
         places: partition -> ((LSN, the buffer's count of renumberings), number of events at or before the
             LSN), where the log was queried.
     """
@@ -184,7 +184,7 @@ class _FoundEvents:
 
 
 def _counted(database: Database, wait: EventWait, begun: StreamRead) -> _FoundEvents | _Publishing | None:
-    """Count the readable events of a read; None where there is one, and one is enough."""
+    """Count the readable events of a read; None if there is one, and one is enough."""
     stream, bounds = begun.request.stream, begun.bounds
     buffer, readable_lsn = database.buffers.of(stream), bounds.through_lsn
     found, after = 0, {}

@@ -26,7 +26,8 @@ def read_text(path: Path, what: str) -> str:
         what: the kind of file, for messages.
 
     Raises:
-        InvalidParameterValue: it is too large, or no UTF-8. IoError: it cannot be read.
+        InvalidParameterValue: the file is too large, or not UTF-8.
+        IoError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -47,7 +48,7 @@ def parse(text: str, place: str, what: str) -> dict[str, Any]:
         place: the source of the text, for messages.
 
     Raises:
-        InvalidParameterValue: it is too large, or no TOML; with the line.
+        InvalidParameterValue: the text is too large, or not TOML; the message has the line.
     """
     if len(text) > FILE_BYTES_MAX:
         raise InvalidParameterValue(f"{place}: larger than a {what} of {FILE_BYTES_MAX} bytes")
@@ -58,7 +59,8 @@ def parse(text: str, place: str, what: str) -> dict[str, Any]:
 
 
 def line_of(text: str, *path: str | int) -> str:
-    """`:` and the line of a key or table, for messages: of what it stands in, where it is not found itself.
+    """`:` and the line of a key or table, for messages; if it is not found, the line of the table that
+    contains it.
 
     Args:
         path: keys, and the places in arrays of tables, from 0: ("topics", 1, "name").

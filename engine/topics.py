@@ -1,16 +1,15 @@
-"""Events whose partitions are known already: this node's share of what was published to a topic.
-
-The node that was asked has worked out key, payload, headers and partition; here they become rows of the log.
-
-Topics: publishing into them, and what their producers have published last.
+"""Publishing into topics, and the last publications of their producers.
 
 PUBLISH is a captured write without a table: under the writer lock, with LSNs from the one counter and a
 line in `commits`. An append conflicts with nothing.
 
-A producer that names its statements (`producer`, `sequence`) may repeat one: what was stored is
-acknowledged again and not stored twice. The log itself keeps who published what, in the same transaction
-as the events; in memory there is each producer's last sequence. So a producer is known for as long as the
-topic retains an event of his. Source: docs/topics.md, "Repeated publications".
+A producer that numbers its statements (`producer`, `sequence`) may repeat one: stored events are acknowledged
+again and not stored twice. The log itself records the producer of each event, in the same transaction; memory
+holds each producer's last sequence. A producer is therefore known as long as the topic retains one of its
+events.
+
+In a cluster the entry node determines key, payload, headers and partition of each event; here this node's
+share (`Placed`) becomes rows of the log. Source: docs/topics.md, "Repeated publications".
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from .waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Such events.
+    """This node's share of a publication: events with known partitions.
 
     Args:
-        relation: what is registered on the transaction's cursor: n (in order), partition, key, payload,
+        relation: a relation registered on the transaction's cursor: n (in order), partition, key, payload,
             headers.
-        but: the partitions whose events are left out.
+        but: the partitions whose events are omitted.
     """
 
     topic: Stream
@@ -102,10 +101,10 @@ class Published:
     """The result of a publication.
 
     Args:
-        events: how many it is; of a repeat, how many of the first time are still known.
-        first_lsn: of those that were stored now; None where none was.
-        places: PLACE_COLUMNS of each event, in order, where they were asked for.
-        repeated: it had been published before.
+        events: the number of events; for a repetition, the number that is still known of the first time.
+        first_lsn: the first LSN stored by this publication; None if none was stored.
+        places: PLACE_COLUMNS of each event, in order, on request.
+        repeated: True if it had been published before.
     """
 
     events: int
@@ -134,8 +133,8 @@ class Topics:
     """Publishing into topics, and the last publications of their producers.
 
     Args:
-        cursor: makes a cursor of the engine's own.
-        placement: tells which one is in force.
+        cursor: creates a cursor of the engine.
+        placement: returns the placement in force.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Topics:
         return present
 
     def keep_epoch(self, transaction: Transaction) -> None:
-        """Refuse a transaction's changes of topics at COMMIT where this placement is no longer in force."""
+        """Refuse a transaction's changes of topics at COMMIT if this placement is no longer in force."""
         epoch = self._placement().epoch
         if epoch:
             # The first one counts: nothing of an older one may stand beside it.
@@ -207,7 +206,7 @@ class Topics:
         """Store the rows of a publication; the transaction holds the writer lock (`enter`).
 
         Args:
-            told: the place of each event is asked for.
+            told: True to return the partition and LSN of each event.
 
         Raises:
             ProgramLimitExceeded: an event is too large, or there are too many producers.
@@ -287,7 +286,8 @@ class Topics:
     # Partitions that came from other nodes, with what their producers had published there.
 
     def _publish_moved(self, transaction: Transaction, publication: Placed, named: Named) -> Published:
-        """Store what has not been published before, partition by partition; places are always told."""
+        """Store the events that were not published before, by partition; always returns their partitions and
+        LSNs."""
         topic, cursor = publication.topic, transaction.cursor
         rows = cursor.execute(f"SELECT partition FROM {publication.relation} ORDER BY n").fetchall()
         order = [partition for (partition,) in rows]
@@ -347,7 +347,7 @@ class Topics:
             cursor.close()
 
     def producers_of(self, topic: Stream, partition: int) -> dict[str, int]:
-        """The last sequences that were published to a partition, here and where it was before."""
+        """The last sequence of each producer in a partition, on this node and on its earlier nodes."""
         segment = self._catalog.segments.of(topic.stream_id).get(partition)
         found = {} if segment is None else dict(segment.producers)
         state = self._states.get(topic.stream_id)
@@ -359,7 +359,7 @@ class Topics:
         return found
 
     def _check_epoch(self, began: int) -> None:
-        """Refuse a publication by a placement that is over: its partitions may be another node's."""
+        """Refuse a publication under an outdated placement: another node may own its partitions."""
         present = self._placement().epoch
         if present != began:
             raise SerializationFailure(

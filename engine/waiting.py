@@ -1,8 +1,8 @@
 """Waits as values: the conditions that a session waits for, independent of the way of waiting.
 
 Work that may have to wait is a generator. It yields a `Wait` and is sent True when the wait's
-future is done, False when its time is up first. Who drives the generator owns the waiting:
-`run` blocks the calling thread (the DB-API), the gateway awaits the future on its event loop.
+future is done, False when its time is up first. The driver of the generator determines the way of waiting:
+`drive` blocks the calling thread (the DB-API), the gateway awaits the future on its event loop.
 So a waiting session holds no thread in the gateway. Source: docs/design/engine.md, "Waits".
 """
 
@@ -23,11 +23,11 @@ class Wait:
     """A condition to wait for.
 
     Args:
-        future: done when what is waited for has come (its result and exception are the waiter's).
+        future: done when the condition holds; its result or exception is passed to the waiter.
         timeout_s: longest time to wait in seconds; None for no limit.
-        final: the outcome is being decided elsewhere: neither a cancel nor the statement's time-out ends the
-            wait.
-        works: the work calls DuckDB next: it is to be resumed on a thread that may block.
+        final: True if neither a cancel nor the statement's timeout ends the wait, because the outcome is
+            being decided elsewhere.
+        works: True if the work calls DuckDB next, and must be resumed on a thread that may block.
     """
 
     future: Future[Any]
@@ -85,7 +85,7 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:
-    """A future that is done as soon as one of these is; whoever waits looks which it was."""
+    """A future that is done as soon as one of these is; the waiter determines which."""
     if len(futures) == 1:
         return futures[0]
     first: Future[Any] = Future()

@@ -214,7 +214,7 @@ class Session(Context):
         Args:
             text: the statement; empty is allowed.
             oids: PostgreSQL type OIDs of its parameters, 0 for an undeclared one.
-            told: a client asks for its columns before it runs.
+            told: True if the client requests its columns before it runs.
 
         Raises:
             SyntaxError_: the text is invalid; the error has its position.

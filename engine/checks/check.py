@@ -89,7 +89,7 @@ class Look:
 
     Args:
         table: its name with its schema.
-        told: up to TOLD_MAX single differences.
+        told: the first TOLD_MAX differences.
         counts: kind -> number of differences.
         unknown: the unexplained rest of the sum over rows without retained events; None if it is unknown.
         kept: the sum with which the table was compared.

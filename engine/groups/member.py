@@ -41,7 +41,7 @@ class Member:
         heard_s: time of its last heartbeat, by the monotonic clock.
         given: partition -> last LSN that was returned and is not committed, and the number of the read.
         open: partition -> number of reads and transactions that hold it.
-        untold: at a topic's home, its reads without a reported outcome, by number.
+        untold: at a topic's home, the reads without a reported outcome, by number.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Pin:
     """Partitions of a group that cannot move to another member until a commit of them is finished.
 
     Args:
-        shared: the group; None where it has, and had, no members.
+        shared: the group; None if it has never had members.
     """
 
     group_id: int
@@ -138,7 +138,7 @@ class GroupMembers:
     """A group that has, or had, members, whose partitions this node assigns.
 
     Args:
-        owners: the owner of each partition; None where it is free.
+        owners: the owner of each partition; None if it is free.
         epochs: the epoch of each partition.
         positions: the members' read positions, by name.
         moving: partition -> the member that gets it once its owner holds nothing there.
@@ -191,7 +191,7 @@ class GroupMembers:
         """Check a claim against the present owners.
 
         Raises:
-            WrongState: it is without a member, and the group has members.
+            WrongState: the claim has no member, but the group has members.
             SerializationFailure: its member does not own the partition, or not since the claim's epoch.
         """
         if claim.member is None:
@@ -216,7 +216,7 @@ class GroupMembers:
         """Check that the claim's member has owned the partition since the claim's epoch.
 
         Raises:
-            SerializationFailure: it has not, or is no member any more.
+            SerializationFailure: it has not, or is no longer a member.
         """
         assert claim.member is not None
         if claim.member not in self.members:

@@ -62,8 +62,8 @@ class Members:
 
     A group whose partitions are all on this node has one entry, in `_groups`. Of a group on a topic of
     several nodes, `_groups` has the members that this node coordinates as the topic's home, and `_fences`
-    the members that have come to this node's partitions. What a statement does on this node's own partitions
-    goes by the fence if there is one.
+    the members that have come to this node's partitions. Statements on this node's own partitions use the
+    fence if there is one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -454,7 +454,7 @@ class Members:
         under way does not prevent the commit.
 
         Args:
-            own: number of the latest read of the committing connection; None where it is unknown.
+            own: number of the latest read of the committing connection; None if it is unknown.
 
         Raises:
             WrongState: the outcome of a read is unknown.
@@ -488,9 +488,9 @@ class Members:
             return shared.epoch
 
     def passed(self, group: Group, partitions: int, epoch: int) -> None:
-        """Give all partitions a later epoch than one that an owner knows and this node has not given out.
+        """Give all partitions a later epoch than one that an owner knows and this node has not issued.
 
-        That occurs where another node was the home before, or this node's clock was set back between two
+        This occurs if another node was the home before, or if this node's clock was set back between two
         starts.
         """
         with self._touched(self._assigned, group, partitions) as shared:
@@ -754,7 +754,7 @@ class Members:
 
 
 def _is_live(hold: MemberHold) -> bool:
-    """False where the hold's member is none any more."""
+    """False if the hold's member has been removed."""
     return hold.shared.members.get(hold.member.name) is hold.member
 
 

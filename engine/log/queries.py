@@ -1,9 +1,9 @@
 """SELECTs of events from logs: of one version of a table, of a topic, or of all logs of a stream.
 
-A stream has several logs where its table has had several versions, or where it is on several tables. Log
+A stream has several logs if its table has had several versions, or if it is on several tables. Log
 rows that are kept outside the log (parked events, a group's whole copy of a table) are read by the same
-SELECT, from a `SideTable`. All queries of events have the same columns; `event_query` and `newest_query` give
-the one of a stream.
+SELECT, from a `SideTable`. All queries of events have the same columns; `event_query` and `newest_query`
+return the query of a stream.
 """
 
 from __future__ import annotations
@@ -199,13 +199,13 @@ class Events(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SideTable:
-    """A table of log rows that are kept outside the log: what groups have parked, or a whole copy.
+    """A table of log rows outside the log: parked events, or a whole copy.
 
     Args:
         name: the table.
         commits: the relation of its rows' transactions.
-        first_lsn: its first row's; None where it is the log's.
-        where: SQL boolean on a row that is read; None where that is as in the log.
+        first_lsn: the LSN of its first row; None for that of the log.
+        where: the SQL condition on the rows that are read; None for that of the log.
     """
 
     name: str
@@ -216,7 +216,7 @@ class SideTable:
 
 @dataclass(frozen=True, slots=True)
 class LogEvents(Events):
-    """The same of one log, or of rows in its form that are kept outside of it (`side`)."""
+    """The query of one log, or of rows in its form outside the log (`side`)."""
 
     side: SideTable | None = field(default=None, kw_only=True)
 

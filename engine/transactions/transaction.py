@@ -79,7 +79,7 @@ class Altered:
     Args:
         before: the table visible to other transactions.
         now: the table in this transaction, with its name there.
-        told: its name in its newest version.
+        told: the table's name in its newest version.
     """
 
     before: Captured

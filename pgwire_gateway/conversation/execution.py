@@ -174,7 +174,7 @@ class Work:
         """Parse one statement that begins `offset` characters into the client's text.
 
         Args:
-            told: the client may ask for its columns before it runs.
+            told: True if the client may request its columns before it runs.
         """
         inline = text in self._inline_texts
         # A client that is told the columns first needs the binder for each new text.

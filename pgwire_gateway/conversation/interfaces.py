@@ -70,7 +70,7 @@ class Session(Protocol):
         """Prepare one statement.
 
         Args:
-            told: a client asks for its columns before it runs.
+            told: True if the client requests its columns before it runs.
         """
 
     def is_stale(self, statement: Any) -> bool:

@@ -2,7 +2,7 @@
 
 The startup packet names the user, the database and settings. SCRAM has two messages each way: client-first,
 server-first, client-final, server-final; over TLS it offers channel binding (-PLUS). A client message that is
-no SCRAM is 08P01; a wrong password and an unknown user are the same 28P01.
+no SCRAM raises 08P01; a wrong password and an unknown user raise the same 28P01.
 Source: PostgreSQL documentation, "Start-up", "StartupMessage", "SASL Authentication"; RFC 5802, sections 5
 to 7; RFC 7677.
 """

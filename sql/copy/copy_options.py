@@ -7,7 +7,8 @@ Source: PostgreSQL documentation, "COPY".
 
 The module also classifies the options of a COPY from or to a file that DuckDB refuses. DuckDB decides on the
 options of its formats, and reports every option that it does not know as not implemented. An option that
-nobody knows is PostgreSQL's 42601; an option that PostgreSQL has, or DuckDB has for another format, is 0A000.
+nobody knows raises PostgreSQL's 42601; an option that PostgreSQL has, or DuckDB has for another format,
+raises 0A000.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _has_rows(session: Context, expansion: Expansion) -> bool:
 
 
 def _is_there(session: Context, classified: Classified) -> bool:
-    """True if CREATE TABLE IF NOT EXISTS names an existing relation; the client is told."""
+    """True if CREATE TABLE IF NOT EXISTS names an existing relation; the client receives a NOTICE."""
     facts = classified.ddl
     if facts is None or facts.table is None or not (facts.if_not_exists and facts.object_type == "TABLE"):
         return False

@@ -2,7 +2,7 @@
 
 The pieces are slices of the user's own text: DML that is regenerated from a syntax tree changes its meaning
 (`SET v = default` becomes a column). DuckDB has bound the text before, so a form that is unknown here is one
-that capture does not support, and the answer is 0A000, never a guess.
+that capture does not support, and the statement raises 0A000; there is no guess.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The clauses that statements share: values, options, and their rendering as SQL.
 
 The values are parameters, names and pieces of the user's text. Each option of WITH (...) and SET (...) has
-one row with the rule for its value: an unknown option or an invalid value is 22023, whose message lists the
+one row with the rule for its value: an unknown option or an invalid value raises 22023, whose message lists
+the
 known ones and asks "did you mean". No option is read and ignored. Source: docs/sql.md, "Streams", "Consumer
 groups".
 """

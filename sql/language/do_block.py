@@ -7,7 +7,8 @@
 | `PERFORM ...` | the query `SELECT ...`, whose rows are dropped |
 | `NULL`, any SQL statement | itself |
 
-There are no variables, loops or messages: such a block is 0A000. Source: PostgreSQL documentation, "Trapping
+There are no variables, loops or messages: such a block raises 0A000. Source: PostgreSQL documentation,
+"Trapping
 Errors" of PL/pgSQL, and the appendix "PostgreSQL Error Codes" for the names of conditions.
 """
 

@@ -1,10 +1,10 @@
-"""Definitions in PostgreSQL's form, put into DuckDB's: what a statement becomes before it runs.
+"""Conversion of definitions from PostgreSQL's form into DuckDB's, before they run.
 
 Three rules decide about each clause that DuckDB's grammar lacks. A clause that can be carried out is carried
 out, if need be as several statements in one transaction: SERIAL and IDENTITY as a sequence and a default,
 `DROP TABLE a, b` and `ALTER TABLE t ADD a ..., ADD b ...` as one statement for each. A clause that only tunes
-PostgreSQL's storage is removed, and a NOTICE says so. A clause that would change the meaning is 0A000, with
-the reason.
+PostgreSQL's storage is removed, and a NOTICE says so. A clause that would change the meaning is refused with
+0A000 and the reason.
 
 The edits are replacements of spans of the user's text, so that errors keep their positions. A name that only
 the session can choose, such as that of a new sequence, is a mark in the replacing text until the statement
@@ -601,7 +601,7 @@ def _typed_default(edits: _Edits, at: int, column: tuple[str, int, int] | None) 
     """Write a literal of bytes, of a date or of a time in DuckDB's form.
 
     Args:
-        column: the column's name, and the span of its type; None where only the catalog has the type.
+        column: the column's name, and the span of its type; None if only the catalog has the type.
     """
     token = edits.tokens[at] if at < len(edits.tokens) else None
     if token is None or token.kind != STRING or edits.kind(at + 1) == "::":

@@ -207,7 +207,7 @@ class Connection:
             name: the name of an SQL identifier, without quotes; case is ignored.
             frame: a pandas or polars DataFrame, an Arrow Table, RecordBatch or RecordBatchReader, or
                 any object with `__arrow_c_stream__`. A reader, or an object that is none of the others, can
-                be read once: a second read, also within one statement, is 55000.
+                be read once: a second read, also within one statement, raises 55000.
 
         Raises:
             ProgrammingError: a table, view or stream has the name; 42804: the object holds no rows.

@@ -9,7 +9,7 @@ end the wait.
   group's committed LSNs. It does not run ahead of commits, so that a partition that changes its owner
   continues at the next owner where this one stopped.
 
-A stream is followed by its number: a rename has no effect, and a dropped stream is 42704, even if another
+A stream is followed by its number: a rename has no effect, and a dropped stream raises 42704, even if another
 stream has its name by now.
 """
 

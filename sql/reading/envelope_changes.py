@@ -21,7 +21,7 @@ from .tracking import TrackedBatch
 
 
 def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
-    """The query of a scan in ENVELOPE CHANGES; None where it has another envelope.
+    """The query of a scan in ENVELOPE CHANGES; None if it has another envelope.
 
     Raises:
         UndefinedObject: the stream does not exist.

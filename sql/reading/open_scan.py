@@ -251,7 +251,7 @@ def _joins(session: Context, group: Group, member: str) -> bool:
 
 
 def _reader(session: Context, read: StreamRead, hold: MemberHold | None) -> Reader | None:
-    """The reader whose position a scan sets; None where it sets none."""
+    """The reader whose position a scan sets; None if it sets none."""
     request = read.request
     if request.group is None:
         return None

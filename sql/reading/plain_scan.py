@@ -133,7 +133,7 @@ def limit_of(limit: st.Number | None, parameters: Values) -> int | None:
 
 
 def least(limits: Sequence[st.Number], parameters: Values) -> int | None:
-    """The smallest of some LIMITs; None where none of them has a value."""
+    """The smallest of some LIMITs; None if none of them has a value."""
     values = [limit_of(limit, parameters) for limit in limits]
     return min((value for value in values if value is not None), default=None)
 

@@ -51,7 +51,7 @@ def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruni
     """The bounds that WHERE sets for a scan, with the parameters' values.
 
     Returns:
-        None where a partition is compared with a value that is no whole number: DuckDB has to evaluate it.
+        None if a partition is compared with a value that is no whole number: DuckDB has to evaluate it.
     """
     chosen = chosen_partitions(facts, range(partitions), lambda p: parameters[p.index - 1])
     if chosen is None:
@@ -89,7 +89,7 @@ def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, par
 
 
 def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | None:
-    """A time in the session's zone as microseconds since 1970 UTC; None where DuckDB has to evaluate it."""
+    """A time in the session's zone as microseconds since 1970 UTC; None if DuckDB has to evaluate it."""
     given = parameters[value.index - 1] if isinstance(value, st.Parameter) else value
     if given is None:
         return None
@@ -163,7 +163,7 @@ def request_of(
 
 
 def group_of(session: Context, stream: Stream, wanted: st.Scan, parameters: Values) -> Group | None:
-    """The group as which a scan reads; None where it names none.
+    """The group as which a scan reads; None if it names none.
 
     Raises:
         UndefinedObject: the group does not exist.

@@ -102,7 +102,7 @@ def wait(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
     """Wait for the events that a statement's scans ask for.
 
     Returns:
-        The outcome; None where no scan had to wait.
+        The outcome; None if no scan had to wait.
 
     Raises:
         InvalidParameterValue: the value is no interval, or too long.

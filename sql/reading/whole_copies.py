@@ -172,7 +172,7 @@ def _replaced(
     """Take a copy for an existing group, and move the group to the copy's beginning.
 
     Returns:
-        The copy; None where the group is no longer at a gap in these partitions.
+        The copy; None if the group is no longer at a gap in these partitions.
     """
     database = session.database
     copy = yield from _taken(session, stream, owner := database.sessions.new_id())

@@ -41,7 +41,7 @@ class ResultColumn:
     Args:
         type: its DuckDB type text.
         table_oid, number: OID of the table and number of the column whose values it has, for a client of the
-            wire; 0 where it is no column of a table.
+            wire; 0 if it is no column of a table.
     """
 
     name: str

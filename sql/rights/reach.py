@@ -197,7 +197,7 @@ class Reach:
         schema, then the reader's search path.
 
         Args:
-            view: the view in which the name must mean the same for every reader; None where it may differ.
+            view: the view in which the name must mean the same for every reader; None if it may differ.
 
         Returns:
             The relation's key; None if the database has no such relation.

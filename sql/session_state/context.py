@@ -133,7 +133,7 @@ class Context(ABC):
         """Parse one statement.
 
         Args:
-            told: a client asks for its columns before it runs.
+            told: True if the client requests its columns before it runs.
         """
 
     @abstractmethod

@@ -140,7 +140,7 @@ def bound_with_types(session: Context, text: str, given: Sequence[str]) -> tuple
 
     Returns:
         The binder's result, with the parameter types to report to the client, and the casts of the parameters
-        that make the answer have the described types; None where casts cannot replace them.
+        that make the answer have the described types; None if casts cannot replace them.
 
     Raises:
         SyntaxError_: a parameter is named.

@@ -100,7 +100,7 @@ class ParsedStatement:
     that may run DuckDB.
 
     Args:
-        node: a statement of ducktail or a query with stream scans; None where DuckDB runs the text.
+        node: a statement of ducktail or a query with stream scans; None if DuckDB runs the text.
         parameter_types_given: DuckDB types that the client has declared; "" for an undeclared one.
         describe: computes the description.
         inline: running it now takes no DuckDB work.

@@ -1,7 +1,7 @@
 """Hints for users of other systems: a statement of such a system, and its equivalent in ducktail.
 
 Examples are PostgreSQL's subscriptions, CockroachDB's changefeeds, ksqlDB's EMIT CHANGES and Snowflake's
-CREATE OR REPLACE STREAM: each is 42601 (or 0A000, for a feature that ducktail lacks) with ducktail's
+CREATE OR REPLACE STREAM: each raises 42601 (or 0A000, for a feature that ducktail lacks) with ducktail's
 statement in the hint. Source: docs/errors.md.
 """
 
