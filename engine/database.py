@@ -398,8 +398,8 @@ class Database(Parts):
         """Put a newer placement in force, as in `Membership.install`.
 
         Raises:
-            ConnectionRefused: it is of another cluster.
-            SerializationFailure: it is older than one that was in force.
+            ConnectionRefused: the placement belongs to another cluster.
+            SerializationFailure: the placement is older than one that was in force.
             InvalidParameterValue: another placement has its epoch.
         """
         self.cluster.install(new)

@@ -279,7 +279,8 @@ class Variable:
         read: converts the values of SET into the stored text, or raises.
         report: changes are reported to the client.
         duckdb: the DuckDB setting that follows it, or None.
-        unused: it controls a part of PostgreSQL that does not exist here: SET has no effect, and says so.
+        unused: True if it controls a part of PostgreSQL that ducktail lacks; SET has no effect, and reports
+            this.
     """
 
     name: str

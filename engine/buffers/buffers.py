@@ -97,7 +97,7 @@ class Buffers:
         self.running_scans = RunningScans()
 
     def close(self) -> None:
-        """Wait for what is being read ahead for scans."""
+        """Wait for the windows that are being read ahead for scans."""
         self._ahead.close()
 
     def __getitem__(self, stream_id: int) -> StreamBuffer:

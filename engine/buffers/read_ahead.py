@@ -306,7 +306,7 @@ class ReadAhead:
         Only while all of them read in one place: readers in several would displace each other's windows.
 
         Args:
-            held: what the closing scan holds; its cursor reads.
+            held: the holds of the closing scan; its cursor reads.
             read: an error of it is ignored, since the next scan reads by itself.
         """
         with self._mutex:

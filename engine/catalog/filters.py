@@ -74,10 +74,10 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
     """Refuse a predicate whose answer may change or depend on the session.
 
     Raises:
-        NotSupported: it contains an element that is not allowed in a filter.
-        SyntaxError_: it is malformed.
+        NotSupported: the text contains an element that is not allowed in a filter.
+        SyntaxError_: the text is malformed.
         DucktailError: DuckDB cannot bind it to the table's columns.
-        InvalidParameterValue: it is longer than 10,000 characters, or not a boolean.
+        InvalidParameterValue: the text is longer than 10,000 characters, or not a boolean.
     """
     if len(text) > FILTER_CHARS_MAX:
         raise InvalidParameterValue(f"a filter has at most {FILTER_CHARS_MAX} characters")

@@ -103,7 +103,7 @@ class CheckpointManager:
 
         Raises:
             InvalidParameterValue: the state is refused.
-            IoError: it could not be saved.
+            IoError: the state could not be saved.
         """
         job = self._job(stream)
         with job.mutex:

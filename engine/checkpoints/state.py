@@ -139,7 +139,7 @@ def check_key(key: str) -> str:
     """Check the key of a stream or consumer under which checkpoints are stored: it may be a directory's name.
 
     Raises:
-        InvalidParameterValue: it is empty, too long, or could lead out of a directory.
+        InvalidParameterValue: the key is empty, too long, or could lead out of a directory.
     """
     wrong = None
     if not isinstance(key, str):

@@ -73,7 +73,7 @@ def create_stream(
 
     Raises:
         UndefinedTable: a table does not exist.
-        NotSupported: it is a view or a temporary or attached table, or it has triggers.
+        NotSupported: the relation is a view or a temporary or attached table, or has triggers.
         DuplicateObject: the name is taken.
         InvalidParameterValue: an option does not fit the table.
         UndefinedColumn: a column of the options does not exist.

@@ -77,8 +77,8 @@ def park(
 
     Raises:
         InvalidParameterValue: no such event in the partition, or it is committed.
-        NotSupported: it is a schema event.
-        DuplicateObject: it is parked already.
+        NotSupported: the event is a schema event.
+        DuplicateObject: the event is parked already.
         ProgramLimitExceeded: too many events are parked, or the reason is too long.
         SerializationFailure: the transaction's snapshot is older than the group's state.
     """

@@ -209,7 +209,7 @@ def _show(database: Database, copy: Copy) -> None:
 
 
 def discard(database: Database, copy: Copy) -> None:
-    """Drop an unused copy; retention drops what cannot be dropped now."""
+    """Drop an unused copy; if this is not possible now, retention drops it later."""
     with database.catalog.mutex:
         database.catalog.copying.pop(copy.copy_id, None)
     with suppress(duckdb.Error), closing(database.cursor()) as cursor:

@@ -289,7 +289,8 @@ class Membership:
         Raises:
             ConnectionRefused: the placement is of another cluster.
             SerializationFailure: its epoch is lower than one that was in force.
-            InvalidParameterValue: it has the present epoch and other contents, or is another node's.
+            InvalidParameterValue: the placement has the present epoch and other contents, or is another
+                node's.
         """
         with self._mutex:
             try:

@@ -83,7 +83,7 @@ class Write:
     """One write that a session has offered.
 
     Args:
-        values: the values of its parameters, or what the plan has made of them.
+        values: the values of its parameters, possibly converted by the plan.
         size: their approximate bytes.
         annotation: the annotation of its event.
         key: the key of the row that it changes; None if any two writes of the plan can be in one batch.
@@ -212,7 +212,7 @@ class GroupCommit:
         return len(self._queue)
 
     def close(self) -> None:
-        """Return what was offered to its sessions, and end the thread."""
+        """Return the offered writes to their sessions, and end the thread."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()

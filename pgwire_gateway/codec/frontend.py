@@ -275,7 +275,8 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """An answer to an authentication request: of SASL, all bytes of it; `sasl_first` reads the first one."""
+    """An answer to an authentication request; for SASL all of its bytes, of which `sasl_first` reads the
+    first answer."""
 
     data: bytes = field(repr=False)
 
@@ -330,7 +331,7 @@ class Format:
 
     Args:
         kind: class of the message.
-        large: it contains text or values of the user, and not only names.
+        large: True if it contains text or values of the user, and not only names.
         decode: converts the body into the message; it must read all of it.
     """
 

@@ -88,7 +88,7 @@ def reset_commit_times(path: Path) -> int:
     Raises:
         UndefinedObject: the file does not exist.
         ObjectInUse: it is open.
-        DataCorrupted: it is damaged.
+        DataCorrupted: the file is damaged.
     """
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:

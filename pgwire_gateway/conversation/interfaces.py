@@ -29,7 +29,7 @@ class EndedStatement:
         kind: the value of its Kind, or UNKNOWN.
         sqlstate: the SQLSTATE of its error; None if it succeeded.
         text: the client's text, with literals: unsuitable for logs.
-        resumed: it was a later piece of a portal that has been counted.
+        resumed: True for a later part of a portal that has been counted.
         unanswered: a query of the catalog that could not be answered.
         executions: the number of executions in this time.
         trace: the id that identifies it in several nodes' logs; "" for none.

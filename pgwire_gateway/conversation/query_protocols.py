@@ -199,7 +199,7 @@ class Portal:
         columns: the columns of its rows; None if it returns none.
         prepared: the statement that it was made of; None for a cursor that SQL has declared.
         taken: the session's portal, whose rows SQL may take too.
-        batched: it is the unnamed portal, as in a batch.
+        batched: True for the unnamed portal, which a batch uses.
         complete: all its rows have been sent.
         long: its parameters are too long for the event loop.
     """

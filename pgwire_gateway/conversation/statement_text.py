@@ -84,8 +84,8 @@ class StatementText:
         rewritten: the statement as the session received it.
         types: the PostgreSQL types of its columns, if the catalog knows them.
         cast: the OIDs of the types that a catalog query casts its parameters to; 0 without a cast.
-        nowhere: it is not part of the client's text, so its errors have no position.
-        reads_catalog: it reads the catalog, or needs a lookup there.
+        nowhere: True if it is not part of the client's text, so that its errors have no position.
+        reads_catalog: True if it reads the catalog, or needs a lookup there.
         converted: the parameters whose values become numerics, with their types (catalog/numeric_type.py).
         numeric: for each column that is just a numeric parameter, the parameter's number, else 0: the session
             returns text there.

@@ -119,7 +119,7 @@ def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door
     """The authentication required of a client.
 
     Args:
-        near: it comes from this machine, or the server treats it as local.
+        near: True if it comes from this machine, or the server treats it as local.
         secured: its connection uses TLS.
 
     Raises:
@@ -144,7 +144,7 @@ def for_peer(database: Database, peer: Peer, account: str | None, user: str) -> 
     """The user for whom another node has connected: account and name of the session.
 
     Args:
-        account, user: the user as whom the node has connected.
+        account, user: the user under which the node has connected.
 
     Raises:
         InsufficientPrivilege: that user may not act for others.

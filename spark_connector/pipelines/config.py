@@ -38,8 +38,8 @@ class Section:
     """A table of the file; keys are taken one by one, and `end` refuses the rest.
 
     Args:
-        path: of the file, for messages.
-        name: of the table; "" for the top of the file.
+        path: the path of the file, for messages.
+        name: the name of the table; "" for the top of the file.
     """
 
     def __init__(self, path: str, name: str, values: Mapping[str, Any]) -> None:

@@ -105,7 +105,8 @@ class Rules:
     """The definition of a valid row.
 
     Args:
-        schema: of the JSON in the events' column `after`, as Spark's DDL; None if the events have columns.
+        schema: the schema of the JSON in the events' column `after`, as Spark's DDL; None if the events have
+            columns.
         conditions: by the name that the reason contains.
     """
 

@@ -61,7 +61,7 @@ def ensure_java() -> Path | None:
         JAVA_HOME of the packaged Java, if that is used; None if the machine has its own.
 
     Raises:
-        ConnectorError: there is none; the message says what to install.
+        ConnectorError: no Java was found; the message names a package to install.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -178,7 +178,7 @@ def run_pipeline(build: Build, config: Config, master: str | None = None, *, onc
         The exit status: 0 if it was stopped or has read all, 1 if it failed.
 
     Raises:
-        ConnectorError: it could not begin.
+        ConnectorError: the pipeline could not begin.
     """
     from pyspark.errors import PySparkException
 

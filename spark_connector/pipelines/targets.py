@@ -281,7 +281,7 @@ class SqlTarget:
     """A table of DuckDB behind a gateway, or of PostgreSQL.
 
     Args:
-        options: of the connection, and stagingSchema.
+        options: the options of the connection, and stagingSchema.
         table: its name with an optional schema.
     """
 

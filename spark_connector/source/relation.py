@@ -87,7 +87,7 @@ class Relation:
         """Its columns as a Spark schema.
 
         Raises:
-            ConnectorError: it does not exist, or a column has a type that Spark does not have.
+            ConnectorError: the relation does not exist, or a column has a type that Spark does not have.
         """
         return spark_schema(self._described(connection), self.what)
 
@@ -95,7 +95,7 @@ class Relation:
         """Check that a query's columns, which schema() may name, are the relation's.
 
         Raises:
-            ConnectorError: it does not exist, or does not have a column, or has it with another type.
+            ConnectorError: the relation does not exist, or lacks a column, or has it with another type.
         """
         found = self._described(connection)
         types = {field.name.lower(): field.type for field in found}

@@ -256,7 +256,7 @@ def check_same(state: StreamState, identity: str, stream: Name) -> None:
         stream: option stream.
 
     Raises:
-        ConnectorError: it is another stream, or a new one with the same name.
+        ConnectorError: the stream is another one, or a new one with the same name.
     """
     if identity == state.identity:
         return

@@ -414,7 +414,7 @@ class _Work:
         self._session.notices.add("foreign keys are not enforced", severity="WARNING", sqlstate="01000")
 
     def _constraint(self, step: Step) -> str | None:
-        """The statement that drops a constraint or a unique index; None for none, as where it was omitted."""
+        """The statement that drops a constraint or a unique index; None if it does not exist."""
         table, name = self._found(), step.constraint
         if table is None or name is None:
             return None

@@ -65,7 +65,7 @@ class CteDefinition:
         columns: the number of names in its column list; 0 without a list.
         head: its text up to and including the opening parenthesis.
         start, end: the position of the text in its parentheses.
-        body: that text, classified.
+        body: the classified text in the parentheses.
     """
 
     name: str

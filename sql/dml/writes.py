@@ -66,7 +66,7 @@ class WriteMode:
     """The mode in which a DML text runs.
 
     Args:
-        keeping: the context in which the rows of RETURNING are taken from DuckDB.
+        keeping: the context in which the rows of RETURNING are fetched from DuckDB.
         explain: the words of EXPLAIN ANALYZE; the answer is then only the plan.
     """
 

@@ -66,7 +66,7 @@ class Scan:
         start, end: the span in the text from STREAM through the alias and its column names.
         away: the other node whose stream it is, in a query that runs on this node.
         typed: name and type of its columns in that case, in ENVELOPE CHANGES.
-        commits: COMMIT: the statement first commits what the session has read of the group.
+        commits: True for COMMIT: the statement first commits the session's read position in the group.
     """
 
     stream: Name

@@ -227,7 +227,7 @@ class Connection:
 
         Args:
             table: the table's name in SQL: schema-qualified or not, quoted where necessary.
-            frame: what `register` takes.
+            frame: a data frame of a type that `register` accepts.
             by_name: match columns by name; columns of the table that the frame lacks take their defaults.
                 Otherwise the frame has the table's columns, in order.
 

@@ -78,7 +78,7 @@ def _only_waits(session: Context, stream: st.Name) -> bool:
 
 
 def commits_before(statement: ParsedStatement) -> bool:
-    """True if a statement commits what its session has read before it reads."""
+    """True if a statement first commits the read position of its session."""
     node = statement.node
     return isinstance(node, Query) and node.commits is not None and statement.classified.kind is Kind.READ
 
@@ -214,7 +214,7 @@ def _begin(
     does not own all of its partitions.
 
     Args:
-        own_only: only what the session itself has read as the member.
+        own_only: True to commit only the reads of the session itself as the member.
     """
     members, part = session.database.members, session.part
     if member is not None:

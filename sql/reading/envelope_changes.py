@@ -55,7 +55,7 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
 
 
 def columns_of(session: Context, scans: Sequence[st.Scan]) -> tuple[tuple[str, ...] | None, ...]:
-    """The column names of each scan in ENVELOPE CHANGES; () where there is none."""
+    """The column names of each scan in ENVELOPE CHANGES; () without one."""
     if all(scan.envelope == "json" for scan in scans):
         return ()
     return tuple(_names(session, scan) for scan in scans)

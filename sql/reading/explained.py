@@ -1,4 +1,5 @@
-"""EXPLAIN of a query that reads streams: DuckDB's plan over the scans, and what each scan will read.
+"""EXPLAIN of a query that reads streams: DuckDB's plan over the scans, and the events that each scan will
+read.
 
 The plan is that of the query over the scans' own relations: its scans show the columns that are read and the
 predicates that are pushed down. Lines behind it describe each scan: from where it reads, its partitions, its

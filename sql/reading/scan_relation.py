@@ -69,7 +69,7 @@ def unlimited(query: Query) -> list[Replacement]:
     """The removal of the clause LIMIT n TRANSACTIONS: it ends the scan, not the rows.
 
     Raises:
-        NotSupported: the clause is at a place where it cannot end the scan.
+        NotSupported: the clause stands where it cannot end the scan.
     """
     clause = query.transactions
     if clause is None:

@@ -31,9 +31,9 @@ class Portal:
         hold: the portal outlives its transaction.
         declared: DECLARE created the portal; else a driver did.
         given: number of rows taken so far: the position of a forward-only cursor.
-        ours: the open transaction created it.
+        ours: True if the open transaction created the portal.
         scroll: the cursor moves in any direction; `scrolled` is its position once it has been started.
-        text: the statement that created it, where it is not `statement` itself.
+        text: the text of the statement that created the portal, if it differs from `statement`.
         made_us: time of creation, in microseconds since 1970.
         free: frees the portal's resources.
         spelling: the query as its client sent it.

@@ -186,7 +186,7 @@ class Positions:
         return hold
 
     def keep(self, hold: MemberRead) -> None:
-        """Keep what the open transaction reads with the member until the transaction ends."""
+        """Keep the open transaction's reads with the member until the transaction ends."""
         self._kept.append(hold)
 
     def reader(
@@ -243,7 +243,7 @@ class Positions:
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
 
     def _read(self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]) -> None:
-        """Note what a read has returned beyond the committed LSNs."""
+        """Record the LSNs beyond the committed ones that a read has returned."""
         if reader.share:
             return
         of = (reader.key, name_of(reader.hold))

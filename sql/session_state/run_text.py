@@ -250,11 +250,11 @@ def query_result(
     """Run a query on the session's cursor; its rows are computed as the client takes them.
 
     Args:
-        text: what DuckDB runs.
+        text: the text that DuckDB runs.
         user_text: the same text if it is the user's own, for the positions of errors.
         learn: called with the result and the Arrow schema of its rows.
         arrow: the rows are sent as Arrow has them.
-        again: it may run a second time while nothing of its answer has been sent.
+        again: True if it may run a second time while nothing of its answer has been sent.
 
     Raises:
         DucktailError: the translated error of DuckDB.

@@ -27,7 +27,8 @@ class CommitOffsets(Statement):
     """COMMIT OFFSETS ON stream CONSUMER GROUP group; `at` is a map as JSON text, None the read position.
 
     Args:
-        own_only: only what the session itself has read, if others have read as the member too.
+        own_only: True to commit only the reads of the session itself, if other sessions have read as the
+            member too.
     """
 
     stream: Name
