@@ -62,7 +62,7 @@ class Notifications:
         """Register a listener for a channel; if it is the name of a stream, for the stream's events.
 
         Raises:
-            ProgramLimitExceeded: it listens to too many channels.
+            ProgramLimitExceeded: the listener listens to too many channels.
         """
         with self._mutex:
             if len(listener.streams) + len(listener.channels) >= CHANNELS_MAX:

@@ -658,7 +658,7 @@ class RetainedBytes:
             del self._sums[:gone]
 
     def thin(self, through_lsn: int, left: float) -> None:
-        """Reduce the events up to `through_lsn` to a fraction, evenly spread."""
+        """Reduce the bytes of the events up to `through_lsn` to a fraction, evenly distributed."""
         place = bisect_right(self._lsns, through_lsn)
         gone = 0
         for number in range(place):

@@ -127,7 +127,7 @@ class LogWindow:
 
     @property
     def size(self) -> int:
-        """Its bytes with the encoded rows, about."""
+        """The approximate size of the window in bytes, with the encoded rows."""
         return 2 * int(self.pages.rows.get_total_buffer_size())
 
     def covers(self, after: Mapping[int, int]) -> bool:
@@ -174,9 +174,9 @@ class Cold:
     """The events of a read from the log, in LSN order; otherwise as `Hot`.
 
     Args:
-        page: the rows of a window among which they are, in the columns of the scan.
-        part: the places of the events in it.
-        layout: their columns.
+        page: the rows of the window that contains the events, in the columns of the scan.
+        part: the positions of the events in the page.
+        layout: the columns of the page.
     """
 
     lsns: list[int]
@@ -301,13 +301,14 @@ class ReadAhead:
                 self._running -= 1
 
     def follow(self, held: Held, window: LogWindow, read: Callable[[], LogWindow]) -> None:
-        """Read the window behind one in which short scans follow one another, for the next of them.
+        """Read ahead the window behind one that successive short scans share.
 
-        Only while all of them read in one place: readers in several would displace each other's windows.
+        This is done only while all short scans read in one place: readers in several places would displace
+        each other's windows.
 
         Args:
             held: the holds of the closing scan; its cursor reads.
-            read: an error of it is ignored, since the next scan reads by itself.
+            read: reads the window; its error is ignored, because the next scan then reads by itself.
         """
         with self._mutex:
             followed = window.source, window.high

@@ -90,10 +90,10 @@ def merge_error(error: duckdb.Error) -> duckdb.Error | None:
 
 
 def plan_merge(dml: Dml, table: CapturedTable, macros: NamesInUse, views: NamesInUse, few: bool) -> Plan:
-    """Plan a MERGE, in shape B where it is deterministic, else in shape C.
+    """Plan a MERGE, in shape B if it is deterministic, else in shape C.
 
     Raises:
-        NotSupported: it cannot be evaluated once only, or its two sides have the same name.
+        NotSupported: the statement cannot be evaluated once only, or its two sides have the same name.
     """
     assert dml.merge is not None
     _require_two_names(dml, dml.merge)

@@ -183,7 +183,7 @@ class _Stage:
 
 
 def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
-    """Plan an UPDATE, in shape B where it is deterministic, else in shape C."""
+    """Plan an UPDATE, in shape B if it is deterministic, else in shape C."""
     shape = table.shape
     relation = dml.relation
     sets = by_position(shape, dml.sets)

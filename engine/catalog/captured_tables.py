@@ -167,7 +167,7 @@ class Captured:
 
     @property
     def shown_name(self) -> str:
-        """Its name, for messages."""
+        """The table's name in messages."""
         return f"table {self.shape.qualified}"
 
     @property
@@ -229,7 +229,7 @@ class TopicLog:
 
     @property
     def shown_name(self) -> str:
-        """Its name, for messages."""
+        """The topic's name in messages."""
         return f"topic {ident(self.topic.schema)}.{ident(self.topic.name)}"
 
 

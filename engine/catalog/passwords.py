@@ -84,7 +84,7 @@ def read_verifier(text: str) -> Verifier | None:
     """The verifier in a text; None for other text.
 
     Raises:
-        InvalidParameterValue: it demands too many rounds of a client.
+        InvalidParameterValue: the verifier demands too many rounds of a client.
     """
     found = _FORM.fullmatch(text)
     if found is None:

@@ -51,27 +51,27 @@ class Item:
 
 
 def relation(schema: str, name: str) -> Item:
-    """A table, view or stream."""
+    """The item of a table, view or stream."""
     return Item(RELATION, fold(schema), fold(name))
 
 
 def schema_item(schema: str) -> Item:
-    """A schema."""
+    """The item of a schema."""
     return Item(SCHEMA, fold(schema))
 
 
 def group_item(schema: str, stream: str, group: str) -> Item:
-    """A consumer group."""
+    """The item of a consumer group."""
     return Item(GROUP, fold(schema), fold(stream), group.lower())
 
 
 def bookmark_item(schema: str, stream: str, bookmark: str) -> Item:
-    """A bookmark."""
+    """The item of a bookmark."""
     return Item(BOOKMARK, fold(schema), fold(stream), bookmark.lower())
 
 
 def pipeline_item(pipeline: str) -> Item:
-    """A pipeline."""
+    """The item of a pipeline."""
     return Item(PIPELINE, name=pipeline.lower())
 
 

@@ -115,7 +115,7 @@ class Stream:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Its key in the catalog."""
+        """The stream's key in the catalog."""
         return key_of(self.schema, self.name)
 
     @property
@@ -141,7 +141,7 @@ class Stream:
 
     @property
     def kind(self) -> str:
-        """Its kind in messages."""
+        """The word for it in messages: stream or topic."""
         return "topic" if self.topic else "stream"
 
     def as_on(self, part: Stream) -> Stream:
@@ -189,7 +189,7 @@ class Group:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Its key in the catalog."""
+        """The group's key in the catalog."""
         return (self.stream_id, quoting.fold(self.name))
 
 
@@ -212,5 +212,5 @@ class Bookmark:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Its key in the catalog."""
+        """The bookmark's key in the catalog."""
         return (self.stream_id, quoting.fold(self.name))

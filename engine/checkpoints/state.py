@@ -106,7 +106,7 @@ class CheckpointState:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """Its age in microseconds; 0 if the clock has gone back behind it."""
+        """The state's age in microseconds; 0 if the clock was set back to an earlier time."""
         return max(0, now_us - self.created_us)
 
     def behind(self, earlier: CheckpointState) -> str | None:
@@ -258,7 +258,7 @@ class Checkpoint:
         object.__setattr__(self, "metadata", metadata_of(self.metadata))
 
     def age_us(self, now_us: int) -> int:
-        """Its age in microseconds; 0 if the clock has gone back behind it."""
+        """The checkpoint's age in microseconds; 0 if the clock was set back to an earlier time."""
         return max(0, now_us - self.at_us)
 
     def compare(self, other: Checkpoint) -> int | None:

@@ -129,7 +129,9 @@ def look(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream) 
 
 
 def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream) -> Look:
-    """Compare a stream's table with its log in the cursor's open transaction; FOUND and BROKEN stay in it.
+    """Compare a stream's table with its log in the cursor's open transaction.
+
+    The temporary tables FOUND and BROKEN remain until the transaction ends.
 
     Raises:
         duckdb.Error: DuckDB failed.

@@ -38,7 +38,7 @@ class Macro:
 
     @property
     def query(self) -> str:
-        """Its definition as a query."""
+        """The macro's definition as a query."""
         return f"{self.definition}" if self.kind == "table_macro" else f"SELECT ({self.definition})"
 
 

@@ -89,7 +89,7 @@ class Object:
 
     @property
     def in_full(self) -> str:
-        """Its unambiguous name in SQL: "catalog"."schema"."name"."""
+        """The object's unambiguous name in SQL: "catalog"."schema"."name"."""
         return f"{ident(self.catalog)}.{ident(self.schema)}.{ident(self.name)}"
 
 

@@ -176,8 +176,8 @@ def read_shape(
 
     Raises:
         UndefinedTable: the table does not exist.
-        NotSupported: it is a view or a temporary or attached table, a column's name hides DuckDB's rowid or
-            has our prefix, or the primary key has no hash.
+        NotSupported: the relation is a view or a temporary or attached table, a column's name hides
+            DuckDB's rowid or has ducktail's prefix, or the primary key has no hash.
     """
     catalog, schema, name, text, index_count = _base_table(cursor, schema, name)
     key = [fold(schema), fold(name)]
@@ -284,7 +284,7 @@ def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> lis
     """The indexes of a table, without those of constraints, by name.
 
     Raises:
-        LockNotAvailable: it has indexes that cannot be listed now (`read_indexes`).
+        LockNotAvailable: the table has indexes that cannot be listed now (`read_indexes`).
     """
     key = [fold(schema), fold(name)]
     if _HAS_INDEXES.run(cursor, key).fetchall() != [(True,)]:

@@ -265,7 +265,7 @@ class LogEvents(Events):
 
     @property
     def commits(self) -> str:
-        """The relation of the transactions' lines."""
+        """The relation with the rows of the transactions."""
         return f"{SCHEMA}.commits" if self.side is None else self.side.commits
 
     @property

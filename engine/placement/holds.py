@@ -101,7 +101,7 @@ class Holds:
         return found
 
     def filled(self, stream: Stream, holds: Mapping[int, Hold]) -> dict[int, Hold]:
-        """The rows to write: the first rows of a topic are completed by those of its other partitions."""
+        """The rows to write; a topic's first rows are completed with HELD for its other partitions."""
         return {**({} if stream.stream_id in self._rows else all_partitions(stream, Hold(HELD))), **holds}
 
     def put(self, stream_id: int, holds: Mapping[int, Hold]) -> None:
@@ -142,7 +142,7 @@ def rows_sql(stream_id: int, holds: Mapping[int, Hold]) -> list[str]:
 
 
 def all_partitions(stream: Stream, hold: Hold) -> dict[int, Hold]:
-    """The same row for each partition."""
+    """One hold for all partitions of a topic: partition -> hold."""
     return dict.fromkeys(range(stream.partitions), hold)
 
 

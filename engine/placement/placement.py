@@ -205,7 +205,7 @@ class Placement(Protocol):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """Its rules, in the order in which they are tried."""
+        """The rules of the placement, in the order in which they are tried."""
 
     @property
     def lost(self) -> tuple[str, ...]:

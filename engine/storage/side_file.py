@@ -123,7 +123,7 @@ class SideFile:
         """Write a new side file, replacing an existing one; durable when it returns.
 
         Raises:
-            IoError: it cannot be written.
+            IoError: the file cannot be written.
         """
         data = bytearray(SIZE)
         HEAD.pack_into(data, 0, MAGIC, FORMAT, 0, identity.bytes, incarnation)
@@ -192,7 +192,7 @@ class SideFile:
         """Write the last mark again, before DuckDB commits a transaction that will be acknowledged.
 
         Raises:
-            IoError: it cannot be written.
+            IoError: the file cannot be written.
         """
         with self._mutex:
             self._write_mark()

@@ -107,7 +107,7 @@ def read_report(name: str, text: str) -> Report:
     Raises:
         InvalidParameterValue: the name is empty, the state is not an object, or a known member is invalid.
         InvalidTextRepresentation: the state is not JSON.
-        ProgramLimitExceeded: it is too long.
+        ProgramLimitExceeded: the report is too long.
     """
     if not name:
         raise InvalidParameterValue("the pipeline has no name")

@@ -60,8 +60,8 @@ def claim_table(
 
     Raises:
         LockNotAvailable: another writer did not end in time.
-        SerializationFailure: it was written since the transaction began to read, so that the difference
-            would be incomplete.
+        SerializationFailure: the table was written since the transaction began to read, so that the
+            difference would be incomplete.
     """
     name = key_of(key[0], renamed)
     # Its writers are registered under its earlier names.

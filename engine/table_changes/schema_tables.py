@@ -308,9 +308,9 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
         captured: the table in the transaction, which has renamed it.
 
     Raises:
-        DependentObjects: an object depends on it.
+        DependentObjects: an object depends on the table.
         ProgramLimitExceeded: too many of its versions are retained.
-        WrongState: it was written without ducktail.
+        WrongState: the table was written without ducktail.
         duckdb.Error: DuckDB failed.
     """
     cursor, was = transaction.cursor, captured.shape

@@ -58,7 +58,7 @@ def enter_to_alter(
 
     Raises:
         LockNotAvailable: the lock was not free in time, or the table's last stream was dropped meanwhile.
-        SerializationFailure: it was written since the transaction began to read.
+        SerializationFailure: the table was written since the transaction began to read.
     """
     captured = yield from database.transactions.enter_still_captured(transaction, key, timeout_ms)
     yield from database.commits.wait_readable()
@@ -203,7 +203,7 @@ def _carried(captured: Captured) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 
 def _ended(transaction: Transaction, captured: Captured) -> TableVersion:
-    """The version that ends now, with the name that was reported for it."""
+    """The table version that ends with this change, under its last reported name."""
     version, known = captured.present, transaction.altered.get(captured.table_id)
     name = captured.shape.name if known is None else known.told
     table = replace(version.table, shape=replace(version.table.shape, name=name))

@@ -204,7 +204,7 @@ class Transaction:
 
     @property
     def written(self) -> dict[int, TableWrites]:
-        """Its captured writes of tables with events; a refresh may have been folded to no event."""
+        """The captured writes that have events, by table; a refresh may have been folded to none."""
         return {table_id: w for table_id, w in self.tables.items() if w.last_lsn >= w.first_lsn}
 
     def at(

@@ -150,7 +150,7 @@ class Transactions:
         without a snapshot takes it afterwards, and so reads what the others have committed.
 
         Raises:
-            LockNotAvailable: they are not free within `timeout_ms`.
+            LockNotAvailable: the tables are not free within `timeout_ms`.
             SerializationFailure: one of them was changed after this transaction began to read.
         """
         yield from self._take_writer_lock(transaction, timeout_ms)
@@ -319,7 +319,7 @@ class Transactions:
             explain: the words of EXPLAIN ANALYZE, whose plan then replaces the rows of RETURNING.
 
         Raises:
-            SerializationFailure: it writes a row that was changed since its snapshot.
+            SerializationFailure: the statement writes a row that was changed since its snapshot.
             duckdb.Error: the statement's own error.
         """
         assert transaction.has_writer_lock

@@ -62,12 +62,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """Its flag."""
+        """The setting's flag on the command line."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """The setting's environment variable."""
         return PREFIX + self.name.upper()
 
     def read(self, text: str) -> object:
@@ -197,7 +197,7 @@ class Configuration:
 
         Raises:
             InvalidParameterValue: the file is invalid.
-            IoError: it cannot be read.
+            IoError: the file cannot be read.
         """
         local = source.load().local
         said = {"host": local.host, "port": local.port}
@@ -278,8 +278,8 @@ def read_file(path: Path) -> dict[str, Found]:
     """The settings of a configuration file.
 
     Raises:
-        InvalidParameterValue: the file is no TOML, or a key is unknown or a value invalid; with the line.
-        IoError: it cannot be read.
+        InvalidParameterValue: the file is not TOML, or a key is unknown or a value invalid; with the line.
+        IoError: the file cannot be read.
     """
     text = read_text(path, "configuration file")
     values = parse(text, str(path), "configuration file")

@@ -32,7 +32,7 @@ def check(path: Path) -> int:
 
     Raises:
         UndefinedObject: the file does not exist.
-        ObjectInUse: it is open.
+        ObjectInUse: another process has the file open.
     """
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:
@@ -87,7 +87,7 @@ def reset_commit_times(path: Path) -> int:
 
     Raises:
         UndefinedObject: the file does not exist.
-        ObjectInUse: it is open.
+        ObjectInUse: another process has the file open.
         DataCorrupted: the file is damaged.
     """
     with backup.closed_database(str(path)) as descriptor:

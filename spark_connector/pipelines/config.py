@@ -177,7 +177,7 @@ def read_config(path: Path, kind: str) -> Config:
     """Read a configuration file.
 
     Raises:
-        OptionError: it cannot be read, or a key is missing, invalid or unknown.
+        OptionError: the file cannot be read, or a key is missing, invalid or unknown.
     """
     try:
         values = tomllib.loads(path.read_text())

@@ -95,7 +95,7 @@ class Target:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """Its name as SQL."""
+        """The target's name as SQL."""
         return self.name.identifier
 
     @property

@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):
         """One task per partition of a stream, or more with minPartitions; one task for a table.
 
         Raises:
-            ConnectorError: the stream or table does not exist or has not the query's columns, or the range is
+            ConnectorError: the stream or table does not exist or lacks columns of the query, or the range is
                 not available.
         """
         return retrying(self._planned, self._options["retryTimeout"])

@@ -84,7 +84,7 @@ class Relation:
         return f"reading {self.what}"
 
     def schema(self, connection: Connection) -> StructType:
-        """Its columns as a Spark schema.
+        """The relation's columns as a Spark schema.
 
         Raises:
             ConnectorError: the relation does not exist, or a column has a type that Spark does not have.
@@ -120,7 +120,7 @@ class Relation:
         )
 
     def _described(self, connection: Connection) -> pa.Schema:
-        """Its columns as the gateway sends them."""
+        """The relation's columns as the gateway sends them."""
         every = sql.SQL("SELECT * FROM {}").format(self._source(0))
         try:
             return arrow_schema(connection, every, self.doing, self.option)

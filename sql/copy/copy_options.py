@@ -296,7 +296,7 @@ def check_encoding(options: CopyOptions, client_encoding: str) -> None:
     """Check that the option ENCODING is the client's encoding, from or to which all its texts are converted.
 
     Raises:
-        NotSupported: it is another one.
+        NotSupported: ENCODING is another encoding.
     """
     wanted = encoding_of(options.encoding or client_encoding)
     if wanted is None or wanted is not encoding_of(client_encoding):

@@ -254,7 +254,7 @@ def begin(session: Context, statement: ParsedStatement) -> Waiting[Result]:
 
 
 def _as_arrow(inner: ParsedStatement) -> ParsedStatement:
-    """The same query, with an Arrow answer."""
+    """The statement of a query with an Arrow answer."""
     if inner.classified.kind is not Kind.READ or inner.classified.cte_writes:
         raise NotSupported("COPY of what writes cannot be in FORMAT arrow", hint="Take csv or binary.")
     return inner.as_arrow()

@@ -81,7 +81,7 @@ def require(session: Context, name: str, token: Token) -> None:
     """Refuse a file outside the allowed directories.
 
     Raises:
-        InsufficientPrivilege: it is outside.
+        InsufficientPrivilege: the file is outside them.
     """
     directories = session.database.settings.allowed_directories
     if not directories:

@@ -39,7 +39,7 @@ def target(session: Context, facts: CopyFacts) -> Key:
 
     Raises:
         NotSupported: the target is a stream.
-        InsufficientPrivilege: it is in the reserved schema.
+        InsufficientPrivilege: the target is in the reserved schema.
     """
     assert facts.table is not None
     key = session.names.table_key(facts.table)

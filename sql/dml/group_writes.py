@@ -104,7 +104,7 @@ class TableSize:
     """The size of a table whose rows are found by a join of its key with a list: DuckDB reads all keys.
 
     Args:
-        fits: it is small enough.
+        fits: True if it is small enough.
         batches: the number of batches since it was measured.
     """
 

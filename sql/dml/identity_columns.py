@@ -27,7 +27,7 @@ def refuse_given_values(session: Context, classified: Classified) -> None:
     """Refuse a write that gives a value for an identity column that is always generated.
 
     Raises:
-        GeneratedAlways: it gives one.
+        GeneratedAlways: the write gives such a value.
     """
     facts = classified.dml
     assert facts is not None

@@ -251,7 +251,7 @@ def refuse_target(session: Context, statement: ParsedStatement) -> None:
 
     Raises:
         NotSupported: the target is a stream.
-        InsufficientPrivilege: it is in the reserved schema.
+        InsufficientPrivilege: the target is in the reserved schema.
         WrongObjectType: the target of a PUBLISH is no topic.
     """
     facts = statement.classified.dml
@@ -274,7 +274,7 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
 
     Raises:
         NotSupported: the target is a stream.
-        InsufficientPrivilege: it is in the reserved schema.
+        InsufficientPrivilege: the target is in the reserved schema.
         WrongObjectType: the target of a PUBLISH is no topic.
     """
     position = start + 1

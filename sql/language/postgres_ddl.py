@@ -267,8 +267,8 @@ def expand(classified: Classified) -> Expansion | None:
 
     Raises:
         NotSupported: a clause would change the meaning.
-        ProgramLimitExceeded: it has too many serial columns.
-        SyntaxError_, InvalidParameterValue: it is invalid in PostgreSQL too.
+        ProgramLimitExceeded: the definition has too many serial columns.
+        SyntaxError_, InvalidParameterValue: the statement is invalid in PostgreSQL too.
     """
     if classified.kind is Kind.DDL:
         assert classified.ddl is not None

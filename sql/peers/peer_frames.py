@@ -149,7 +149,7 @@ def head_of(frame: bytes) -> Head:
     """Decode a head; the same object for the same frame, so that derived values can be kept with it.
 
     Raises:
-        ProtocolViolation: the frame is none.
+        ProtocolViolation: the frame is malformed.
     """
     return _kept_head(frame) if len(frame) <= KEPT_BYTES_MAX else _head(frame)
 
@@ -171,7 +171,7 @@ def tail_of(frame: bytes) -> Tail:
     """Decode a tail.
 
     Raises:
-        ProtocolViolation: the frame is none.
+        ProtocolViolation: the frame is malformed.
     """
     return _kept_tail(frame) if len(frame) <= KEPT_BYTES_MAX else _tail(frame)
 
@@ -188,7 +188,7 @@ def facts_of(frame: bytes) -> Any:
     """Decode the answer of an operation.
 
     Raises:
-        ProtocolViolation: the frame has none.
+        ProtocolViolation: the frame has no facts.
     """
     return _object(frame, FACTS)
 
@@ -197,7 +197,7 @@ def batch_of(frame: bytes) -> ResultBatch:
     """Decode the rows of a frame.
 
     Raises:
-        ProtocolViolation: it has none.
+        ProtocolViolation: the frame has no rows.
     """
     if frame[:1] == ROWS:
         with pa.ipc.open_stream(pa.py_buffer(frame)[1:]) as reader:
@@ -262,7 +262,7 @@ class PassedBatch:
         return len(self.data)
 
     def events(self) -> EventBatch:
-        """The same, one by one."""
+        """The events as an EventBatch, with single rows."""
         if self._events is None:
             rows, place, data = [], 0, self.data
             for size in self.sizes or self._sizes_read():

@@ -210,7 +210,7 @@ class Follower:
         """Store completed work; with a batch of this follow, it and all batches before it count as done.
 
         Raises:
-            DucktailError: it cannot be stored.
+            DucktailError: the checkpoint cannot be stored.
         """
         with self._storing:
             if batch is not None:

@@ -19,8 +19,8 @@ class Level:
 
     Args:
         point: a position in the text inside its FROM clause.
-        followed: the hidden column can be carried through it.
-        source: the relation that it reads; `given` is its result.
+        followed: True if the hidden column can be carried through it.
+        source, given: the relation that it reads, and its result.
     """
 
     select: exp.Select

@@ -193,7 +193,7 @@ def parsed_after(stream: Stream, after: st.Scalar, parameters: Values) -> int | 
     """The value of AFTER.
 
     Raises:
-        InvalidParameterValue: it names a partition that does not exist.
+        InvalidParameterValue: AFTER names a partition that does not exist.
     """
     value = value_of(after, parameters)
     parsed = parse_after(value if isinstance(value, int) else str(value))

@@ -401,7 +401,7 @@ class Block:
 
         Raises:
             IoError: the block failed because DuckDB invalidated the database.
-            InFailedTransaction: it failed for another reason.
+            InFailedTransaction: the block failed for another reason.
         """
         if self._state == BROKEN:
             raise self._lost or InFailedTransaction("the transaction has failed")

@@ -349,7 +349,7 @@ class Positions:
         """The position of the open transaction's own reads as a member; None if it has not read.
 
         Raises:
-            WrongState: it has read, and has no position.
+            WrongState: the transaction has read, and has no position.
         """
         if (key, member) not in self._of_transaction:
             if key in self._moved:

@@ -446,7 +446,7 @@ def number(scalar: st.Scalar, parameters: Values, what: str) -> int:
 
     Raises:
         InvalidTextRepresentation: the value is no whole number.
-        InvalidParameterValue: it is negative.
+        InvalidParameterValue: the value is negative.
     """
     value = value_of(scalar, parameters)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -338,7 +338,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int:
     """Index of the parenthesis that closes the one at index `opening`.
 
     Raises:
-        SyntaxError_: it is not closed.
+        SyntaxError_: the parenthesis is not closed.
     """
     depth = tokens[opening].depth
     for index in range(opening + 1, len(tokens)):
