@@ -210,7 +210,7 @@ class Topics:
 
         Raises:
             ProgramLimitExceeded: an event is too large, or there are too many producers.
-            InvalidParameterValue, InvalidTextRepresentation: the headers are no JSON object.
+            InvalidParameterValue, InvalidTextRepresentation: the headers are not a JSON object.
             NotNullViolation: an event of a compacted topic has no key.
             duckdb.Error: the query fails.
         """

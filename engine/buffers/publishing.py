@@ -60,7 +60,7 @@ LSN, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "txid", "tx_last"))
 
 @dataclass(slots=True)
 class Gathered:
-    """Events of one stream that are to be added to its buffers: the newest ready, the others counted."""
+    """The events to add to the buffers of one stream: the newest ones encoded, the others counted."""
 
     bytes_max: int
     layout: Layout = EVENT_LAYOUT

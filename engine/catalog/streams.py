@@ -145,7 +145,7 @@ class Stream:
         return "topic" if self.topic else "stream"
 
     def as_on(self, part: Stream) -> Stream:
-        """The stream's present state on a table, where it was `part` before it changed options or name."""
+        """The stream's present state on a table; `part` is its state before a change of options or name."""
         if self.several is None:
             return self
         return replace(

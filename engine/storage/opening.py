@@ -2,7 +2,7 @@
 
 The steps, in this order; the file is not written before the last one:
 
-1. no other process has the file open, and this process has not either;
+1. neither another process nor this one has the file open;
 2. the frame chain of DuckDB's log is read: a torn tail is cut, damage is refused (`wal_chain.py`);
 3. DuckDB opens the file;
 4. the file is compared with the acknowledged commits (`side_file.py`): a file behind them is refused;
@@ -170,7 +170,7 @@ def release(key: tuple[int, int] | None) -> None:
 
 
 def lock_is_free(path: str) -> bool:
-    """True if no other process has a database file open; only valid if this process has not either."""
+    """True if no other process has a database file open; only valid if this process does not have it open."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -222,7 +222,7 @@ class Channel:
         return self._pending[0][0]
 
     def ahead(self, place: int = 0) -> Message | None:
-        """A later message that has arrived, the next one for place 0; None if it has not."""
+        """A later message, the next one for place 0; None if it has not arrived."""
         # The server may append meanwhile; only the conversation takes.
         return self._pending[place][0] if place < len(self._pending) else None
 

@@ -409,7 +409,7 @@ class Prepared:
         self.is_told, self.told = True, columns
 
     def check_told(self, columns: Sequence[ResultColumn] | None) -> None:
-        """Check the columns of rows that the client has not asked a description of again.
+        """Check the columns of rows for which the client has not requested a new description.
 
         Raises:
             CachedPlanChanged: the client would decode them by the columns that it received before.

@@ -102,7 +102,7 @@ def check_held(session: Context, stream: Stream, partitions: Iterable[int] | Non
     """Check that partitions of a topic (None: all that this node owns) have arrived.
 
     Raises:
-        SerializationFailure: one has not arrived.
+        SerializationFailure: a partition has not arrived.
     """
     database = session.database
     missing = database.holds.missing(database.cluster.placement, stream)

@@ -81,7 +81,7 @@ class RowReader:
 
         Raises:
             BadCopyFileFormat: a row is malformed; the error has its line.
-            CharacterNotInRepertoire: the bytes are no UTF-8.
+            CharacterNotInRepertoire: the bytes are not UTF-8.
             ProgramLimitExceeded: a row is larger than ROW_BYTES_MAX.
         """
         if self.ended:

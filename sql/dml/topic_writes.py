@@ -352,7 +352,7 @@ def learn(session: Context, statement: ParsedStatement, topic: Stream) -> None:
 def together(
     session: Context, statement: ParsedStatement, parameters: Values, generation: int | None = None
 ) -> Waiting[PublishedShare | None]:
-    """Publish one event together with those of other sessions; None if it is to be published alone.
+    """Publish one event together with those of other sessions; None if it must be published alone.
 
     Args:
         generation: see `group_writes.plan_of`.

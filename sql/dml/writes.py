@@ -228,7 +228,7 @@ def _together(
     parameters: tuple[object, ...],
     generation: int | None = None,
 ) -> Waiting[Rows | None]:
-    """Write one row together with those of other sessions; None if it is to be written alone.
+    """Write one row together with those of other sessions; None if it must be written alone.
 
     Args:
         generation: see `offer`.
@@ -252,7 +252,7 @@ def refuse_target(session: Context, statement: ParsedStatement) -> None:
     Raises:
         NotSupported: the target is a stream.
         InsufficientPrivilege: the target is in the reserved schema.
-        WrongObjectType: the target of a PUBLISH is no topic.
+        WrongObjectType: the target of a PUBLISH is not a topic.
     """
     facts = statement.classified.dml
     assert facts is not None
@@ -275,7 +275,7 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
     Raises:
         NotSupported: the target is a stream.
         InsufficientPrivilege: the target is in the reserved schema.
-        WrongObjectType: the target of a PUBLISH is no topic.
+        WrongObjectType: the target of a PUBLISH is not a topic.
     """
     position = start + 1
     if key[0] == OURS:

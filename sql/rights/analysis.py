@@ -60,7 +60,7 @@ _KEPT = "analysis"
 
 
 class NotAnalysed(Exception):
-    """The parser has no tree of this text; with the parser's message if the text is no SQL."""
+    """The error for a text without a syntax tree; it has the parser's message if the text is not SQL."""
 
     def __init__(self, message: str, *, syntax: bool) -> None:
         super().__init__(message)

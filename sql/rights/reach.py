@@ -61,7 +61,7 @@ class Reach:
         Raises:
             InsufficientPrivilege: the session lacks a right.
             UndefinedTable: a relation does not exist or is hidden.
-            SyntaxError_: the text is no SQL.
+            SyntaxError_: the text is not SQL.
         """
         try:
             named = part.named(self.session.names.cursor())
