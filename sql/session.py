@@ -401,7 +401,7 @@ class Session(Context):
         yield
 
     def commit_implicit(self) -> Waiting[None]:
-        """End an implicit block that is still one.
+        """Commit the open block, if it is still an implicit one.
 
         Raises:
             DucktailError: the commit failed; everything of the block is rolled back.

@@ -412,7 +412,7 @@ def schema_versions(database: Parts) -> Iterator[Row]:
 
 
 def _row(captured: Captured, stream: Stream) -> Row:
-    """The row of one version of which the stream has or may get events."""
+    """The row of one schema version that the events of a stream have, or may have."""
     shape = captured.shape
     # It belongs to the stream from the time at which both existed.
     newer = captured.first_lsn > stream.created_lsn

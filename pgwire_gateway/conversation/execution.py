@@ -390,8 +390,8 @@ class Prepared:
         types: DuckDB's names of its parameters' types.
         oids: the OIDs that the client declared or was sent.
         columns: the present columns of its rows; None if it returns none.
-        is_told: the client has received columns, and relies on them from then on.
-        told: those columns.
+        is_told: True if the client has received columns, and relies on them from then on.
+        told: the received columns.
         made_us: time of creation, in microseconds since 1970.
     """
 

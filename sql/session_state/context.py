@@ -170,8 +170,8 @@ class Context(ABC):
 
     @abstractmethod
     def kept(self, result: Result) -> None:
-        """Note that a portal's result is taken in parts from now on, within calls or in calls of their
-        own."""
+        """Note that a portal's result is fetched in parts from now on, inside other calls or in calls of
+        their own."""
 
     @abstractmethod
     def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:

@@ -152,12 +152,12 @@ class Positions:
 
     @contextmanager
     def answering(self, number: int, *, pending: bool) -> Iterator[None]:
-        """Context whose reads answer another node's client, who may not receive them (`unanswered`).
+        """A context whose reads answer the client of another node, which may not receive them (`unanswered`).
 
         Args:
             number: the number of the answer.
-            pending: reads set no position: their results are kept under the number, because that node's own
-                statement may pass on only a part.
+            pending: True if reads set no position. Their results are kept under the number, because that
+                node's own statement may pass on only a part.
         """
         before = self._answering, self._taking
         self._answering, self._taking = number, number if pending else None
