@@ -221,7 +221,9 @@ class Session:
         return ""
 
     def parameter_status(self) -> dict[str, str]:
-        return {"server_version": "15.0", "TimeZone": "UTC"}
+        return {
+            "server_version": "15.0", "TimeZone": "UTC", "DateStyle": "ISO, MDY", "IntervalStyle": "postgres"
+        }  # fmt: skip
 
 
 @dataclass

@@ -22,7 +22,7 @@ def door(read_answers: Any) -> Driver:
 @pytest.fixture
 def talk(door: Driver, written: Any) -> Driver:
     """A conversation whose client is in."""
-    assert door.kinds(written.startup()) == "RSSKZ"
+    assert door.kinds(written.startup()) == "RSSSSKZ"
     return door
 
 
