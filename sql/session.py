@@ -125,8 +125,8 @@ class Session(Context):
         self.prepared: dict[str, PreparedStatement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.spell: Speller = AsWritten
-        self.relation_oid: Callable[[Object, Objects, Objects], int] | None = None
-        self.origins: dict[str, object] = {}
+        self.object_oid: Callable[[Object, Objects, Objects], int] | None = None
+        self.origins: dict[object, object] = {}
         # Set by a gateway: the client's last text; name, text, time of creation and parameters' OIDs of the
         # statements that its protocol has prepared.
         self.last_text: Callable[[], str] = str

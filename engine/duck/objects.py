@@ -34,7 +34,15 @@ _LISTED = (
     (VIEW, "views", "view_name", "view_oid", "sql"),
     # Its SQL includes its next value.
     (SEQUENCE, "sequences", "sequence_name", "sequence_oid", "NULL"),
-    (TYPE, "types", "type_name", "type_oid", "system.main.array_to_string(labels, system.main.chr(31))"),
+    # Of an enum, its labels.
+    (
+        TYPE,
+        "types",
+        "type_name",
+        "type_oid",
+        "logical_type || coalesce(system.main.chr(31) || "
+        "system.main.array_to_string(labels, system.main.chr(31)), '')",
+    ),
     (SCHEMA, "schemas", "schema_name", "oid", "NULL"),
 )
 _OBJECTS = Parsed(
@@ -67,7 +75,8 @@ class Object:
         catalog: the database's name, or TEMPORARY.
         schema, name: as stored; for a schema both are its name.
         oid: its identity in this process.
-        definition: its SQL; for an index its table's name, for a type its labels.
+        definition: its SQL; for an index its table's name, for a type the built-in type that it is, and the
+            labels of an enum, separated by U+001F.
     """
 
     kind: str

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from ..errors import CharacterNotInRepertoire, NotSupported, UntranslatableCharacter
 from . import value_types
+from .duckdb_types import read_type
+from .records import is_record
 
 _HEAD = struct.Struct("!ci")
 _LENGTH = struct.Struct("!i")
@@ -26,9 +28,13 @@ _MULTIBYTE = frozenset(
 
 # Types whose binary form is their text, and those whose binary form has texts with lengths in it.
 _TEXTS = frozenset({18, 19, 25, 114, 705, 1042, 1043, 3802})
-# Types of users begin here: enums, whose binary form is their text.
-_FIRST_USER = 16384
 _NESTED = frozenset({1002, 1003, 1009, 199, 1014, 1015, 3807, 2249})
+
+
+def _known(type_: str) -> int:
+    """The OID of a type, with text in place of a user's enum and record in place of a composite type."""
+    read = read_type(type_)
+    return value_types.ANY_RECORD if is_record(read) else value_types.known(value_types.pg_type_of(read).oid)
 
 
 def _untranslatable(wrong: str, name: str, other: str) -> UntranslatableCharacter:
@@ -96,8 +102,9 @@ class Encoding:
         """
         if raw is None or not self.codec or raw.isascii():
             return raw
-        if form and oid not in _TEXTS and oid < _FIRST_USER:
-            if oid in _NESTED:
+        is_record = oid >= value_types.USER_OID_FIRST and raw.startswith(b"\0")
+        if form and (is_record or (oid := value_types.known(oid)) not in _TEXTS):
+            if is_record or oid in _NESTED:
                 raise self._refusal("binary arrays of texts")
             return raw
         return self.decoded(raw).encode()
@@ -108,7 +115,7 @@ class Encoding:
         Raises:
             NotSupported: a column is a binary array of texts.
         """
-        oids = [value_types.pg_type(type_).oid for type_ in types]
+        oids = [_known(type_) for type_ in types]
         if any(form and oid in _NESTED for form, oid in zip(forms, oids, strict=True)):
             raise self._refusal("binary arrays of texts")
         return tuple(not form or oid in _TEXTS for form, oid in zip(forms, oids, strict=True))

@@ -7,7 +7,6 @@ DuckDB casts. Source: docs/design/values.md, "Parameters".
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -84,7 +83,7 @@ class ColumnLoader:
     Args:
         read: the decoder of one value.
         type: the type that DuckDB casts the value to, None where Arrow carries the value itself.
-        through: a cast before it: `::JSON`, or ''.
+        through: a cast before it, of a text that does not begin with a blank: `::JSON`, or ''.
         is_number: True for an integer or DECIMAL, whose plain spelling needs no decoder.
         fixed: the numpy type of binary values that need no decoder.
         moment: for a date or timestamp: the type, whose ISO spelling needs no decoder.
@@ -100,14 +99,21 @@ class ColumnLoader:
 
     def cast(self, name: str) -> str:
         """The SQL of a value, from the name of its column in a relation."""
-        return f"{name}{self.through}::{self.type}" if self.type else name
+        if not self.through:
+            return f"{name}::{self.type}" if self.type else name
+        return (
+            f"CASE WHEN {_is_own(name)} THEN {name}::{self.type} ELSE {name}{self.through}::{self.type} END"
+        )
 
     def is_refused(self, name: str) -> str:
         """The SQL boolean that is true where DuckDB refuses to cast a value."""
         if self.type is None:
             return "false"
-        through = f"TRY_CAST({name} AS JSON)" if self.through else name
-        return f"{name} IS NOT NULL AND TRY_CAST({through} AS {self.type}) IS NULL"
+        cast = f"TRY_CAST({name} AS {self.type})"
+        if self.through:
+            through = f"TRY_CAST(TRY_CAST({name} AS JSON) AS {self.type})"
+            cast = f"CASE WHEN {_is_own(name)} THEN {cast} ELSE {through} END"
+        return f"{name} IS NOT NULL AND {cast} IS NULL"
 
     def load(self, texts: Sequence[Any]) -> pa.Array:
         """The Arrow column of these values.
@@ -163,6 +169,11 @@ class ColumnLoader:
             return None
 
 
+def _is_own(name: str) -> str:
+    """SQL that is true for a text in DuckDB's own form."""
+    return f"starts_with({name}, ' ')"
+
+
 def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = False) -> ColumnLoader:
     """The loader of a column of a DuckDB type.
 
@@ -183,21 +194,20 @@ def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = Fals
         )
     if type_.name in ("LIST", "ARRAY"):
         return _list_loader(type_, read)
-    first = "::JSON" if type_.name in _JSON_FIRST else ""
+    if type_.name in _JSON_FIRST:
+        return ColumnLoader(pa.string(), lambda text: _nested_text(read(text)), duckdb_type, "::JSON")
     number = type_.name == "DECIMAL" and not binary
     moment = None if binary else _MOMENTS.get(type_.name)
-    return ColumnLoader(
-        pa.string(), lambda text: _text(read(text)), duckdb_type, first, number, moment=moment
-    )
+    return ColumnLoader(pa.string(), lambda text: _text(read(text)), duckdb_type, "", number, moment=moment)
 
 
 def _list_loader(type_: DuckType, read: Callable[[Any], object]) -> ColumnLoader:
-    """The loader of lists: as JSON texts where clients see the elements as json, else as lists of texts."""
+    """The loader of lists: as texts where the elements are nested, else as lists of texts."""
     element, depth = type_, 0
     while element.name in ("LIST", "ARRAY"):
         element, depth = element.children[0], depth + 1
     if element.name in _JSON_FIRST or depth > 1:
-        return ColumnLoader(pa.string(), lambda text: _json_text(read(text)), type_.text, "::JSON")
+        return ColumnLoader(pa.string(), lambda text: _nested_text(read(text)), type_.text, "::JSON")
     return ColumnLoader(pa.list_(pa.string()), lambda text: _texts(read(text)), type_.text)
 
 
@@ -205,14 +215,20 @@ def _texts(value: object) -> object:
     return [None if item is None else _text(item) for item in value] if isinstance(value, list) else value
 
 
-def _json_text(value: object) -> str:
-    return json.dumps(_leaves(value)) if isinstance(value, list) else _text(value)
+def _nested_text(value: object) -> str:
+    """The text of a nested value: JSON, or DuckDB's own form of a record or list, behind a blank."""
+    return f" {_own_form(value)}" if isinstance(value, list | dict) else _text(value).lstrip()
 
 
-def _leaves(value: object) -> object:
+def _own_form(value: object) -> str:
     if isinstance(value, list):
-        return [_leaves(item) for item in value]
-    return None if value is None else _text(value)
+        return f"[{', '.join(map(_own_form, value))}]"
+    if isinstance(value, dict):
+        return f"({', '.join(map(_own_form, value.values()))})"
+    if value is None:
+        return "NULL"
+    escaped = _text(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _text(value: object) -> str:

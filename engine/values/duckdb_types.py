@@ -52,7 +52,8 @@ class DuckType:
         text: the text of the whole type, stripped.
         children: element types (LIST and ARRAY one, MAP key and value, STRUCT and UNION members).
         fields: names of the members of a STRUCT or UNION, the labels of an ENUM.
-        numbers: numeric arguments: precision and scale, the length of an ARRAY, the digits of a second.
+        numbers: numeric arguments: precision and scale, the length of an ARRAY, the digits of a second, the
+            oid of a USER_ENUM or RECORD.
     """
 
     name: str
@@ -81,6 +82,12 @@ INTEGERS = frozenset(
 TIME_TYPES = frozenset({"TIME", "TIME WITH TIME ZONE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "INTERVAL"})
 # DECIMAL without arguments, as DuckDB reads it.
 DECIMAL_DEFAULT = (18, 3)
+# An enum that CREATE TYPE has made, by its oid for clients: USER_ENUM(16387). DuckDB prints its labels only.
+USER_ENUM = "USER_ENUM"
+# A record for clients, by the oid of its type, with the types of its fields: RECORD(16391, INTEGER, VARCHAR).
+RECORD = "RECORD"
+# Types whose numbers are part of the type: VARCHAR(n) is VARCHAR to DuckDB.
+_NUMBERED = TIME_TYPES | {"DECIMAL", USER_ENUM, RECORD}
 
 
 @lru_cache(TYPES_CACHED)
@@ -203,7 +210,7 @@ class _TypeReader:
             if name in ("STRUCT", "UNION"):
                 fields.append(self._field())
                 children.append(self._type())
-            elif name in ("MAP", "TUPLE"):
+            elif name in ("MAP", "TUPLE") or (name == RECORD and numbers_read):
                 children.append(self._type())
             elif name == "ENUM":
                 fields.append(self._label())
@@ -214,8 +221,7 @@ class _TypeReader:
         self._take(")")
         if name == "DECIMAL" and len(numbers_read) == 1:
             numbers_read.append(0)
-        # VARCHAR(n) is VARCHAR to DuckDB: the length is no part of the type.
-        kept = tuple(numbers_read) if name == "DECIMAL" or name in TIME_TYPES else ()
+        kept = tuple(numbers_read) if name in _NUMBERED else ()
         return DuckType(name, self._since(start), tuple(children), tuple(fields), kept)
 
     def _since(self, start: int) -> str:
@@ -237,6 +243,6 @@ class _TypeReader:
 
     def _number(self) -> int:
         kind, value = self._next()
-        if kind != "word" or not value.isascii() or not value.isdigit() or len(value) > 9:
+        if kind != "word" or not value.isascii() or not value.isdigit() or len(value) > 10:
             raise self._bad()
         return int(value)

@@ -25,6 +25,7 @@ from .arrays import NULL_LENGTH, array_binary, array_head, element_text, element
 from .cells import Array, Cells
 from .dates_times import _MOMENTS_CACHED, raw_timestamp, timestamptz_text
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
+from .records import ToText, is_record, record_binary, record_text
 
 TEXT, BINARY = 0, 1
 
@@ -34,6 +35,8 @@ TEXT, BINARY = 0, 1
 
 def values_text(column: pa.Array, type_: DuckType, zone: str) -> list[str | None]:
     """The text of each value, one by one: for short columns, and correct for every value."""
+    if is_record(type_):
+        return [None if raw is None else record_text(raw, type_, _in(zone)) for raw in column.to_pylist()]
     if value_types.is_array(type_):
         return _arrays_text(column, type_.children[0], zone)
     form = value_types.value_type(type_)
@@ -64,6 +67,8 @@ def column_text(column: pa.Array, type_: DuckType, zone: str) -> pa.Array:
     """
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.string())
+    if is_record(type_):
+        return pa.array(values_text(column, type_, zone), pa.string())
     if value_types.is_array(type_):
         return _array_column(column, type_.children[0], zone)
     form = value_types.value_type(type_)
@@ -106,6 +111,8 @@ def text_cells(column: pa.Array, type_: DuckType, zone: str) -> tuple[Cells, Arr
 
 def values_binary(column: pa.Array, type_: DuckType) -> list[bytes | None]:
     """The binary form of each value, one by one."""
+    if is_record(type_):
+        return [None if raw is None else record_binary(raw, type_, _own_binary) for raw in column.to_pylist()]
     if value_types.is_array(type_):
         return _arrays_binary(column, type_.children[0])
     form = value_types.value_type(type_)
@@ -186,6 +193,22 @@ def _text_turner(type_: DuckType, timezone: str) -> Callable[[str], str] | None:
 @lru_cache(_MOMENTS_CACHED)
 def _in_zone(text: str, timezone: str) -> str:
     return timestamptz_text(raw_timestamp(text), timezone)
+
+
+def _in(timezone: str) -> ToText:
+    """The text of a value in a record, from its text in UTC."""
+
+    def text(own: str, type_: DuckType) -> str:
+        turn = recoder(type_.text, TEXT, timezone)
+        return own if turn is None else turn(own.encode()).decode()
+
+    return text
+
+
+def _own_binary(own: str, type_: DuckType) -> bytes:
+    """The binary form of a value in a record, from its text in UTC."""
+    turn = recoder(type_.text, BINARY, "UTC")
+    return own.encode() if turn is None else turn(own.encode())
 
 
 def _to_binary(type_: DuckType) -> Recoder | None:

@@ -21,6 +21,7 @@ from .arrays import ARRAY_DIMENSION, ARRAY_HEAD, DIMENSIONS_MAX, LENGTH, read_ar
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
 from .encoding import BINARY, TEXT
 from .numbers import NUMBER_TEXT_MAX, decimal_digits, read_numeric
+from .records import read_binary_record, read_record
 from .strings import JSONB_PREFIX, receive_json, typed, utf8
 from .temporal_input import read_timestamptz
 
@@ -142,6 +143,8 @@ def _resolved(oid: int, duckdb_type: str | None) -> tuple[int, DuckType | None]:
     """The OID that decides a value's form, and the described type if it belongs to that OID."""
     target = _target(duckdb_type)
     described = _described_oid(target)
+    if target is not None and oid >= value_types.USER_OID_FIRST:
+        return described, target
     code = value_types.known(oid) if oid and oid != value_types.UNKNOWN else described
     # A type that the client chose overrides the described type; repeating ParameterDescription's does not.
     return code, target if code == described else None
@@ -186,8 +189,14 @@ def _element_reader(oid: int, type_: DuckType | None, timezone: str | None) -> C
 def _nested(text: str, type_: DuckType) -> object:
     """A STRUCT, MAP, UNION, VARIANT or list of lists, whose type is json for clients.
 
-    A list of lists may also arrive as a PostgreSQL array, which has another first character.
+    A list may also arrive as a PostgreSQL array, and a struct as a record, which have other first characters.
     """
+    if type_.name == "STRUCT" and text.lstrip().startswith("("):
+        fields = zip(type_.fields, read_record(text, len(type_.children)), type_.children, strict=True)
+        return {
+            name: None if field is None else _from_text(field, _described_oid(child), child, None)
+            for name, field, child in fields
+        }
     if type_.name in ("LIST", "ARRAY") and text.lstrip().startswith("{"):
         element = type_
         while element.name in ("LIST", "ARRAY"):
@@ -199,7 +208,7 @@ def _nested(text: str, type_: DuckType) -> object:
 
 def _from_binary(raw: bytes, oid: int, type_: DuckType | None) -> object:
     if type_ is not None and (type_.nested and not value_types.is_array(type_)):
-        return _nested(utf8(raw), type_)
+        return _nested_from_binary(raw, type_)
     if oid in value_types.ELEMENT_OF:
         return _array_from_binary(raw, type_.children[0] if type_ is not None else None)
     scalar = value_types.SCALARS.get(oid)
@@ -213,6 +222,18 @@ def _from_binary(raw: bytes, oid: int, type_: DuckType | None) -> object:
     except (struct.error, ValueError, OverflowError, IndexError) as error:
         raise InvalidBinaryRepresentation(f"incorrect binary data for type {scalar.name}") from error
     return _fitted(value, type_)
+
+
+def _nested_from_binary(raw: bytes, type_: DuckType) -> object:
+    """A nested value as text, or as a binary array or record, which begins with a zero byte."""
+    if not raw.startswith(b"\0"):
+        return _nested(utf8(raw), type_)
+    if type_.name in ("LIST", "ARRAY"):
+        return _array_from_binary(raw, type_.children[0])
+    if type_.name != "STRUCT":
+        raise InvalidBinaryRepresentation(f"incorrect binary data for type {type_.name.lower()}")
+    fields = zip(type_.fields, read_binary_record(raw, len(type_.children)), type_.children, strict=True)
+    return {name: decode(value, BINARY, oid, child.text) for name, (oid, value), child in fields}
 
 
 def _array_from_binary(raw: bytes, element: DuckType | None) -> object:

@@ -31,7 +31,7 @@ from . import numbers as num
 from . import strings as st
 from . import temporal_input as ti
 from .cells import Cells
-from .duckdb_types import TIME_TYPES, TYPES_CACHED, DuckType, read_type
+from .duckdb_types import RECORD, TIME_TYPES, TYPES_CACHED, USER_ENUM, DuckType, read_type
 
 # The type modifier of a type that has none.
 NO_MODIFIER = -1
@@ -46,7 +46,7 @@ BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 2
 JSON, FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR = 114, 700, 701, 705, 1042, 1043
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL, TIMETZ = 1082, 1083, 1114, 1184, 1186, 1266
 BIT, VARBIT, NUMERIC, UUID, JSONB = 1560, 1562, 1700, 2950, 3802
-INT2VECTOR, OIDVECTOR, XID = 22, 30, 28
+INT2VECTOR, OIDVECTOR, XID, ANY_RECORD = 22, 30, 28, 2249
 
 PythonReader = Callable[[object], av.Raw]
 
@@ -178,6 +178,7 @@ _CATALOG_ONLY = (
     ScalarType("inet", 869, -1, 1041),
     ScalarType("pg_lsn", 3220, 8, 3221),
     ScalarType("anyarray", 2277, -1, 0),
+    ScalarType("record", ANY_RECORD, -1, 2287),
 )
 SCALARS: dict[int, ScalarType] = {row.oid: row for row in (*_SCALARS, *_CATALOG_ONLY)}
 # oid of an array type -> oid of its elements, of those whose parameters are read.
@@ -189,6 +190,18 @@ ARRAY_OF: dict[int, int] = {row.oid: row.array_oid for row in SCALARS.values()}
 USER_OID_FIRST = 16384
 USER_OID_KINDS = 4
 USER_TYPE, USER_ARRAY = 3, 1
+# pg_type.typlen of an enum.
+ENUM_LENGTH = 4
+
+
+def array_of(oid: int) -> int:
+    """The oid of the array type of a user's type, or of record."""
+    return ARRAY_OF[oid] if oid < USER_OID_FIRST else oid - USER_TYPE + USER_ARRAY
+
+
+def element_of(oid: int) -> int:
+    """The oid of a user's type, also from that of its array type."""
+    return oid + USER_TYPE - USER_ARRAY if oid % USER_OID_KINDS == USER_ARRAY else oid
 
 
 def known(oid: int) -> int:
@@ -279,6 +292,8 @@ _FLOAT_JSON = (
     "ELSE to_json(replace({{x}}::VARCHAR, 'inf', 'Infinity')) END"
 )
 
+_ENUM = ValueType("ENUM", TEXT, python=as_it_is)
+
 _DUCKDB = (
     ValueType("NULL", TEXT),
     ValueType(
@@ -310,7 +325,7 @@ _DUCKDB = (
         json=_FLOAT_JSON.format(number="{x}"), arrow=pa.float64(), plain=True,
     ),
     ValueType("VARCHAR", TEXT, python=as_it_is, arrow=pa.string()),
-    ValueType("ENUM", TEXT, python=as_it_is),
+    _ENUM,
     ValueType("TYPE", TEXT, as_text=True),
     ValueType(
         "BLOB", BYTEA, text=st.blob_text, texts=st.blob_texts, python=as_it_is,
@@ -343,13 +358,15 @@ _DUCKDB = (
 # DuckDB type -> oid of the PostgreSQL type that its values are sent as.
 OIDS: dict[str, int] = {row.name: row.oid for row in _DUCKDB}
 
+# The types with an oid of their own, in results (sql/pipeline/user_types.py).
+_USERS = (replace(_ENUM, name=USER_ENUM), ValueType(RECORD, ANY_RECORD, texts=None))
 # The PostgreSQL types of catalog columns, which get names of their own among DuckDB's types.
 _CATALOG = (*(SCALARS[oid] for oid in (OID, NAME, CHAR, VARCHAR, BPCHAR)), *_CATALOG_ONLY)
 # PostgreSQL's name of such a type, or of its array type -> its name among the types here.
 CATALOG_TYPES: dict[str, str] = {row.name: f"PG_{row.name.upper()}" for row in _CATALOG} | {
     f"_{row.name}": f"PG_{row.name.upper()}[]" for row in _CATALOG if row.array_oid
 }
-VALUE_TYPES: dict[str, ValueType] = {row.name: row for row in _DUCKDB} | {
+VALUE_TYPES: dict[str, ValueType] = {row.name: row for row in (*_DUCKDB, *_USERS)} | {
     CATALOG_TYPES[row.name]: ValueType(CATALOG_TYPES[row.name], row.oid, texts=num.cast_texts)
     for row in _CATALOG
 }
@@ -442,12 +459,30 @@ def pg_type(duckdb_type: str) -> PgType:
 
 def pg_type_of(read: DuckType) -> PgType:
     """The PostgreSQL type of a parsed DuckDB type."""
-    if is_array(read):
-        element = read.children[0]
-        scalar = value_type(element).scalar
+    in_array = is_array(read)
+    element = read.children[0] if in_array else read
+    if element.name in _OF_USERS:
+        oid, length, name = element.numbers[0], *_OF_USERS[element.name]
+        return (
+            PgType(array_of(oid), -1, NO_MODIFIER, f"_{name}")
+            if in_array
+            else PgType(oid, length, NO_MODIFIER, name)
+        )
+    scalar = SCALARS[JSON] if element.name in ("LIST", "ARRAY") else value_type(element).scalar
+    if in_array:
         return PgType(scalar.array_oid, -1, _modifier(element), f"_{scalar.name}")
-    scalar = SCALARS[JSON] if read.name in ("LIST", "ARRAY") else value_type(read).scalar
-    return PgType(scalar.oid, scalar.length, _modifier(read), scalar.name)
+    return PgType(scalar.oid, scalar.length, _modifier(element), scalar.name)
+
+
+# Types with an oid of their own: pg_type.typlen, and a name.
+_OF_USERS = {USER_ENUM: (ENUM_LENGTH, "enum"), RECORD: (-1, "record")}
+
+
+def oid_without_users(duckdb_type: str) -> int:
+    """The oid of a DuckDB type where no type of a user is known: enums are text, records json."""
+    read = read_type(duckdb_type)
+    element = read.children[0] if is_array(read) else read
+    return JSON if element.name == RECORD else known(pg_type_of(read).oid)
 
 
 def _modifier(read: DuckType) -> int:

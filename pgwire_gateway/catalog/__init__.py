@@ -3,7 +3,7 @@
 from .casts import shown_arrays
 from .installation import attach, install
 from .numeric_type import numeric_columns, numeric_parameters
-from .oids import relation_oid
+from .oids import object_oid
 from .query_forms import NO_COLUMNS
 from .query_rewrite import respelt, rewrite
 from .result_columns import shown_names
@@ -17,7 +17,7 @@ __all__ = [
     "install",
     "numeric_columns",
     "numeric_parameters",
-    "relation_oid",
+    "object_oid",
     "respelt",
     "rewrite",
     "shown_arrays",

@@ -76,14 +76,16 @@ def _is_added(tokens: Sequence[Token], at: int) -> bool:
 
 
 def column_list(tokens: Sequence[Token]) -> int | None:
-    """The place of the parenthesis before the columns of CREATE TABLE, or the types of PREPARE."""
+    """The place of the parenthesis before the columns of CREATE TABLE, the attributes of CREATE TYPE, or the
+    types of PREPARE."""
     words = {token.kind for token in tokens[:5]}
-    if not (tokens[0].kind == "PREPARE" or (tokens[0].kind == "CREATE" and "TABLE" in words)):
+    made = words & {"TABLE", "TYPE"} if tokens[0].kind == "CREATE" else frozenset()
+    if not (tokens[0].kind == "PREPARE" or made):
         return None
     for at, token in enumerate(tokens):
         if token.kind == "(":
             return at
-        if token.kind in _HEAD_ENDS:
+        if token.kind in _HEAD_ENDS and "TYPE" not in made:
             return None
     return None
 

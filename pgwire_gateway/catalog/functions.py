@@ -142,6 +142,16 @@ ACTIVITY_COLUMNS = {
     "query": "VARCHAR", "begun_us": "BIGINT", "since_us": "BIGINT", "transaction_us": "BIGINT",
     "waits": "BOOLEAN",
 }  # fmt: skip
+# Python function: pid -> the session's composite types, as a JSON array of COMPOSITE_COLUMNS.
+COMPOSITES_FUNCTION = "__ducktail_composites"
+COMPOSITE_FIELD = {
+    "name": "VARCHAR", "type_oid": "INTEGER", "modifier": "INTEGER", "length": "INTEGER",
+    "type_schema": "VARCHAR", "type_name": "VARCHAR", "is_list": "BOOLEAN",
+}  # fmt: skip
+COMPOSITE_COLUMNS = {"oid": "INTEGER", "text": "VARCHAR", "fields": [COMPOSITE_FIELD]}
+# Python function: (pid, DuckDB's text of a type) -> schema, name and `[]` or an empty text of a user's type,
+# as a JSON array; NULL for another type.
+TYPE_FUNCTION = "__ducktail_type"
 # Two Python functions, pid -> JSON: the session's channels; the server's settings that the session may see.
 CHANNELS_FUNCTION, SERVER_FUNCTION = "__ducktail_channels", "__ducktail_server"
 SERVER_COLUMNS = dict.fromkeys(("name", "setting", "source", "about", "vartype"), "VARCHAR")
@@ -328,6 +338,9 @@ def _session_macros() -> dict[str, str]:
         "cursors()": f"from_json({CURSORS_FUNCTION}({pid}), {literal(json.dumps([CURSOR_COLUMNS]))})",
         "prepared()": f"from_json({PREPARED_FUNCTION}({pid}), {literal(json.dumps([PREPARED_COLUMNS]))})",
         "activity()": f"from_json({ACTIVITY_FUNCTION}({pid}), {literal(json.dumps([ACTIVITY_COLUMNS]))})",
+        "own_type_names(z_t)": f"from_json({TYPE_FUNCTION}({pid}, z_t), '[\"VARCHAR\"]')",
+        "composites()": f"from_json({COMPOSITES_FUNCTION}({pid}), "
+        f"{literal(json.dumps([COMPOSITE_COLUMNS]))})",
         "channels()": f"from_json({CHANNELS_FUNCTION}({pid}), '[\"VARCHAR\"]')",
         "server_settings()": f"from_json({SERVER_FUNCTION}({pid}), {literal(json.dumps([SERVER_COLUMNS]))})",
         "setting(z_n, z_d)": f"coalesce({setting.format('lower(z_n)')}, z_d)",
@@ -379,7 +392,8 @@ def _type_macros() -> dict[str, str]:
         TYPES_BY_NAME[name].oid
         for name in ("numeric", "_numeric", "varchar", "bpchar", "timestamp", "_timestamp")
     )
-    type_names: dict[str, str] = {name: literal(shown_) for name, shown_ in _TYPE_NAMES.items()}
+    shown = f"{HOME}.shown_name(false, z_r[1], z_r[2]) || z_r[3]"
+    type_names = ", ".join(f"{literal(name)}: {literal(shown_)}" for name, shown_ in _TYPE_NAMES.items())
     return {
         "shown_type(z_s, z_o, z_m)": f"""CASE WHEN z_o IN ({timestamp}, {timestamps}) AND z_m BETWEEN 0 AND 6
                 THEN 'timestamp(' || z_m || ')' || z_s[10:]
@@ -390,8 +404,13 @@ def _type_macros() -> dict[str, str]:
         "catalog_in(z_w)": f"""coalesce((SELECT any_value(z_f.oid) FROM {HOME}.fixed_relations AS z_f
             WHERE z_f.relname = {HOME}.name_parts(z_w)[-1]), TRY_CAST(z_w AS BIGINT),
             error('relation "' || z_w || '" does not exist'))""",
-        "pg_typeof(z_v)": f"coalesce(MAP {{{', '.join(f'{literal(k)}: {v}' for k, v in type_names.items())}}}"
-        "[typeof(z_v)], if(starts_with(typeof(z_v), 'DECIMAL'), 'numeric', lower(typeof(z_v))))",
+        # A list, so that it is evaluated once.
+        "own_type(z_t)": f"""CASE
+            WHEN starts_with(z_t, 'TUPLE') THEN 'record' || if(ends_with(z_t, ']'), '[]', '')
+            WHEN starts_with(z_t, 'ENUM(') OR starts_with(z_t, 'STRUCT(') THEN
+                list_transform([{HOME}.own_type_names(z_t)], LAMBDA z_r: {shown})[1] END""",
+        "pg_typeof(z_v)": f"coalesce({HOME}.own_type(typeof(z_v)), MAP {{{type_names}}}[typeof(z_v)], "
+        "if(starts_with(typeof(z_v), 'DECIMAL'), 'numeric', lower(typeof(z_v))))",
     }
 
 
@@ -542,6 +561,6 @@ _FOR_VIEWS = frozenset(
      "catalog_in",
      "view_text", "extension_version", "quoted_list", "quoted_items",
      "unquoted", "folded", "sequence_type", "name_parts", "cursors", "channels", "server_settings",
-     "prepared", "activity",
+     "prepared", "activity", "composites", "own_type", "own_type_names",
      "setting", "fixed_setting", "role_oid", "may", *PRIVILEGE_MACROS}
 )  # fmt: skip

@@ -32,7 +32,10 @@ from ...engine.duck.cursors import in_one_transaction, run_known
 from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
 from ...engine.settings import numbers
+from ...engine.values import value_types
+from ...engine.values.duckdb_types import read_type
 from ...engine.version import VERSION
+from ...sql.pipeline import user_types
 from ...sql.rights.visibility import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE, answer
 from ...sql.rights.visibility import SEPARATOR as PLACE_SEPARATOR
 from ...sql.session import Session
@@ -43,6 +46,8 @@ from .functions import (
     ACTIVITY_COLUMNS,
     ACTIVITY_FUNCTION,
     CHANNELS_FUNCTION,
+    COMPOSITE_FIELD,
+    COMPOSITES_FUNCTION,
     CURSOR_COLUMNS,
     CURSORS_FUNCTION,
     MAY_FUNCTION,
@@ -53,6 +58,7 @@ from .functions import (
     SERVER_FUNCTION,
     SETTING_FUNCTION,
     SIGNAL_FUNCTION,
+    TYPE_FUNCTION,
     USER_VARIABLE,
 )
 from .oids import CATALOG, HOME, OUR_SCHEMA, SEPARATOR
@@ -137,12 +143,17 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
         SETTING_FUNCTION, _setting, ["INTEGER", "VARCHAR"], "VARCHAR",
         null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
     )  # fmt: skip
+    cursor.create_function(
+        TYPE_FUNCTION, _type, ["INTEGER", "VARCHAR"], "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+    )  # fmt: skip
     told = {
         CURSORS_FUNCTION: _cursors,
         CHANNELS_FUNCTION: _channels,
         SERVER_FUNCTION: _server,
         PREPARED_FUNCTION: _prepared,
         ACTIVITY_FUNCTION: _activity,
+        COMPOSITES_FUNCTION: _composites,
     }
     for name, function in told.items():
         cursor.create_function(
@@ -214,6 +225,60 @@ def _prepared(pid: int | None) -> str:
         types = [_TYPES_SHOWN.get(oid, "text") for oid in oids]
         rows.append((name, text, made_us, types, False))
     return json.dumps([dict(zip(PREPARED_COLUMNS, row, strict=True)) for row in rows])
+
+
+def _user_types(pid: int | None) -> user_types.UserTypes | None:
+    """The types of users for a session."""
+    session = _sessions.get(pid or 0)
+    if session is None or session.object_oid is None:
+        return None
+    # The session's own cursors run this query.
+    cursor = session.database.cursor()
+    try:
+        return user_types.known(session, cursor)
+    finally:
+        cursor.close()
+
+
+def _type(pid: int | None, text: str | None) -> str | None:
+    """Schema and name of the user's type with DuckDB's text of a type, and `[]` for a list of it."""
+    types = _user_types(pid)
+    if types is None or text is None:
+        return None
+    oid = value_types.pg_type(types.shown(text)).oid
+    found = types.of(oid) if oid >= value_types.USER_OID_FIRST else None
+    return None if found is None else json.dumps([found.schema, found.name, "" if found.oid == oid else "[]"])
+
+
+def _composites(pid: int | None) -> str:
+    """The composite types of a session."""
+    types = _user_types(pid)
+    if types is None:
+        return "[]"
+    rows = [
+        {"oid": one.oid, "text": one.text, "fields": _fields(types, one)}
+        for one in types.types.values()
+        if one.text.startswith(user_types.STRUCT)
+    ]
+    return json.dumps(rows)
+
+
+def _fields(types: user_types.UserTypes, composite: user_types.UserType) -> list[dict[str, object]]:
+    """The attributes of a composite type."""
+    read = read_type(composite.text)
+    found: list[dict[str, object]] = []
+    for name, child in zip(read.fields, read.children, strict=True):
+        told = value_types.pg_type(types.shown(child.text))
+        own = types.of(told.oid)
+        row = (
+            name,
+            told.oid,
+            told.modifier,
+            told.length,
+            *(("", "") if own is None else (own.schema, own.name)),
+        )
+        found.append(dict(zip(COMPOSITE_FIELD, (*row, own is not None and own.oid != told.oid), strict=True)))
+    return found
 
 
 _TYPES_SHOWN = {found.oid: found.shown for found in TYPES}

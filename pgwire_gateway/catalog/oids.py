@@ -19,7 +19,7 @@ import hashlib
 from collections import Counter
 from weakref import WeakKeyDictionary
 
-from ...engine.duck.objects import RELATIONS, TABLE, Object, Objects
+from ...engine.duck.objects import RELATIONS, TABLE, TYPE, Object, Objects
 from ...engine.values import value_types
 
 # ducktail's own tables are hidden from users; its views in the same schema are not.
@@ -42,6 +42,7 @@ RELATION, INDEX, SEQUENCE, OTHER = range(KINDS)
 # An array type has the oid of its element type, with another kind: both are in pg_type.
 ARRAY = value_types.USER_ARRAY
 assert OTHER == value_types.USER_TYPE
+_PLACED = RELATIONS | {TYPE}
 _PLACES: WeakKeyDictionary[Objects, Counter[int]] = WeakKeyDictionary()
 # The kind of oids that PostgreSQL has assigned.
 FIXED = -1
@@ -79,13 +80,15 @@ def place_sql(kind: int | str, path: str) -> str:
     return f"({OID_FIRST} + {KINDS} * (md5_number_lower({path}) % {SPAN})::BIGINT + {kind})"
 
 
-def relation_oid(found: Object, objects: Objects, temporary: Objects) -> int:
-    """pg_class.oid of a table or view; 0 for one that is not shown, or if another one has the same number.
+def object_oid(found: Object, objects: Objects, temporary: Objects) -> int:
+    """The oid of a table, view or type; 0 for one that is not shown, or if another one has the same number.
 
     Args:
         objects: all objects of the database.
         temporary: the objects of the session.
     """
+    if found.kind == TYPE and found.temporary:
+        return 0
     if found.name.startswith(OUR_PREFIX) or (found.schema == OUR_SCHEMA and found.kind == TABLE):
         return 0
     place = _place(found)
@@ -93,19 +96,19 @@ def relation_oid(found: Object, objects: Objects, temporary: Objects) -> int:
 
 
 def _place(found: Object) -> int:
-    """The oid of a relation, before the rule for collisions."""
-    path = ("temp" if found.temporary else "", found.schema, "", found.name)
-    number = int.from_bytes(
-        hashlib.md5("\x1f".join(path).encode(), usedforsecurity=False).digest()[8:], "little"
-    )
-    return OID_FIRST + KINDS * (number % SPAN) + RELATION
+    """The oid of a relation or type, before the rule for collisions."""
+    is_type = found.kind == TYPE
+    of_relation = ("temp" if found.temporary else "", found.schema, "", found.name)
+    path = "\x1f".join((found.schema, found.name) if is_type else of_relation)
+    number = int.from_bytes(hashlib.md5(path.encode(), usedforsecurity=False).digest()[8:], "little")
+    return OID_FIRST + KINDS * (number % SPAN) + (OTHER if is_type else RELATION)
 
 
 def _places(objects: Objects) -> Counter[int]:
-    """The number of relations for each oid; counted once for each list of objects."""
+    """The number of relations or types for each oid; counted once for each list of objects."""
     known = _PLACES.get(objects)
     if known is None:
-        known = _PLACES[objects] = Counter(_place(one) for one in objects if one.kind in RELATIONS)
+        known = _PLACES[objects] = Counter(_place(one) for one in objects if one.kind in _PLACED)
     return known
 
 

@@ -108,13 +108,22 @@ def base_views(wanted: Container[str]) -> dict[str, str]:
               ON {HOME}.folded(s.name) = c.parts[-1]
               AND coalesce(c.parts[-2], {HOME}.folded(s.schema_name)) = {HOME}.folded(s.schema_name)""",
         "duck_types": numbered(_types()),
-        # DuckDB's text of a column's type has the labels of an enum and not its name.
-        "duck_enums": f"""
+        "duck_composites": f"""
+            SELECT t.*, c.fields, c.text
+            FROM {HOME}.duck_types AS t
+            JOIN (SELECT c.oid, c.fields, c.text FROM (SELECT unnest({HOME}.composites()) AS c)) AS c
+              ON c.oid = t.oid""",
+        # DuckDB's text of a column's type has the labels of an enum or the fields of a composite type, and
+        # not its name.
+        "duck_own_types": f"""
             SELECT DISTINCT ON (head) * FROM (
                 SELECT oid, schema_name, type_name, {HOME}.shown_name(false, schema_name, type_name) AS name,
                        'ENUM(' || array_to_string(list_transform(labels,
                            LAMBDA z_w: {HOME}.quote_literal(z_w)), ', ') || ')' AS head
-                FROM {HOME}.duck_types WHERE logical_type = 'ENUM')
+                FROM {HOME}.duck_types WHERE logical_type = 'ENUM'
+                UNION ALL
+                SELECT oid, schema_name, type_name, {HOME}.shown_name(false, schema_name, type_name), text
+                FROM {HOME}.duck_composites)
             ORDER BY head, schema_name <> 'main', schema_name, type_name""",
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
@@ -151,7 +160,7 @@ def _columns(wanted: Container[str]) -> str:
         "default_oid": place_sql(OTHER, path_sql("r.oid", "c.column_name")),
         "is_nullable": "c.is_nullable", "data_type": "c.data_type", "is_generated": "c.is_generated",
         "generation_expression": _generation_shown(), "type_modifier": _modifier("c.data_type"),
-        **{name: f"if(e.oid IS NULL, t.{name}, {sql})" for name, sql in _OF_ENUM.items()},
+        **{name: f"if(e.oid IS NULL, t.{name}, {sql})" for name, sql in _OF_OWN.items()},
         "type_schema": "coalesce(e.schema_name, 'pg_catalog')",
     }  # fmt: skip
     picked = {name: sql for name, sql in offered.items() if name in wanted or name in ("relation", "number")}
@@ -159,9 +168,9 @@ def _columns(wanted: Container[str]) -> str:
     if any("own." in sql for sql in picked.values()):
         derived += f", {_own_sequence()} AS own"
     if not picked.keys().isdisjoint({*TYPE_ATTRIBUTES, "type_schema"}):
-        derived += f", {HEAD} AS type_head, {_ENUM_HEAD} AS enum_head"
+        derived += f", {HEAD} AS type_head, {_OWN_HEAD} AS own_head"
         types = f"""JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
-            LEFT JOIN {HOME}.duck_enums AS e ON e.head = c.enum_head"""
+            LEFT JOIN {HOME}.duck_own_types AS e ON e.head = c.own_head"""
     columns = ", ".join(f"{sql} AS {name}" for name, sql in picked.items())
     return f"""
             SELECT {columns}
@@ -225,15 +234,17 @@ TYPE_ATTRIBUTES = (
     "typcategory",
 )  # fmt: skip
 
-# The same of a column of an enum, or of a list of them.
-_ENUM_HEAD = """CASE WHEN starts_with(data_type, 'ENUM(') THEN
+# The same of a column of a user's type, or of a list of them.
+_OWN_HEAD = """CASE WHEN starts_with(data_type, 'ENUM(') OR starts_with(data_type, 'STRUCT(') THEN
     if(ends_with(data_type, '[]'), data_type[:len(data_type) - 2], data_type) END"""
 _IS_LIST = "ends_with(c.data_type, ']')"
-_OF_ENUM = {
+_IS_PLAIN_ENUM = f"(starts_with(e.head, 'E') AND NOT {_IS_LIST})"
+_OF_OWN = {
     "type_oid": f"e.oid - if({_IS_LIST}, 2, 0)", "typname": f"if({_IS_LIST}, '_', '') || e.type_name",
-    "shown": f"e.name || if({_IS_LIST}, '[]', '')", "typlen": f"if({_IS_LIST}, -1, 4)",
-    "typbyval": f"NOT {_IS_LIST}", "typalign": "'i'", "typstorage": f"if({_IS_LIST}, 'x', 'p')",
-    "typcollation": "0", "typcategory": f"if({_IS_LIST}, 'A', 'E')",
+    "shown": f"e.name || if({_IS_LIST}, '[]', '')", "typlen": f"if({_IS_PLAIN_ENUM}, 4, -1)",
+    "typbyval": _IS_PLAIN_ENUM, "typalign": "if(starts_with(e.head, 'E'), 'i', 'd')",
+    "typstorage": f"if({_IS_PLAIN_ENUM}, 'p', 'x')", "typcollation": "0",
+    "typcategory": f"CASE WHEN {_IS_LIST} THEN 'A' WHEN starts_with(e.head, 'E') THEN 'E' ELSE 'C' END",
 }  # fmt: skip
 
 # The columns of a branch of `_objects`, with their values for branches without them.
@@ -378,6 +389,7 @@ def type_heads() -> dict[str, int]:
         value_types.OIDS
         | lists
         | {f"{name}[]": value_types.JSON for name in NESTED & value_types.OIDS.keys()}
+        | {"TUPLE": value_types.ANY_RECORD, "TUPLE[]": value_types.ARRAY_OF[value_types.ANY_RECORD]}
     )
 
 

@@ -155,7 +155,7 @@ class Work:
         self._styles = value_types.Styles.of(self._reported)
         self._changed: dict[str, str] = {}
         session.spell = _spelling
-        session.relation_oid = catalog.relation_oid
+        session.object_oid = catalog.object_oid
         session.last_text = lambda: observed.last
         session.bound_statements = self._bound_statements
 

@@ -57,8 +57,8 @@ class Session(Protocol):
     # pg_prepared_statements: name, text, time of creation, the parameters' OIDs.
     last_text: Callable[[], str]
     bound_statements: Callable[[], Sequence[tuple[str, str, int, tuple[int, ...]]]]
-    # pg_class.oid of a table or view, from it, the database's objects and the session's temporary ones.
-    relation_oid: Callable[[Object, Objects, Objects], int] | None
+    # The oid of a table, view or type, from it, the database's objects and the session's temporary ones.
+    object_oid: Callable[[Object, Objects, Objects], int] | None
     # The number of rows that the present statement's client takes at first; None for all.
     first_rows: int | None
 

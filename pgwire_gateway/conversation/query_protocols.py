@@ -250,7 +250,7 @@ class ExtendedQuery:
         with placed(source):
             types, columns = statement.parameter_types, source.columns(statement.columns)
         check_width(columns)
-        oids = _declared(source.declared(message.oids), types)
+        oids = _declared(source.declared(message.oids), statement.types_shown)
         made_us = self._work.session.portals.now_us() if message.name else 0
         self._statements[message.name] = Prepared(source, statement, types, oids, columns, made_us=made_us)
         self._work.channel.send(ParseComplete())

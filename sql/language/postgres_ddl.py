@@ -929,6 +929,25 @@ def _restart(edits: _Edits, at: int, end: int) -> str | None:
     return value
 
 
+# CREATE TYPE.
+
+
+def _create_type(classified: Classified, edits: _Edits) -> Expansion:
+    """CREATE TYPE name AS (attribute type, ...): a struct."""
+    place = next((at for at in range(2, len(edits.tokens)) if edits.are(at, "AS", "(")), None)
+    if place is not None:
+        end = edits.behind(place + 1) - 1
+        if end == place + 2:
+            raise edits.refuse(end, "a type without attributes is not supported")
+        edits.insert(place, " STRUCT")
+        for a, b in edits.slices(place + 2, end):
+            last = next((at for at in range(a + 1, b) if edits.kind(at) == "COLLATE"), b)
+            types(edits, a + 1, last)
+            if last < b:
+                _collate(edits, last, b)
+    return _one(classified, edits)
+
+
 # CREATE INDEX.
 
 
@@ -1299,6 +1318,7 @@ def _add_identity(action: _Action, column: str, at: int) -> Step:
 
 _RULES: dict[tuple[str, str], Callable[[Classified, _Edits], Expansion]] = {
     ("CREATE", "TABLE"): _create_table,
+    ("CREATE", "TYPE"): _create_type,
     ("CREATE", "INDEX"): _create_index,
     ("CREATE", "SEQUENCE"): _create_sequence,
     ("ALTER", "TABLE"): _alter_table,

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 
-from ...engine.duck.objects import TABLE, Object
+from ...engine.duck.objects import TABLE, TYPE, Object
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold
 from ..language.parse import Query
@@ -32,6 +32,7 @@ from ..session_state.run_text import bound
 from ..session_state.state_of import state_of
 from ..session_state.statement import ParsedStatement
 from ..text.classified import Kind
+from . import user_types
 
 # The number of texts whose origins a session keeps, and the length of the longest one.
 KEPT_MAX = 256
@@ -47,6 +48,8 @@ _SPECIAL = re.compile(
 )
 # Words without which a text names no table.
 _NAMING = re.compile(r"\b(?:from|table|returning)\b", re.IGNORECASE)
+# Words without which a text has no cast.
+_CASTING = re.compile(r"::|\bcast\b", re.IGNORECASE)
 # The beginning of a list of literals or parameters, in a text without its literals.
 _LISTS = re.compile(r"\(\$?\?(?:\s*,\s*\$?\?)+")
 # A quoted name, which is kept, or a literal.
@@ -65,12 +68,23 @@ _NAMED_OTHERWISE = frozenset({"CONSTANT", "COMPARISON", "CONJUNCTION", "CASE", "
 Origin = tuple[Object, int]
 
 
+# Folded name, OID of the table, number, and OID of the type in a cast, of each column; OID 0 for none.
+Origins = tuple[tuple[str, int, int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of a query or relation: its folded name, NO_COLUMN or ANY, and its origin, if it has one."""
+    """A column of a query or relation.
+
+    Args:
+        name: its folded name, NO_COLUMN or ANY.
+        origin: None if it has none.
+        cast: the OID of the type that it is cast to, or declared with, if that is a type of a user; else 0.
+    """
 
     name: str
     origin: Origin | None = None
+    cast: int = 0
 
 
 Columns = list[_Column] | None
@@ -106,31 +120,37 @@ class _Kept:
     """The origins of a text's columns in one state of the catalog, with their OIDs."""
 
     state: object
-    columns: tuple[tuple[str, int, int], ...] | None
+    columns: Origins | None
 
 
 def with_origins(
     session: Context, statement: ParsedStatement, columns: tuple[ResultColumn, ...] | None
 ) -> tuple[ResultColumn, ...] | None:
-    """The columns of a statement's description, with their origins."""
-    return None if columns is None else marked(statement, columns, origins(session, statement))
+    """The columns of a statement's description, with their origins and the types of users."""
+    return None if columns is None else marked(session, statement, columns, origins(session, statement))
 
 
-def origins(session: Context, statement: ParsedStatement) -> tuple[tuple[str, int, int], ...] | None:
-    """Folded name, OID of the table and number of each column of a statement's result; OID 0 for no origin.
+def origins(session: Context, statement: ParsedStatement) -> Origins | None:
+    """The origins of the columns of a statement's result.
 
-    None if no column has an origin, or if their number is not known.
+    None if no column has one, or if their number is not known.
     """
+    if session.object_oid is None or statement.away is not None:
+        return None
+    if session.block.ddl and statement.classified.kind in (Kind.READ, Kind.DML):
+        user_types.known(session)  # Not when there is a result, whose rows this would take.
     kept = statement.plans.get(_FOUND)
-    if kept is NEVER or session.relation_oid is None or statement.away is not None:
+    if kept is NEVER:
         return None
     if kept is None and not _may_have(statement):
         statement.plans[_FOUND] = NEVER
         return None
+    if not _NAMING.search(statement.text) and not user_types.known(session).ambiguous:
+        return None  # The labels alone tell the type of a cast.
     state = _state(session)
     if isinstance(kept, _Kept) and kept.state == state and state is not None:
         return kept.columns
-    shape = _shape(statement.text)
+    shape = _shape(statement.text), statement.user_oids
     kept = session.origins.get(shape)
     if not isinstance(kept, _Kept) or kept.state != state or state is None:
         kept = _Kept(state, _found(session, statement))
@@ -149,7 +169,10 @@ def _may_have(statement: ParsedStatement) -> bool:
         return False
     if classified.verb == "MERGE" or (classified.dml is not None and not classified.dml.has_returning):
         return False
-    return len(statement.text) <= TEXT_CHARS_MAX and bool(_NAMING.search(statement.text))
+    text = statement.text
+    if statement.user_oids:
+        return True
+    return len(text) <= TEXT_CHARS_MAX and bool(_NAMING.search(text) or _CASTING.search(text))
 
 
 def _shape(text: str) -> str:
@@ -161,25 +184,41 @@ def _shape(text: str) -> str:
 
 
 def marked(
-    statement: ParsedStatement,
-    columns: tuple[ResultColumn, ...],
-    found: tuple[tuple[str, int, int], ...] | None,
+    session: Context, statement: ParsedStatement, columns: tuple[ResultColumn, ...], found: Origins | None
 ) -> tuple[ResultColumn, ...]:
-    """The columns with their origins, if the names agree; the same tuple for the same arguments."""
-    if found is None or len(found) != len(columns):
-        return columns
+    """The columns with their origins, if the names agree, and with the types of users.
+
+    The same tuple for the same arguments.
+    """
+    if found is not None and len(found) != len(columns):
+        found = None
     kept = statement.plans.get(_MARKED)
     if isinstance(kept, tuple) and kept[0] is columns and kept[1] is found:
-        known: tuple[ResultColumn, ...] = kept[2]
-        return known
-    if any(oid and name != fold(column.name) for (name, oid, _), column in zip(found, columns, strict=True)):
-        return columns
-    made = tuple(
-        ResultColumn(column.name, column.type, oid, number)
-        for (_, oid, number), column in zip(found, columns, strict=True)
-    )
-    statement.plans[_MARKED] = columns, found, made
+        _, _, types, known = kept
+        if types is None or types is user_types.known(session):
+            made: tuple[ResultColumn, ...] = known
+            return made
+    types = None
+    if _has_types(session, statement, columns):
+        types = user_types.known(session)
+    none = (("", 0, 0, 0),) * len(columns)
+    here = found or none
+    if any(oid and name != fold(column.name) for (name, oid, *_), column in zip(here, columns, strict=True)):
+        here = none
+    made = columns
+    if types is not None or here is not none:
+        made = tuple(
+            ResultColumn(column.name, types.shown(column.type, cast) if types else column.type, oid, number)
+            for (_, oid, number, cast), column in zip(here, columns, strict=True)
+        )
+    statement.plans[_MARKED] = columns, found, types, made
     return made
+
+
+def _has_types(session: Context, statement: ParsedStatement, columns: tuple[ResultColumn, ...]) -> bool:
+    """True if columns may have types of users: those of a query of DuckDB's, not of events."""
+    is_query = statement.classified.kind in (Kind.READ, Kind.DML) and not isinstance(statement.node, Query)
+    return is_query and user_types.has_any(session, (column.type for column in columns))
 
 
 def _state(session: Context) -> object:
@@ -192,11 +231,11 @@ def _state(session: Context) -> object:
     return state, temporary, access.rights if access.limited else None
 
 
-def _found(session: Context, statement: ParsedStatement) -> tuple[tuple[str, int, int], ...] | None:
+def _found(session: Context, statement: ParsedStatement) -> Origins | None:
     """The origins of a statement's columns, from its tree."""
     try:
         (part,) = parts_of(session, statement)
-        reader = _Reader(session)
+        reader = _Reader(session, statement.user_oids)
         tree = tree_of(session.meta, part.text)
         node = tree["statements"][0]["node"]
         if statement.classified.kind is Kind.DML:
@@ -204,24 +243,37 @@ def _found(session: Context, statement: ParsedStatement) -> tuple[tuple[str, int
         columns = reader.query(node, {})
     except (NotAnalysed, DucktailError, duckdb.Error, ValueError, LookupError, RecursionError):
         return None
-    if columns is None or not any(column.origin for column in columns):
+    if columns is None or not any(column.origin or column.cast for column in columns):
         return None
-    oid, names = session.relation_oid, session.names
-    assert oid is not None, "the caller has looked"
     return tuple(
-        (column.name, oid(column.origin[0], names.objects(), names.temporary_objects()), column.origin[1])
+        (column.name, reader.oid(column.origin[0]), column.origin[1], column.cast)
         if column.origin
-        else (column.name, 0, 0)
+        else (column.name, 0, 0, column.cast)
         for column in columns
     )
 
 
 class _Reader:
-    """Reads the columns of the queries in a tree; None for columns whose number is not known."""
+    """Reads the columns of the queries in a tree; None for columns whose number is not known.
 
-    def __init__(self, session: Context) -> None:
+    Args:
+        given: the OIDs of users' types with which parameters are declared, 0 for others.
+    """
+
+    def __init__(self, session: Context, given: Sequence[int]) -> None:
         self._session = session
+        self._given = given
         self._resolver = session.names.resolver
+
+    def oid(self, found: Object | None) -> int:
+        """The OID of an object for clients; 0 for none."""
+        assert self._session.object_oid is not None, "the caller has looked"
+        names = self._session.names
+        return (
+            0
+            if found is None
+            else self._session.object_oid(found, names.objects(), names.temporary_objects())
+        )
 
     def query(self, node: dict[str, Any], ctes: Mapping[str, Columns]) -> Columns:
         """The columns of a query, or of RETURNING.
@@ -306,12 +358,21 @@ class _Reader:
             return _star(item, scope)
         if kind == "COLUMN_REF":
             parts = tuple(map(fold, item["column_names"]))
-            return [_Column(alias or parts[-1], _origin(parts, scope))]
+            return [replace(_meant(parts, scope), name=alias or parts[-1])]
         if _expands(item):
             return None
         # The name of another expression may be the name of a column in it, as that of `(s).a` is.
         is_other = kind in _NAMED_OTHERWISE or (kind == "FUNCTION" and "extract" not in item["function_name"])
-        return [_Column(alias or (NO_COLUMN if is_other else ANY))]
+        cast = self._type(item["type_expr"]) if kind == "CAST" else 0
+        if kind == "PARAMETER" and item["identifier"].isdecimal():
+            cast = dict(enumerate(self._given, 1)).get(int(item["identifier"]), 0)
+        return [_Column(alias or (NO_COLUMN if is_other else ANY), cast=cast)]
+
+    def _type(self, node: dict[str, Any]) -> int:
+        """The OID of the user's type that a cast names, or of that of the elements of a list."""
+        if node["type_name"] == "list":
+            (node,) = node["children"]
+        return self.oid(self._resolver.find(TYPE, tuple(node["qualified_name"]["path"])))
 
 
 def _alone(relation: _Relation) -> _Scope:
@@ -323,7 +384,7 @@ def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
     columns = _distinct(columns)
     if columns is None or not names:
         return columns
-    first = [_Column(fold(name), one.origin) for name, one in zip(names, columns, strict=False)]
+    first = [replace(one, name=fold(name)) for name, one in zip(names, columns, strict=False)]
     return _distinct([*first, *columns[len(first) :]])
 
 
@@ -333,16 +394,16 @@ def _distinct(columns: Columns) -> Columns:
     return columns if len(set(names)) == len(names) else [_Column(ANY) for _ in columns or ()]
 
 
-def _origin(parts: Path, scope: _Scope) -> Origin | None:
-    """The origin of a column by its name."""
+def _meant(parts: Path, scope: _Scope) -> _Column:
+    """The column of a name; one without an origin if it is not known."""
     columns = scope.columns
     if len(parts) > 1:
         called = [one for one in scope.relations if one.is_called(parts[:-1])]
         if len(called) != 1:
-            return None
+            return _Column(ANY)
         columns = called[0].columns
     meant = [column for column in columns or () if column.name in (parts[-1], ANY)]
-    return meant[0].origin if len(meant) == 1 else None
+    return meant[0] if len(meant) == 1 else _Column(ANY)
 
 
 def _star(item: dict[str, Any], scope: _Scope) -> Columns:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ...engine.errors import DucktailError, UndefinedParameter
 from ..cluster import relay
@@ -29,7 +30,7 @@ from ..session_state.statement import Description, ParsedStatement, find_prepare
 from ..statements import cursor_statements, session_calls, set_and_show, show
 from ..text.classified import Classified, Kind
 from ..text.spans import original_positions, user_position
-from . import column_origins
+from . import column_origins, user_types
 from .parsing import prepare
 from .resolve import in_full
 
@@ -52,6 +53,11 @@ def describe(session: Context, statement: ParsedStatement) -> Description:
     with _looked_at(session, statement) as full:
         state = state_of(session)
         found = DESCRIBERS.get(full.classified.kind, _nothing)(session, full)
+        found = replace(
+            found,
+            columns=column_origins.with_origins(session, full, found.columns),
+            types_shown=user_types.of_parameters(session, found.parameter_types),
+        )
         if full is not statement:
             full.tell(found)
         # If the catalog was changed meanwhile, the description may mix the states before and after.
@@ -145,7 +151,6 @@ def _described_query(session: Context, statement: ParsedStatement) -> Descriptio
             for name, type_ in zip(found.names, found.types, strict=True)
             if name != HIDDEN_LSN
         )
-        columns = column_origins.with_origins(session, statement, columns)
     return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns, casts)
 
 

@@ -171,10 +171,10 @@ def _run(session: Context, statement: ParsedStatement, parameters: Values) -> Wa
         result = yield from _run_after_wait(session, statement, parameters, scanning)
     else:
         result = yield from scanning(session, statement, parameters)
+    if result.columns is not None:
+        result.columns = column_origins.marked(session, statement, result.columns, origins)
     if row.described:
         check_described(statement, result)
-    if origins is not None and result.columns is not None:
-        result.columns = column_origins.marked(statement, result.columns, origins)
     return result
 
 

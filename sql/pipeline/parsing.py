@@ -27,9 +27,11 @@ from ..statements import session_calls
 from ..text.classified import Classified, Kind
 from ..text.spans import Replacement, cut, user_position
 from ..text.tokens import tokenize
+from . import user_types
 from .grouped_by_key import grouped_columns, may_group
 from .json_containment import contained, may_contain
 from .postgres_schemas import in_schema, may_name_schema
+from .record_literals import may_be_record, record_literals
 from .sequence_names import may_name_sequence, may_read_sequence, named_sequences, read_sequences
 from .short_rows import column_list
 
@@ -40,6 +42,7 @@ FORMS = (
     (may_group, grouped_columns),
     (may_name_schema, in_schema),
     (may_contain, contained),
+    (may_be_record, record_literals),
 )
 # Longer texts are left as they are.
 FORMS_CHARS_MAX = 64 * 1024
@@ -83,7 +86,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
         insert, published = as_insert(text, node)
         with published_positions(published):
             classified, node = _read(session, insert)
-    types = tuple(_declared(oid) for oid in oids)
+    types = tuple(_declared(session, oid) for oid in oids)
     statement = ParsedStatement(
         classified,
         node,
@@ -93,7 +96,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> ParsedStateme
         published,
         part,
     )
-    statement.pieces = pieces
+    statement.pieces, statement.user_oids = pieces, user_types.element_oids(oids)
     statement.away, statement.epoch = away, session.database.cluster.placement.epoch
     return statement
 
@@ -153,6 +156,7 @@ def again(session: Context, text: str, statement: ParsedStatement) -> ParsedStat
         statement.part,
     )
     made.arrow, made.epoch, made.lacks = statement.arrow, statement.epoch, statement.lacks
+    made.user_oids = statement.user_oids
     if statement.described is not None or statement.casts is not None:
         made.tell(statement.description)
     return made
@@ -203,8 +207,10 @@ def _check_commit(classified: Classified, scan: st.Scan) -> None:
     )
 
 
-def _declared(oid: int) -> str:
+def _declared(session: Context, oid: int) -> str:
     """The DuckDB type of a parameter's declared OID; "" if undeclared."""
     if oid in NUMERIC_OIDS:
         return NUMERIC_OIDS[oid]
+    if oid >= value_types.USER_OID_FIRST and session.object_oid is not None:
+        return user_types.known(session).duckdb_type(oid)
     return (value_types.duckdb_type(oid) or "") if oid else ""

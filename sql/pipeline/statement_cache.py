@@ -13,6 +13,7 @@ from ...engine.duck.cursors import ask_maybe
 from ...engine.duck.objects import TABLE
 from ...engine.errors import UndefinedObject, WrongState
 from ...engine.quoting import fold, folded_sql
+from ...engine.values.value_types import USER_OID_FIRST
 from ...engine.waiting import Wait, Waiting
 from ..cluster import relay, routing
 from ..dml import topic_writes
@@ -98,7 +99,10 @@ class ParsedStatements:
 
     def _key(self, text: str, oids: Sequence[int]) -> tuple[object, ...]:
         """The key under which a statement is kept."""
-        return text, tuple(oids), self._session.database.catalog.version, self._known
+        database = self._session.database
+        # A type of a user may be dropped, and created again with other labels.
+        types = database.catalog.changes.stable if max(oids, default=0) >= USER_OID_FIRST else None
+        return text, tuple(oids), types, database.catalog.version, self._known
 
     @property
     def _known(self) -> tuple[object, ...]:

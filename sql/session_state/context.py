@@ -79,10 +79,10 @@ class Context(ABC):
     portals: Portals
     # The rewriting of a text within a statement.
     spell: Speller
-    # The OID of a table or view for clients, from it, the database's objects and the session's temporary
-    # ones; None in process. The origins of the columns of texts (pipeline/column_origins.py).
-    relation_oid: Callable[[Object, Objects, Objects], int] | None
-    origins: dict[str, object]
+    # The OID of a table, view or type for clients, from it, the database's objects and the session's
+    # temporary ones; None in process. The origins of the columns of texts (pipeline/column_origins.py).
+    object_oid: Callable[[Object, Objects, Objects], int] | None
+    origins: dict[object, object]
     # The outcome of the present statement's WAIT; None without one.
     waited: Waited | None
     listening: Listening

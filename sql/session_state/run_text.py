@@ -28,6 +28,7 @@ from ...engine.errors import (
 )
 from ...engine.quoting import fold
 from ...engine.values import arrow_types, datarow
+from ...engine.values.duckdb_types import read_type
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..results.batches import FEW_ROWS, PlainBatch, taken
@@ -204,7 +205,14 @@ def _casts(types: Mapping[str, str]) -> Casts:
 
 def with_nulls(text: str, types: Mapping[str, str]) -> str:
     """The text with each parameter replaced by a NULL of its type."""
-    return _at_parameters(text, types, lambda name: f"(NULL::{types[name]})")
+    return _at_parameters(text, types, lambda name: f"({_null(types[name])})")
+
+
+def _null(type_: str) -> str:
+    """A NULL of a type; a struct of NULLs for a struct, because the field of a NULL has no type in DuckDB."""
+    if not type_.startswith("STRUCT(") or type_.endswith("]"):
+        return f"NULL::{type_}"
+    return f"row({', '.join(_null(child.text) for child in read_type(type_).children)})::{type_}"
 
 
 def with_casts(text: str, types: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...engine.errors import CachedPlanChanged, InvalidStatementName, UndefinedParameter
 from ...engine.placement.placement import Node
 from ...engine.quoting import fold
-from ...engine.values.value_types import pg_type
+from ...engine.values.value_types import oid_without_users
 from ..language.parse import Query
 from ..language.statements.publishing import Published
 from ..peers.requests import Part
@@ -86,11 +86,13 @@ class Description:
         parameter_types: DuckDB type text of `$1`, `$2`, ...
         columns: the columns of its rows; None if it returns no rows.
         casts: the casts of its parameters; None if there are none.
+        types_shown: the parameters' types for a client of the wire, if one is a type of a user.
     """
 
     parameter_types: tuple[str, ...]
     columns: tuple[ResultColumn, ...] | None
     casts: Casts | None = None
+    types_shown: tuple[str, ...] = ()
 
 
 class ParsedStatement:
@@ -130,6 +132,8 @@ class ParsedStatement:
         self.arrow = False
         # The insertions into the given text that qualify its names (resolve.py).
         self.pieces: tuple[Replacement, ...] = ()
+        # The OIDs of users' types with which its parameters are declared, 0 for others; none without one.
+        self.user_oids: tuple[int, ...] = ()
         # The place of its streams, if they are on another node (cluster/relay.py).
         self.away: RemoteTarget | None = None
         # True if a name in it existed on no node: it may exist by the time of execution.
@@ -147,7 +151,7 @@ class ParsedStatement:
         given = self._describe, self._inline, self.published, self.part
         made = ParsedStatement(self.classified, self.node, types, *given)
         made.away, made.lacks, made.epoch = self.away, self.lacks, self.epoch
-        made.told_there = self.told_there
+        made.told_there, made.user_oids = self.told_there, self.user_oids
         return made
 
     def as_arrow(self) -> ParsedStatement:
@@ -207,6 +211,11 @@ class ParsedStatement:
     def parameter_types(self) -> tuple[str, ...]:
         """DuckDB type text of each parameter."""
         return self.description.parameter_types
+
+    @property
+    def types_shown(self) -> tuple[str, ...]:
+        """The type of each parameter for a client of the wire."""
+        return self.description.types_shown or self.description.parameter_types
 
     @property
     def columns(self) -> tuple[ResultColumn, ...] | None:
@@ -330,8 +339,9 @@ def check_columns(statement: ParsedStatement, columns: Sequence[ResultColumn] | 
     """
     if statement.described is None or columns is statement.plans.get(CHECKED):
         return
+    # Only described columns have the types of users by name (pipeline/user_types.py).
     told, given = (
-        None if found is None else [pg_type(column.type).oid for column in found]
+        None if found is None else [oid_without_users(column.type) for column in found]
         for found in (statement.described, columns)
     )
     if told != given:

@@ -99,7 +99,7 @@ def test_enum(connection: Connection) -> None:
         answer = connection.execute(
             f"INSERT INTO moods VALUES ({mark}, {mark}) RETURNING m, l", [Mood.ok, [Mood.sad, None]]
         )
-        assert answer.fetchall() == [("ok", ["sad", None])]
+        assert answer.fetchall() == [(Mood.ok, [Mood.sad, None])]
 
 
 def test_user_of_the_session(server: ServerProcess, connection: Connection) -> None:

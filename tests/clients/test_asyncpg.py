@@ -197,3 +197,14 @@ def test_a_cursor_of_a_failed_transaction(run: Run) -> None:
         assert await connection.fetchval("SHOW transaction_isolation") == "repeatable read"
 
     run(work)
+
+
+def test_codecs_of_enums(run: Run) -> None:
+    async def work(connection: asyncpg.Connection) -> Any:
+        await connection.set_type_codec("status", schema="app", encoder=str.lower, decoder=str.upper)
+        query = "SELECT st, array[st] FROM app.orders WHERE st = $1 AND id = 5"
+        found = await connection.fetchrow(query, "PAID")
+        prepared = await connection.prepare(query)
+        return tuple(found), [kind.name for kind in prepared.get_parameters()]
+
+    assert run(work) == (("PAID", ["PAID"]), ["status"])

@@ -30,7 +30,9 @@ def conninfo(shop: ServerProcess) -> str:
 def test_rows_of_all_types(look: Connection, binary: bool) -> None:
     customers = look.execute("SELECT * FROM app.customers ORDER BY id", binary=binary)
     assert customers.fetchall() == [ANN, BOB]
-    assert look.execute(FIFTH_QUERY, binary=binary).fetchall() == [FIFTH]
+    # In binary form psycopg leaves the bytes of an enum that is not registered.
+    fifth = (*FIFTH[:2], b"paid", *FIFTH[3:]) if binary else FIFTH
+    assert look.execute(FIFTH_QUERY, binary=binary).fetchall() == [fifth]
     found = look.execute("SELECT iv FROM app.orders WHERE id = 5", binary=binary).fetchone()
     assert found == (datetime.timedelta(days=32, hours=3),)
 

@@ -51,7 +51,8 @@ CREATE VIEW columns AS
         number AS ordinal_position,
         if(kind = 'r' AND NOT is_generated, column_default, NULL) AS column_default,
         if(is_nullable, 'YES', 'NO') AS is_nullable,
-        CASE typcategory WHEN 'A' THEN 'ARRAY' WHEN 'E' THEN 'USER-DEFINED' ELSE shown END AS data_type,
+        CASE typcategory WHEN 'A' THEN 'ARRAY' WHEN 'E' THEN 'USER-DEFINED' WHEN 'C' THEN
+            'USER-DEFINED' ELSE shown END AS data_type,
         if(type_oid = 25, 1073741824, NULL) AS character_octet_length,
         CASE type_oid WHEN 21 THEN 16 WHEN 23 THEN 32 WHEN 20 THEN 64 WHEN 700 THEN 24 WHEN 701 THEN 53
             WHEN 1700 THEN if(type_modifier >= 4, (type_modifier - 4) >> 16, NULL) END

@@ -9,7 +9,7 @@
 -- PostgreSQL type.
 -- `only c: v`: the values that column c can have in this branch, where they are few; a query that asks for
 -- others leaves the branch out. `never c: v`: values that it cannot have. `kinds c: k`: the kinds of its oids
--- (oids.py); `fixed` are PostgreSQL's own.
+-- (oids.py); `fixed` are PostgreSQL's own. The relation of a composite type has its oid with another kind.
 
 CREATE VIEW pg_class AS
     -- kinds oid: relation, index, sequence
@@ -34,6 +34,24 @@ CREATE VIEW pg_class AS
         temporary AS __temporary,
         if(kind = 'v', $home.view_text(definition), NULL) AS __definition
     FROM $home.duck_objects
+    UNION ALL
+    -- kinds oid: sequence
+    -- only relkind: c
+    SELECT
+        oid - 1 AS oid,
+        type_name AS relname,
+        namespace AS relnamespace,
+        oid AS reltype,
+        10 AS relowner,
+        'c' AS relkind,
+        'p' AS relpersistence,
+        len(fields) AS relnatts,
+        true AS relispopulated,
+        'n' AS relreplident,
+        schema_name AS __schema,
+        false AS __temporary,
+        NULL AS __definition
+    FROM $home.duck_composites
     UNION ALL
     -- kinds oid: fixed
     SELECT
@@ -120,6 +138,30 @@ CREATE VIEW pg_attribute AS
         ON d.table_oid = i.table_oid AND d.database_name = i.database_name
         AND d.column_name = if(i.quoted, $home.unquoted(i.key), i.key)
         LEFT JOIN $home.fixed_duck_types AS t ON t.head = d.head
+    UNION ALL
+    -- kinds attrelid: sequence
+    SELECT
+        i.oid - 1 AS attrelid,
+        i.f.name AS attname,
+        i.number AS attnum,
+        i.f.modifier AS atttypmod,
+        i.f.type_oid AS atttypid,
+        coalesce(t.typlen, i.f.length) AS attlen,
+        coalesce(t.typbyval, i.f.length > 0) AS attbyval,
+        coalesce(t.typalign, if(i.f.length > 0, 'i', 'd')) AS attalign,
+        coalesce(t.typstorage, if(i.f.length > 0, 'p', 'x')) AS attstorage,
+        coalesce(t.typcollation, 0) AS attcollation,
+        if(i.f.is_list OR t.typcategory = 'A', 1, 0) AS attndims,
+        -1 AS attstattarget,
+        -1 AS attcacheoff,
+        true AS attislocal,
+        NULL AS __description,
+        NULL AS __sequence,
+        NULL AS __sequence_oid,
+        if(i.f.type_name = '', $home.shown_type(t.shown, i.f.type_oid, i.f.modifier), $home.shown_name(false,
+            i.f.type_schema, i.f.type_name) || if(i.f.is_list, '[]', '')) AS __type
+    FROM (SELECT oid, unnest(fields) AS f, generate_subscripts(fields, 1) AS number FROM
+        $home.duck_composites) AS i LEFT JOIN $home.fixed_types AS t ON t.oid = i.f.type_oid
     UNION ALL
     -- kinds attrelid: fixed
     SELECT
@@ -229,12 +271,13 @@ CREATE VIEW pg_type AS
         10 AS typowner,
         if(logical_type = 'ENUM', 4, -1) AS typlen,
         logical_type = 'ENUM' AS typbyval,
-        if(logical_type = 'ENUM', 'e', 'b') AS typtype,
-        if(logical_type = 'ENUM', 'E', 'U') AS typcategory,
+        CASE logical_type WHEN 'ENUM' THEN 'e' WHEN 'STRUCT' THEN 'c' ELSE 'b' END AS typtype,
+        CASE logical_type WHEN 'ENUM' THEN 'E' WHEN 'STRUCT' THEN 'C' ELSE 'U' END AS typcategory,
+        if(logical_type = 'STRUCT', oid - 1, 0) AS typrelid,
         true AS typisdefined,
         ',' AS typdelim,
-        'i' AS typalign,
-        'p' AS typstorage,
+        if(logical_type = 'STRUCT', 'd', 'i') AS typalign,
+        if(logical_type = 'STRUCT', 'x', 'p') AS typstorage,
         -1 AS typtypmod,
         $home.in_search_path(schema_name, false) AS __visible,
         $home.shown_name(false, schema_name, type_name) AS __name,
@@ -369,6 +412,31 @@ CREATE VIEW pg_depend AS
         0 AS refobjsubid,
         'n' AS deptype
     FROM $home.duck_default_sequences
+    UNION ALL
+    -- only classid: 1259
+    -- only deptype: i
+    SELECT
+        1259 AS classid,
+        oid - 1 AS objid,
+        0 AS objsubid,
+        1247 AS refclassid,
+        oid AS refobjid,
+        0 AS refobjsubid,
+        'i' AS deptype
+    FROM $home.duck_composites
+    UNION ALL
+    -- only classid: 1259
+    -- only deptype: n
+    SELECT
+        1259 AS classid,
+        oid - 1 AS objid,
+        number AS objsubid,
+        1247 AS refclassid,
+        f.type_oid + if(f.is_list, 2, 0) AS refobjid,
+        0 AS refobjsubid,
+        'n' AS deptype
+    FROM (SELECT oid, unnest(fields) AS f, generate_subscripts(fields, 1) AS number FROM $home.duck_composites)
+        WHERE f.type_name <> ''
     UNION ALL
     -- only classid: 1255, 1259, 2615
     -- only deptype: e
