@@ -416,6 +416,7 @@ VARIABLES: dict[str, Variable] = {
         ),
         Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
+        Variable("max_prepared_transactions", "0", _fixed, "fixed: there is no two-phase commit"),
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
         Variable(UNENFORCED, "off", _boolean, "foreign keys are accepted, and not enforced"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),

@@ -78,19 +78,19 @@ def _chain(reader: TokenReader) -> TransactionFacts:
 
 
 def commit(reader: TokenReader) -> Classified:
-    """{ COMMIT | END } [WORK | TRANSACTION] [AND [NO] CHAIN]"""
+    """{ COMMIT | END } [WORK | TRANSACTION] [AND [NO] CHAIN], COMMIT PREPARED name"""
     reader.take()
-    if reader.peek() == "PREPARED":
-        return refused(reader, _two_phase())
+    if reader.accept("PREPARED"):
+        return _prepared_transaction(reader, "COMMIT PREPARED")
     reader.accept_one("WORK", "TRANSACTION")
     return _transaction(reader, "COMMIT", _chain(reader))
 
 
 def rollback(reader: TokenReader) -> Classified:
-    """{ ROLLBACK | ABORT } [WORK | TRANSACTION] [AND [NO] CHAIN | TO [SAVEPOINT] name]"""
+    """{ ROLLBACK | ABORT } [WORK | TRANSACTION] [AND [NO] CHAIN | TO [SAVEPOINT] name | PREPARED name]"""
     reader.take()
-    if reader.peek() == "PREPARED":
-        return refused(reader, _two_phase())
+    if reader.accept("PREPARED"):
+        return _prepared_transaction(reader, "ROLLBACK PREPARED")
     reader.accept_one("WORK", "TRANSACTION")
     if not reader.accept("TO"):
         return _transaction(reader, "ROLLBACK", _chain(reader))
@@ -118,8 +118,10 @@ def release(reader: TokenReader) -> Classified:
     return _transaction(reader, "RELEASE", TransactionFacts(savepoint=_folded(reader)))
 
 
-def _two_phase() -> NotSupported:
-    return NotSupported("two-phase commit is not supported", hint="COMMIT ends the transaction at once.")
+def _prepared_transaction(reader: TokenReader, verb: str) -> Classified:
+    if reader.peek() != STRING:
+        raise reader.unexpected()
+    return _transaction(reader, verb, TransactionFacts(identifier=reader.take().value))
 
 
 def _setting(reader: TokenReader, verb: str, facts: SettingFacts) -> Classified:
@@ -270,10 +272,10 @@ def _are_options(reader: TokenReader) -> bool:
 
 
 def prepare(reader: TokenReader) -> Classified:
-    """PREPARE name [(type, ...)] AS statement"""
+    """PREPARE name [(type, ...)] AS statement, PREPARE TRANSACTION name"""
     reader.take()
-    if reader.peek() == "TRANSACTION":
-        return refused(reader, _two_phase())
+    if reader.accept("TRANSACTION"):
+        return _prepared_transaction(reader, "PREPARE TRANSACTION")
     name = reader.identifier()
     types: tuple[str, ...] = ()
     if reader.peek() == "(":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...engine.errors import DucktailError, NoActiveTransaction, NotSupported, WrongState
+from ...engine.errors import DucktailError, NoActiveTransaction, NotSupported, SyntaxError_, WrongState
 from ...engine.waiting import Waiting
 from ..language.parse import Query
 from ..results.results import Result, ResultBatch
@@ -17,6 +17,7 @@ from ..session_state.context import Context, Runner
 from ..session_state.portals import Portal
 from ..session_state.statement import ParsedStatement, check_described
 from ..text.classified import CursorFacts, Kind
+from ..text.tokens import Token
 
 Values = tuple[object, ...]
 UNDER_WAY = "A FETCH of it failed, or was given up, before its client had all of its rows."
@@ -62,7 +63,7 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
         if inner.classified.error is not None:
             raise inner.classified.error
         if inner.classified.kind is not Kind.READ:
-            raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
+            raise _no_query(inner.classified.tokens[0])
         if isinstance(inner.node, Query) and (scan := inner.node.commits) is not None:
             raise NotSupported(
                 "COMMIT of a stream scan is not supported in DECLARE CURSOR",
@@ -92,6 +93,13 @@ def _declare(session: Context, statement: ParsedStatement, parameters: Values) -
         raise
     assert result.columns is not None
     return Result.command("DECLARE CURSOR")
+
+
+def _no_query(first: Token) -> DucktailError:
+    """The error for a cursor over another statement than a query, by its first word."""
+    message = f'syntax error at or near "{first.text}"'
+    hint = "A cursor is over a query: run a statement that writes by itself."
+    return SyntaxError_(message, hint=hint, position=first.start + 1)
 
 
 def _fetch(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:

@@ -1,15 +1,16 @@
-"""BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
+"""BEGIN, COMMIT, ROLLBACK, savepoints, SET TRANSACTION and two-phase commit, as PostgreSQL answers them.
 
 Isolation is DuckDB's snapshot isolation, which is stronger than READ COMMITTED: a level is reported as it was
 asked for. DuckDB has no savepoints: ROLLBACK TO returns to one where nothing was changed since or before, and
-fails the block otherwise (`session_state/block.py`). Source: docs/sql.md, "Transactions".
+fails the block otherwise (`session_state/block.py`). Two-phase commit is answered as by a PostgreSQL with
+`max_prepared_transactions` = 0. Source: docs/sql.md, "Transactions".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...engine.errors import NoActiveTransaction, NotSupported
+from ...engine.errors import NoActiveTransaction, NotSupported, UndefinedObject, WrongState
 from ...engine.waiting import Waiting
 from ..results.results import Result
 from ..session_state import run_text
@@ -138,6 +139,31 @@ def _set_characteristics(session: Context, statement: ParsedStatement) -> Waitin
     yield
 
 
+def _prepare(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    """PREPARE TRANSACTION, which ends the transaction in any case: here by a rollback."""
+    if not session.block.begun or session.block.implicit:
+        _no_transaction(session)
+    sound = session.block.whole
+    if session.block.begun:
+        session.block.rollback()
+    if sound:
+        raise WrongState(
+            "prepared transactions are disabled",
+            detail="There is no two-phase commit. The transaction was rolled back.",
+            hint="COMMIT ends a transaction at once.",
+        )
+    return Result.command("ROLLBACK")
+    yield
+
+
+def _end_prepared(session: Context, statement: ParsedStatement) -> Waiting[Result]:
+    session.block.refuse_within(statement.classified.verb)
+    facts = statement.classified.transaction
+    assert facts is not None
+    raise UndefinedObject(f'prepared transaction with identifier "{facts.identifier}" does not exist')
+    yield
+
+
 VERBS: dict[str, Callable[[Context, ParsedStatement], Waiting[Result]]] = {
     "BEGIN": _begin,
     "COMMIT": _commit,
@@ -145,15 +171,18 @@ VERBS: dict[str, Callable[[Context, ParsedStatement], Waiting[Result]]] = {
     "SAVEPOINT": _savepoint,
     "RELEASE": _release,
     "ROLLBACK TO": _rollback_to,
+    "PREPARE TRANSACTION": _prepare,
+    "COMMIT PREPARED": _end_prepared,
+    "ROLLBACK PREPARED": _end_prepared,
     "SET TRANSACTION": _set,
     "SET SESSION CHARACTERISTICS": _set_characteristics,
 }
 # Statements allowed in a failed block.
-ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO"})
+ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO", "PREPARE TRANSACTION"})
 
 
 def run_transaction_statement(
     session: Context, statement: ParsedStatement, parameters: tuple[object, ...]
 ) -> Waiting[Result]:
-    """Run BEGIN, COMMIT, ROLLBACK, SET TRANSACTION or a savepoint's statement."""
+    """Run a statement that begins, changes or ends a transaction."""
     return (yield from VERBS[statement.classified.verb](session, statement))

@@ -111,17 +111,19 @@ class DdlFacts:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFacts:
-    """BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, SET TRANSACTION and their synonyms.
+    """BEGIN, COMMIT, ROLLBACK, savepoints, SET TRANSACTION and their synonyms, and two-phase commit.
 
     Args:
         modes: the requested modes: setting -> value, such as `transaction_isolation` -> `repeatable read`.
         chain: the statement has AND CHAIN.
         savepoint: the savepoint's name, or None.
+        identifier: the name of a prepared transaction, or None.
     """
 
     modes: Mapping[str, str] = field(default_factory=dict)
     chain: bool = False
     savepoint: str | None = None
+    identifier: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

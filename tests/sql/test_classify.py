@@ -172,8 +172,6 @@ def test_kind(kind: Kind, text: str) -> None:
         ("pragma json_execute_serialized_sql('x')", "0A000"),
         ("lock table t", "0A000"),
         ("create materialized view v as select 1", "0A000"),
-        ("prepare transaction 'x'", "0A000"),
-        ("commit prepared 'x'", "0A000"),
         ("reindex table t", "0A000"),
     ],
 )
