@@ -25,7 +25,7 @@ class DucktailError(Exception):
         context: the place in loaded data: "COPY t, line 3"; or None.
     """
 
-    sqlstate: ClassVar[str] = "XX000"
+    sqlstate: str = "XX000"
     dbapi: ClassVar[str] = "InternalError"
     # PostgreSQL's source file and routine, if drivers depend on them.
     told_at: ClassVar[tuple[str, str] | None] = None
@@ -82,6 +82,9 @@ class DataError(DucktailError, sqlstate="22000", dbapi="DataError"): ...
 
 
 class InvalidParameterValue(DucktailError, sqlstate="22023", dbapi="DataError"): ...
+
+
+class NullValueNotAllowed(DucktailError, sqlstate="22004", dbapi="DataError"): ...
 
 
 class InvalidTextRepresentation(DucktailError, sqlstate="22P02", dbapi="DataError"): ...
@@ -297,6 +300,11 @@ class CannotConnectNow(DucktailError, sqlstate="57P03"): ...
 
 # Class 58: system.
 class IoError(DucktailError, sqlstate="58030"): ...
+
+
+# Class P0: PL/pgSQL.
+class RaisedException(DucktailError, sqlstate="P0001", dbapi="ProgrammingError"):
+    """RAISE in a DO block, which may give an SQLSTATE of its own."""
 
 
 # Class 72: snapshots.

@@ -15,6 +15,7 @@ from traceback import format_tb
 from typing import Any, TextIO
 
 from .duck.duckdb_errors import recognized
+from .errors import RaisedException
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT, JSON = "text", "json"
@@ -93,7 +94,8 @@ def without_values(error: BaseException) -> str:
         return str(error)
     if told is None:
         return type(error).__name__
-    return told.sqlstate if told.sqlstate[:2] in ("22", "23") else f"{told.sqlstate} {told.message}"
+    shown = told.sqlstate[:2] not in ("22", "23") and not isinstance(told, RaisedException)
+    return f"{told.sqlstate} {told.message}" if shown else told.sqlstate
 
 
 def _trace(error: BaseException | None) -> str:

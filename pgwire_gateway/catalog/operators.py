@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from ...engine.errors import DucktailError
 from ...engine.quoting import fold, literal
@@ -60,6 +61,15 @@ _OF_VALUES = frozenset(
     {"json_array_elements", "jsonb_array_elements", "json_array_elements_text", "jsonb_array_elements_text"}
     | {"json_object_keys", "jsonb_object_keys", "string_to_table", "regexp_split_to_table"}
 )
+# The kind of a placeholder in a template of format; "" for a `%` at its end.
+_PLACEHOLDER = re.compile("%(.?)", re.DOTALL)
+# Kind -> what is written before and after its argument.
+_NO_NAME = "error('null values cannot be formatted as an SQL identifier')::VARCHAR"
+_ARGUMENTS = {
+    "s": ("coalesce((", ")::VARCHAR, '')"),
+    "I": ("coalesce(quote_ident((", f")::VARCHAR), {_NO_NAME})"),
+    "L": ("quote_nullable((", ")::VARCHAR)"),
+}
 _JSON = frozenset({"JSON", "JSONB"})
 _ON_JSON = {"@>": "@>&", "<@": "<@&", "||": "@||", "-": "@-"}
 # The name before a parenthesis is that of a table or a query behind these, not of a function.
@@ -211,23 +221,25 @@ def _call(
 
 
 def _format(tokens: Sequence[Token], at: int, end: int) -> Iterator[Replacement]:
-    """The replacements of `format('%s of %s', a, b)`, whose template is PostgreSQL's; of `{}` none."""
+    """The replacements of `format('%s of %I', a, b)`, whose template is PostgreSQL's; of `{}` none."""
     template = tokens[at + 2]
     if "%" not in template.value or "{" in template.value:
         return
-    rest = template.value.replace("%%", "").replace("%s", "")
+    kinds = [kind for kind in _PLACEHOLDER.findall(template.value) if kind != "%"]
     commas = [
         one for one in range(at + 3, end) if tokens[one].kind == "," and tokens[one].depth == template.depth
     ]
-    if "%" in rest or (commas and commas[0] != at + 3) or (not commas and end != at + 3):
-        told = "format with other words than %s in its template is not supported here: use || or DuckDB's {}"
+    known = _ARGUMENTS.keys() >= set(kinds)
+    if not known or (commas and commas[0] != at + 3) or (not commas and end != at + 3):
+        told = "format with another placeholder than %s, %I and %L is not supported here: use || or {}"
         yield Replacement(tokens[at].start, tokens[end].end, f"error({literal(told)})::VARCHAR")
         return
-    pieces = [piece.replace("%s", "{}") for piece in template.value.split("%%")]
-    yield Replacement(template.start, template.end, literal("%".join(pieces)))
-    for comma, behind in zip(commas, [*commas[1:], end][: len(commas)], strict=True):
-        yield Replacement(tokens[comma].end, tokens[comma].end, " coalesce((")
-        yield Replacement(tokens[behind].start, tokens[behind].start, ")::VARCHAR, '')")
+    written = _PLACEHOLDER.sub(lambda part: "%" if part[1] == "%" else "{}", template.value)
+    yield Replacement(template.start, template.end, literal(written))
+    for comma, behind, kind in zip_longest(commas, [*commas[1:], end][: len(commas)], kinds[: len(commas)]):
+        before, after = _ARGUMENTS[kind or "s"]
+        yield Replacement(tokens[comma].end, tokens[comma].end, f" {before}")
+        yield Replacement(tokens[behind].start, tokens[behind].start, after)
 
 
 def _is_in_from(tokens: Sequence[Token], at: int) -> bool:

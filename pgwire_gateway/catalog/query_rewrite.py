@@ -446,9 +446,9 @@ def _of_row(node: exp.Anonymous, column: exp.Column) -> exp.Expr:
 
 
 def _format(node: exp.Format) -> exp.Expr:
-    """format('%s.%I', a, b) as the concatenation of its parts."""
+    """format('%s.%I', a, b) as the concatenation of its parts; a template in DuckDB's form stays."""
     text = string(node.this)
-    if text is None:
+    if text is None or "{}" in text:
         return node
     parts: list[exp.Expr] = []
     arguments = list(node.expressions)

@@ -5,16 +5,20 @@
 | `BEGIN ... [EXCEPTION WHEN condition [OR ...] THEN ...] END` | a block, also inside another one |
 | `IF ... THEN ... [ELSIF ... THEN ...] [ELSE ...] END IF` | statements under a condition |
 | `PERFORM ...` | the query `SELECT ...`, whose rows are dropped |
+| `EXECUTE ...` | the statements in a text |
+| `RAISE [level] ['format', ... | condition] [USING option = ..., ...]` | a notice, or an error |
+| `RAISE` | the error whose handler is running |
 | `NULL`, any SQL statement | itself |
 
-There are no variables, loops or messages: such a block raises 0A000. Source: PostgreSQL documentation,
-"Trapping
-Errors" of PL/pgSQL, and the appendix "PostgreSQL Error Codes" for the names of conditions.
+There are no variables and no loops: such a block raises 0A000. Source: PostgreSQL documentation, "Trapping
+Errors", "Executing Dynamic Commands", "Errors and Messages" of PL/pgSQL, and the appendix "PostgreSQL Error
+Codes" for the names of conditions.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...engine.errors import (
@@ -33,6 +37,7 @@ from ..text.tokens import STRING, tokenize
 DEPTH_MAX = 16
 
 OTHERS = "others"
+_SQLSTATE = re.compile(r"[0-9A-Z]{5}", re.ASCII)
 # Condition -> the SQLSTATE that it catches, or a class of them.
 _CONDITIONS = {
     "cannot_coerce": "42846",
@@ -67,9 +72,17 @@ _CONDITIONS = {
     "unique_violation": "23505",
 }
 _REFUSED = frozenset(
-    {"DECLARE", "LOOP", "FOR", "FOREACH", "WHILE", "EXIT", "CONTINUE", "RAISE", "EXECUTE", "RETURN", "CASE"}
+    {"DECLARE", "LOOP", "FOR", "FOREACH", "WHILE", "EXIT", "CONTINUE", "RETURN", "CASE"}
     | {"GET", "OPEN", "FETCH", "MOVE", "CLOSE", "ASSERT", "CALL", "COMMIT", "ROLLBACK", "<<", "<"}
 )
+
+
+EXCEPTION = "EXCEPTION"
+# Level of RAISE -> the SQLSTATE that it has by default. PostgreSQL's LOG is for the server's log, which
+# contains no values of statements here.
+LEVELS = {"DEBUG": "00000", "INFO": "00000", "NOTICE": "00000", "WARNING": "01000", EXCEPTION: "P0001"}
+_OPTIONS = frozenset({"MESSAGE", "DETAIL", "HINT", "ERRCODE"})
+_OPTIONS_REFUSED = frozenset({"COLUMN", "CONSTRAINT", "DATATYPE", "TABLE", "SCHEMA"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,36 @@ class Sql:
     """An SQL statement of a block."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """EXECUTE: the expression of a text with statements."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """RAISE with a level.
+
+    Args:
+        texts: the format, cut at the places of its arguments; None without one.
+        arguments: the expressions of the arguments.
+        condition: the condition as it is named, and its SQLSTATE; None without one.
+        options: option of USING -> expression.
+    """
+
+    level: str
+    texts: tuple[str, ...] | None
+    arguments: tuple[str, ...]
+    condition: tuple[str, str] | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseAgain:
+    """RAISE alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +156,21 @@ class Block:
         return next((handler for handler in self.handlers if handler.catches(error)), None)
 
 
-Step = Sql | If | Block
+Step = Sql | Execute | Raise | RaiseAgain | If | Block
+
+
+def code_of(condition: str) -> str:
+    """The SQLSTATE of a condition's name, or of an SQLSTATE itself.
+
+    Raises:
+        UndefinedObject: there is no such condition.
+    """
+    if _SQLSTATE.fullmatch(condition):
+        return condition
+    name = fold(condition)
+    if name not in _CONDITIONS:
+        raise UndefinedObject(f'unrecognized exception condition "{condition}"')
+    return _CONDITIONS[name].ljust(5, "0")
 
 
 def read_block(classified: Classified) -> Block:
@@ -151,12 +208,28 @@ def _language(reader: TokenReader) -> None:
         raise UndefinedObject(f'language "{name}" does not exist', hint="A block is written in plpgsql.")
 
 
+def _texts(template: str) -> tuple[str, ...]:
+    """The texts around the placeholders of a format.
+
+    >>> _texts("%% of %: %")
+    ('% of ', ': ', '')
+    """
+    texts = [""]
+    for part in re.split("(%%|%)", template):
+        if part == "%":
+            texts.append("")
+        else:
+            texts[-1] += "%" if part == "%%" else part
+    return tuple(texts)
+
+
 class _Code(TokenReader):
     """Reads a block's code."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code, tokenize(code))
         self._depth = 0
+        self._handlers = 0  # the handlers around the present statement
 
     def block(self) -> Block:
         """BEGIN ... [EXCEPTION ...] END"""
@@ -172,7 +245,9 @@ class _Code(TokenReader):
                 while self.accept("OR"):
                     states.append(self._condition())
                 self._expect("THEN")
+                self._handlers += 1
                 handlers.append(Handler(tuple(states), self._steps("WHEN", "END")))
+                self._handlers -= 1
             if not handlers:
                 raise self.unexpected()
         self._expect("END")
@@ -181,7 +256,7 @@ class _Code(TokenReader):
     def _condition(self) -> str:
         if self.accept("SQLSTATE"):
             state = self.value()
-            if re.fullmatch(r"[0-9A-Z]{5}", state, re.ASCII) is None:
+            if _SQLSTATE.fullmatch(state) is None:
                 raise SyntaxError_(f'invalid SQLSTATE code "{state}"')
             # The code of a class catches all of it.
             return state[:2] if state.endswith("000") else state
@@ -213,6 +288,12 @@ class _Code(TokenReader):
             found: Step | None = self.block()
         elif kind == "IF":
             found = self._if()
+        elif self.accept("EXECUTE"):
+            found = Execute(self._until(";", "INTO", "USING"))
+            if self.peek() != ";":
+                raise self._refused(f"{self.peek()} of EXECUTE")
+        elif self.accept("RAISE"):
+            found = self._raise()
         elif self.accept("NULL"):
             found = None
         else:
@@ -220,6 +301,48 @@ class _Code(TokenReader):
             found = Sql(head + self._until(";"))
         self._expect(";")
         return found
+
+    def _raise(self) -> Raise | RaiseAgain:
+        if self.peek() == ";":
+            if not self._handlers:
+                raise SyntaxError_("RAISE without parameters cannot be used outside an exception handler")
+            return RaiseAgain()
+        if self.peek() == "LOG":
+            raise self._refused("RAISE LOG")
+        level = self.accept_one(*LEVELS) or EXCEPTION
+        texts: tuple[str, ...] | None = None
+        arguments: list[str] = []
+        condition: tuple[str, str] | None = None
+        if self.peek() == STRING:
+            texts = _texts(self.take().value)
+            while self.accept(","):
+                arguments.append(self._until(",", ";", "USING"))
+            if len(arguments) != len(texts) - 1:
+                few = "few" if len(arguments) < len(texts) - 1 else "many"
+                raise SyntaxError_(f"too {few} parameters specified for RAISE")
+        elif self.peek() != "USING":
+            name = self.value() if self.accept("SQLSTATE") else self.identifier()
+            condition = name, code_of(name)
+        options: dict[str, str] = {}
+        if self.accept("USING"):
+            given = {"MESSAGE": texts is not None, "ERRCODE": condition is not None}
+            while not options or self.accept(","):
+                option = self._option()
+                if option in options or given.get(option):
+                    raise SyntaxError_(f"RAISE option already specified: {option}")
+                options[option] = self._until(",", ";")
+        return Raise(level, texts, tuple(arguments), condition, options)
+
+    def _option(self) -> str:
+        if self.peek() in _OPTIONS_REFUSED:
+            raise self._refused(f"option {self.peek()} of RAISE")
+        option = self.peek()
+        if option not in _OPTIONS:
+            raise self.unexpected()
+        self.index += 1
+        if self.accept_one("=", ":=") is None and not self.accept(":", "="):
+            raise self.unexpected()
+        return option
 
     def _if(self) -> If:
         branches: list[tuple[str | None, tuple[Step, ...]]] = []
@@ -233,10 +356,10 @@ class _Code(TokenReader):
         self._expect("IF")
         return If(tuple(branches))
 
-    def _until(self, end: str) -> str:
-        """The text up to a word outside of parentheses and CASE."""
+    def _until(self, *ends: str) -> str:
+        """The text up to one of these words outside of parentheses and CASE."""
         first, cases = self.index, 0
-        while not self.at_end and (cases or self.peek() != end or self.tokens[self.index].depth):
+        while not self.at_end and (cases or self.peek() not in ends or self.tokens[self.index].depth):
             kind = self.take().kind
             cases += (kind == "CASE") - (kind == "END" and cases > 0)
         if first == self.index or self.at_end:
@@ -247,9 +370,10 @@ class _Code(TokenReader):
         if not self.accept(word):
             raise self.unexpected()
 
-    def _refused(self) -> NotSupported:
+    def _refused(self, what: str | None = None) -> NotSupported:
         return NotSupported(
-            f"{self.tokens[self.index].text} is not supported in DO",
-            detail="A block runs SQL statements, under IF and EXCEPTION; it has no variables or loops.",
+            f"{what or self.tokens[self.index].text} is not supported in DO",
+            detail="A block runs SQL statements, under IF and EXCEPTION, and raises messages. It has no "
+            "variables or loops.",
             hint="Send the statements one by one.",
         )

@@ -206,6 +206,45 @@ def test_a_warning_is_a_notice(connection: Connection) -> None:
     assert notices == ["25P01"]
 
 
+def test_raise_in_do(connection: Connection) -> None:
+    """Notices come in order, before an error, and their values are in the form that clients see."""
+    told: list[tuple[object, ...]] = []
+    connection.add_notice_handler(
+        lambda d: told.append((d.severity_nonlocalized, d.sqlstate, d.message_primary, d.message_hint))
+    )
+    code = (
+        r"BEGIN RAISE NOTICE 'a % %', true, '\x01'::bytea; RAISE WARNING SQLSTATE 'PXX98' USING HINT = 'h'; "
+    )
+    connection.execute(f"DO $${code} RAISE INFO '%', date '2026-01-02'; RAISE DEBUG 'd'; END$$")
+    assert told == [
+        ("NOTICE", "00000", r"a t \x01", None),
+        ("WARNING", "PXX98", "PXX98", "h"),
+        ("INFO", "00000", "2026-01-02", None),
+    ]
+    told.clear()
+    with pytest.raises(psycopg.errors.ProgrammingError) as raised:
+        connection.execute(f"DO $${code} RAISE 'failed' USING ERRCODE = 'PXX99', DETAIL = 'why'; END$$")
+    found = raised.value.diag
+    assert (found.sqlstate, found.message_primary, found.message_detail) == ("PXX99", "failed", "why")
+    assert [sqlstate for _, sqlstate, _, _ in told] == ["00000", "PXX98"]
+
+
+def test_execute_of_a_format_in_do(connection: Connection) -> None:
+    connection.execute(
+        "DO $$BEGIN EXECUTE format('CREATE TABLE %I (t TEXT)', 'Made €'); "
+        "EXECUTE format('INSERT INTO %I VALUES (%L), (%L)', 'Made €', 'it''s', NULL); END$$"
+    )
+    rows = connection.execute('SELECT t, quote_literal(t) FROM "Made €"').fetchall()
+    assert rows == [("it's", "'it''s'"), (None, None)]
+    # They are the same in writes and views.
+    connection.execute("""INSERT INTO "Made €" SELECT format('%I', t) FROM "Made €" WHERE t IS NOT NULL""")
+    connection.execute("""CREATE VIEW made AS SELECT format('%s of %L', quote_ident(t), t) FROM "Made €" """)
+    assert connection.execute("SELECT * FROM made OFFSET 2").fetchall() == [('"""it\'s""" of \'"it\'\'s"\'',)]
+    with pytest.raises(psycopg.Error, match="null values cannot be formatted as an SQL identifier"):
+        connection.execute("SELECT format('%I', NULL)")
+    connection.execute('DROP VIEW made; DROP TABLE "Made €"')
+
+
 def test_parameters_of_positions(shared: ServerProcess) -> None:
     """SEEK AFTER takes an LSN or a map, as a number or a text; START AFTER an LSN."""
     with shared.connect() as connection:

@@ -23,6 +23,10 @@ regexp_like(z_w, z_p, z_f) = regexp_matches(z_w, '(?' || z_f || ')' || z_p)
 regexp_count(z_w, z_p) = len(regexp_extract_all(z_w, z_p))::INTEGER
 regexp_substr(z_w, z_p) = CASE WHEN regexp_matches(z_w, z_p) THEN regexp_extract(z_w, z_p) END
 string_to_table(z_w, z_d) = unnest(string_split(z_w, z_d))
+-- The catalog's queries have them too.
+quote_ident(z_w) = __ducktail_pg.pg.quote_ident(z_w)
+quote_literal(z_w) = __ducktail_pg.pg.quote_literal(z_w)
+quote_nullable(z_w) = __ducktail_pg.pg.quote_nullable(z_w)
 -- Bytes; get_bit and set_bit are DuckDB's for bits (operators.py).
 checked_index(z_n, z_c) = if(z_n BETWEEN 0 AND z_c - 1 OR z_n IS NULL OR z_c IS NULL, z_n::BIGINT,
     error('index ' || z_n || ' out of valid range, 0..' || (z_c - 1))::VARCHAR::BIGINT)
