@@ -3,8 +3,9 @@
 DuckDB's message has the columns and values of the key, the expression of a CHECK, or the column that must not
 be NULL, but not the constraint's name. The name is looked up among the constraints of the written table, on
 a cursor of its own, because the failed transaction answers no query. It is left out if the message fits
-several constraints, and if the table was created in the failed transaction: the message is DuckDB's then,
-while PostgreSQL's, from which applications read the name, has nothing else. A limited user receives no name
+several constraints, and if the table was created in the failed transaction, except for a named CHECK, whose
+name is in its expression: the message is DuckDB's then, while PostgreSQL's, from which applications read the
+name, has nothing else. A limited user receives no name
 of a table that is hidden from him. Source: PostgreSQL documentation, "Error and Notice Message Fields".
 """
 
@@ -33,7 +34,7 @@ _DUPLICATE_VALUES = 'constraint violation: duplicate key "'
 _KEY = 'because key "'
 _ABSENT, _REFERENCED = '" does not exist in the referenced table', '" is still referenced by a foreign key'
 _NULL = "NOT NULL constraint failed: "
-_CHECK = "CHECK constraint failed on table "
+_CHECK, _NEW_ROW = "CHECK constraint failed on table ", 'new row for relation "'
 
 _CONSTRAINTS = f"""
     SELECT constraint_type, {constraint_names.default_sql()}, schema_name, table_name,
@@ -98,7 +99,9 @@ def complete(session: Context, key: Key, error: IntegrityViolation) -> None:
         return
     found = _found(error.message, own, [one for one in constraints if fold(one.referenced) == key[1]])
     if found is None:
-        error.violated = Violated(schema, table)
+        relation = _between(error.message, _NEW_ROW, f'" {constraint_names.VIOLATES}') or ""
+        name = _between(error.message, constraint_names.VIOLATES, '"') if fold(relation) == key[1] else None
+        error.violated = Violated(schema, relation if name else table, constraint=name or "")
         return
     one = found.constraint
     if not session.access.sees((fold(one.schema), fold(one.table))):

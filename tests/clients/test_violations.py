@@ -145,6 +145,14 @@ def test_of_a_temporary_table(connection: Connection) -> None:
     assert error.value.diag.constraint_name == "passing_pkey"
 
 
+@pytest.mark.parametrize("temporary", ["", "TEMP"])
+def test_of_a_check_of_a_new_table(connection: Connection, temporary: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation) as error, connection.transaction():
+        connection.execute(f'CREATE {temporary} TABLE "New" (id INTEGER CONSTRAINT "in" CHECK (id > 0))')
+        connection.execute('INSERT INTO "New" VALUES (0)')
+    assert told(error.value) == ("23514", "New", None, "in", None)
+
+
 def test_without_a_name_where_several_fit(connection: Connection) -> None:
     """DuckDB names only the referenced column, which both foreign keys refer to."""
     with pytest.raises(psycopg.errors.ForeignKeyViolation) as error:
