@@ -11,6 +11,10 @@ topic. A query that names it is therefore refused, also if partitions have come 
 events. A text is examined by DuckDB's parser only if such a topic's name is in it more often than its own
 clauses and its target require.
 
+DuckDB's error in a running statement ends its transaction, so that ROLLBACK TO cannot return to a savepoint
+after a change. After a savepoint, errors that can be found before a statement runs are therefore found then:
+a CREATE of something that exists, and a write that DuckDB's binder refuses.
+
 Source: docs/sql.md, "Transactions"; PostgreSQL documentation, "SET TRANSACTION"; docs/cluster.md.
 """
 
@@ -20,10 +24,20 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...engine.catalog.streams import Stream
-from ...engine.duck.objects import TEMPORARY
-from ...engine.errors import DucktailError, NotSupported, ReadOnlyTransaction, WrongState
+from ...engine.duck.binding import KEPT_CHARS_MAX
+from ...engine.duck.objects import SCHEMA, SEQUENCE, TABLE, TEMPORARY, TYPE
+from ...engine.errors import (
+    DucktailError,
+    DuplicateObject,
+    DuplicateSchema,
+    DuplicateTable,
+    NotSupported,
+    ReadOnlyTransaction,
+    WrongState,
+)
 from ...engine.quoting import fold
 from ..cluster.shares import owners_of
+from ..dml import topic_writes, writes
 from ..language import statements as st
 from ..language.parse import Query
 from ..language.postgres_ddl import Expansion
@@ -70,6 +84,42 @@ def may_change(session: Context, statement: ParsedStatement) -> bool:
         row = st.row_of(statement.node)
         return row is None or row.effect is not st.Effect.READS
     return kind not in _UNCHANGING
+
+
+_CREATED = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "SCHEMA": SCHEMA}
+# The error of a name in use, if it is not that of a relation.
+_IN_USE: dict[str, type[DucktailError]] = {TYPE: DuplicateObject, SCHEMA: DuplicateSchema}
+
+
+def check_before_change(session: Context, statement: ParsedStatement, parameters: tuple[object, ...]) -> None:
+    """Find errors of a statement before it runs, in a block with a savepoint.
+
+    Raises:
+        DucktailError: it would fail, and has changed nothing.
+    """
+    classified = statement.classified
+    _check_new(session, statement)
+    # The types of parameters are known when a client has had the statement described, or by their values.
+    binds = classified.kind is Kind.DML and statement.node is None and not parameters
+    # The client's parser holds Python's lock for a long text. Publishing is no INSERT of DuckDB's.
+    if binds and not classified.cte_writes and len(classified.text) <= KEPT_CHARS_MAX:
+        writes.refuse_target(session, statement)
+        if topic_writes.target(session, classified) is None:
+            bound(session, classified.text)
+
+
+def _check_new(session: Context, statement: ParsedStatement) -> None:
+    """Refuse a CREATE of something that exists."""
+    facts = statement.classified.ddl
+    kind = None if facts is None or facts.verb != "CREATE" else _CREATED.get(facts.object_type)
+    if facts is None or kind is None or facts.or_replace or facts.if_not_exists or facts.temporary:
+        return
+    if session.access.limited:
+        return  # Others may not be told what there is.
+    name = facts.names[0]
+    place = (fold(name[-1]), fold(name[-1])) if kind == SCHEMA else session.names.made_key(name)
+    if session.names.objects().get(kind, *place) is not None:
+        raise _IN_USE.get(kind, DuplicateTable)(f'{fold(facts.object_type)} "{name[-1]}" already exists')
 
 
 def check_read_only(session: Context, statement: ParsedStatement) -> None:

@@ -129,6 +129,8 @@ def _run_authorized(
 ) -> Waiting[Result]:
     """Run a statement whose names are resolved and whose rights are checked."""
     if session.block.begun and checks.may_change(session, statement):
+        if session.block.has_savepoints:
+            checks.check_before_change(session, statement, parameters)
         session.block.changing()
     if statement.classified.locking:
         return (

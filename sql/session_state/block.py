@@ -225,6 +225,11 @@ class Block:
         """Count a statement that is about to run, and may change something that ROLLBACK must undo."""
         self._changes += 1
 
+    @property
+    def has_savepoints(self) -> bool:
+        """True if the block may return to a savepoint."""
+        return bool(self._savepoints)
+
     def make_savepoint(self, name: str, portals: frozenset[str]) -> None:
         """Make a savepoint; an earlier one of the name is hidden by it."""
         transaction = self.transaction

@@ -2,8 +2,7 @@
 
 A block whose errors are caught is undone before its handler runs, as PostgreSQL's subtransaction is: outside
 a transaction it is a transaction of its own, and inside one a savepoint, to which DuckDB can return as far as
-`session_state/block.py` says. An object that exists already is noticed before its CREATE runs, so that it
-does not end the transaction. The texts of EXECUTE are run in the same way. Source: docs/sql.md, "DO".
+`session_state/block.py` says. The texts of EXECUTE are run in the same way. Source: docs/sql.md, "DO".
 """
 
 from __future__ import annotations
@@ -12,20 +11,16 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
-from ...engine.duck.objects import SCHEMA, SEQUENCE, TABLE, TYPE
 from ...engine.errors import (
     ActiveTransaction,
     CardinalityViolation,
     DucktailError,
-    DuplicateObject,
-    DuplicateSchema,
-    DuplicateTable,
     NotSupported,
     NullValueNotAllowed,
     RaisedException,
     SyntaxError_,
 )
-from ...engine.quoting import fold, literal
+from ...engine.quoting import literal
 from ...engine.values import datarow
 from ...engine.waiting import Waiting
 from ..language.do_block import EXCEPTION, LEVELS, Block, Execute, If, Raise, RaiseAgain, Step, code_of
@@ -34,17 +29,14 @@ from ..rights.hidden_names import as_told, without_hidden_names
 from ..session_state.context import Context
 from ..session_state.run_text import Values, atomically
 from ..session_state.statement import ParsedStatement
-from ..text.classified import Classified, Kind
+from ..text.classified import Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import split_statements, tokenize
 
 SAVEPOINT = "__ducktail_do"
-_CREATED = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "SCHEMA": SCHEMA}
 _KINDS = frozenset(
     {Kind.READ, Kind.DML, Kind.DDL, Kind.EXPANDED, Kind.OURS, Kind.SETTING, Kind.CALL, Kind.REFUSED}
 )
-# The error of a name in use, if it is not that of a relation.
-_ERRORS: dict[str, type[DucktailError]] = {TYPE: DuplicateObject, SCHEMA: DuplicateSchema}
 
 
 def run_do(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result]:
@@ -237,17 +229,4 @@ def _run(session: Context, text: str) -> Waiting[Result]:
         raise NotSupported(f"{classified.verb} is not supported in DO")
     if classified.setting is not None and classified.setting.name.startswith("transaction_"):
         raise ActiveTransaction(f'"{classified.setting.name}" must be set before any query')
-    if not session.access.limited:  # Others may not be told what there is.
-        _refuse_existing(session, classified)
     return (yield from session.execute_within(parsed.declared(()), ()))
-
-
-def _refuse_existing(session: Context, classified: Classified) -> None:
-    facts = classified.ddl
-    kind = None if facts is None or facts.verb != "CREATE" else _CREATED.get(facts.object_type)
-    if facts is None or kind is None or facts.or_replace or facts.if_not_exists or facts.temporary:
-        return
-    name = facts.names[0]
-    place = (fold(name[-1]), fold(name[-1])) if kind == SCHEMA else session.names.made_key(name)
-    if session.names.objects().get(kind, *place) is not None:
-        raise _ERRORS.get(kind, DuplicateTable)(f'{fold(facts.object_type)} "{name[-1]}" already exists')
