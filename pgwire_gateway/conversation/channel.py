@@ -30,9 +30,10 @@ class Need(Enum):
     """A step other than a wait."""
 
     INPUT = auto()
-    """Resume when there are messages, on the caller's own thread; write the output before."""
+    """Resume when there are messages, on the caller's own thread; write output that is due before."""
     COPYING = auto()
-    """Resume when there are messages of the COPY that is being answered, or it is cancelled."""
+    """Resume when there are messages of the COPY that is being answered, or it is cancelled; write the output
+    before."""
     FLUSH = auto()
     """Write the output; resume when the client has taken enough of it."""
     SECURE = auto()
@@ -86,7 +87,7 @@ class Channel:
         self._output_bytes = 0
         # The number of requests since the last pause.
         self._stretch = 0
-        # True if the output ends a request or is a notice, for which its client may wait.
+        # True if the client may wait for the output: the end of a request, an error, a notice, a question.
         self.due = False
         self._ending: DucktailError | None = None
         self._lost = False

@@ -345,6 +345,7 @@ class Work:
         self._take_news()
         self.channel.settle()
         self.channel.send(ErrorResponse(report(error, "ERROR")))
+        self.channel.due = True  # At once too, as a client may end its pipeline at an error.
 
     def ready(self) -> None:
         """Send changed parameters, and ReadyForQuery."""
@@ -362,6 +363,7 @@ class Work:
         if self.session.transaction_status == "I":
             for note in self.session.take_notifications():
                 self.channel.send(NotificationResponse(note.pid, note.channel, note.payload))
+                self.channel.due = True
 
     def _take_news(self) -> None:
         for notice in self.session.take_notices():

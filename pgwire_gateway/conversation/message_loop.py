@@ -139,6 +139,7 @@ class Conversation:
             yield Need.SECURE
         else:
             self.channel.send_bytes(REFUSED)
+            self.channel.due = True
 
     def _open(self, startup: Startup) -> Steps[None]:
         self._entry = entry = read_startup(startup)
@@ -173,6 +174,7 @@ class Conversation:
         self.channel.send(AuthenticationSaslFinal(proof))
 
     def _password(self) -> Steps[bytes]:
+        self.channel.due = True
         message = yield from self.channel.next()
         if not isinstance(message, Password):
             raise ProtocolViolation("expected an answer to the authentication request")

@@ -288,7 +288,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._write_due()
                 worker = True
                 continue
-            self._write()
+            if step is Need.INPUT:
+                # The answers of a pipeline without its Sync or Flush wait for it, as in PostgreSQL.
+                self._write_due()
+            else:
+                self._write()
             if step is Need.FLUSH:
                 # Give others a turn: a client that sends without end always has requests waiting.
                 await asyncio.sleep(0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import select
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -143,6 +144,26 @@ def test_a_transaction_in_a_pipeline(connection: Connection) -> None:
     with connection.pipeline(), connection.transaction(force_rollback=True):
         connection.execute("INSERT INTO t VALUES (2, 'b')")
     assert connection.execute("SELECT id FROM t").fetchall() == [(1,)]
+
+
+def test_the_results_of_a_pipeline_come_with_its_sync(
+    shared: ServerProcess, shared_raw: Callable[[], Any], connection: Connection
+) -> None:
+    """However TCP divides it, as in PostgreSQL; an error is not held back."""
+    client = shared_raw()
+    client.enter()
+    execute = (("P", b"\0SELECT 1\0\0\0"), ("B", b"\0\0\0\0\0\0\0\0"), ("E", b"\0\0\0\0\0"))
+    for kind, body in execute:
+        client.message(kind, body)
+    for _ in range(10):
+        connection.execute("SELECT 1")
+    assert select.select([client.socket], [], [], 0)[0] == []
+    client.message("H")
+    assert [kind for kind, _ in client.until("C")] == ["1", "2", "D", "C"]
+    client.message("P", b"\0SELECT wrong\0\0\0")
+    assert client.until("E")[-1][0] == "E"
+    client.message("S")
+    assert client.until("Z")
 
 
 def test_executemany(connection: Connection) -> None:
