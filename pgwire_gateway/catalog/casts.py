@@ -6,11 +6,11 @@ text.
 
 `'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB, which requires
 `\x` before each pair: drivers that write their values into the text (psycopg2, pgjdbc with
-preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON, and
-`'{a,NULL}'::text[]` a list; pgjdbc writes a date with a zone (`2026-01-02 +00`). Only bytes under
-PostgreSQL's own name of the type are rewritten: `BLOB` is DuckDB's name. Spark truncates `ONLY` a table,
-which has no children here. Source: PostgreSQL documentation, "bytea Hex Format", "Array Value Input",
-"TRUNCATE".
+preferQueryMode=simple) would store other bytes than they were given; libpq's PQescapeBytea without a
+connection writes the old form, `'\000\377'`. `::jsonb` is DuckDB's JSON, and `'{a,NULL}'::text[]` a list;
+pgjdbc writes a date with a zone (`2026-01-02 +00`). Only bytes under PostgreSQL's own name of the type are
+rewritten: `BLOB` is DuckDB's name. Spark truncates `ONLY` a table, which has no children here. Source:
+PostgreSQL documentation, "bytea Hex Format", "bytea Escape Format", "Array Value Input", "TRUNCATE".
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from ...engine.errors import DucktailError, NumericOutOfRange
+from ...engine.errors import DucktailError, InvalidTextRepresentation, NumericOutOfRange
 from ...engine.quoting import blob_text, fold, ident, list_literal, literal
 from ...engine.values import value_types
 from ...engine.values.arrays import is_array, read_array
+from ...engine.values.strings import read_bytea
 from ...sql.text.spans import Replacement, cut
 from ...sql.text.tokens import PARAMETER, QUOTED, RESERVED, STRING, Token, occurs, tokenize
 from . import like_escape, numeric_type, time_types, time_zones
@@ -268,7 +269,6 @@ _HINT_WORDS = (
     *("bytea", "jsonb", "varbit", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like"),
     *("~~", "numeric", "decimal", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
 )
-_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Bounds of the texts whose parameter types are kept: their number, the longest one, and the longest examined.
@@ -499,15 +499,15 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[Replacement]:
         if token.kind == "DATE" and before == "::" and (value := _value_before(tokens, at - 1)):
             if value.kind == STRING and (found := _DATE_WITH_ZONE.fullmatch(value.value)):
                 yield Replacement(value.start, value.end, f"'{found[1]}'")
-        if token.kind != "BYTEA":
+        if token.kind != "BYTEA" or (before == "AS" and not typed):
             continue
-        if before == "AS" and not typed:
+        if at + 1 < len(tokens) and tokens[at + 1].kind == "[":
             continue
         value = _value_before(tokens, at - 1) if typed else None
         if value is None and at + 1 < len(tokens):
             value = tokens[at + 1]
-        if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
-            yield Replacement(value.start, value.end, f"'{_pairs(found[1])}'")
+        if value is not None and value.kind == STRING and (written := _bytes(value.value)) is not None:
+            yield Replacement(value.start, value.end, f"'{written}'")
 
 
 def _precedes_type(tokens: Sequence[Token], at: int) -> bool:
@@ -555,12 +555,25 @@ def _rewritten(items: list[object], write: Callable[[str], str | None]) -> list[
 
 
 def _bytes_literal(text: str) -> str | None:
-    found = _HEX.fullmatch(text)
-    return None if found is None else f"'{_pairs(found[1])}'"
+    """DuckDB's literal of an array's element, in which quotes are doubled."""
+    written = _bytes(text.replace("''", "'"))
+    return None if written is None else f"'{written}'"
 
 
-def _pairs(digits: str) -> str:
-    return blob_text(bytes.fromhex(digits))
+def _bytes(text: str) -> str | None:
+    r"""DuckDB's text of bytes; None if PostgreSQL does not read the text, or DuckDB reads the same.
+
+    >>> print(_bytes(r"\x61FF"), _bytes(r"a\\\001"), _bytes(r"\x61\xff"), _bytes("a"))
+    \x61\xFF \x61\x5C\x01 None None
+    """
+    if "\\" not in text and text.isascii():
+        return None
+    try:
+        value = read_bytea(text)
+    except InvalidTextRepresentation:
+        return None
+    assert isinstance(value, bytes)
+    return blob_text(value)
 
 
 def _brackets(tokens: Sequence[Token], at: int) -> tuple[int, int]:
