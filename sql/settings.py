@@ -291,6 +291,11 @@ class Variable:
     duckdb: str | None = None
     unused: bool = False
 
+    @property
+    def fixed(self) -> bool:
+        """True if it cannot be changed."""
+        return self.read is _fixed
+
 
 def _unused() -> tuple[Variable, ...]:
     """Settings of PostgreSQL's planner and memory, with their defaults there."""
@@ -417,6 +422,12 @@ VARIABLES: dict[str, Variable] = {
         Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("max_prepared_transactions", "0", _fixed, "fixed: there is no two-phase commit"),
+        Variable("max_index_keys", "32", _fixed, "what clients expect"),
+        Variable("block_size", "8192", _fixed, "what clients expect"),
+        Variable("lc_collate", "C", _fixed, "fixed: texts are ordered by their bytes"),
+        Variable("lc_ctype", "C", _fixed, "fixed"),
+        Variable("data_checksums", "on", _fixed, "fixed: DuckDB checks its blocks"),
+        Variable("wal_level", "logical", _fixed, "fixed: streams have every change"),
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
         Variable(UNENFORCED, "off", _boolean, "foreign keys are accepted, and not enforced"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),

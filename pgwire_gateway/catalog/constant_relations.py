@@ -28,15 +28,7 @@ from .system_catalogs import (
 from .views import type_heads
 
 # Server settings that clients read besides the session's, with PostgreSQL 15's values.
-SERVER_SETTINGS: dict[str, tuple[str, str]] = {
-    "block_size": ("8192", "size of a block in bytes"),
-    "max_index_keys": ("32", "most columns of an index that clients are told of"),
-    "wal_level": ("logical", "every change can be read"),
-    "lc_collate": ("C", "order of texts: by bytes"),
-    "lc_ctype": ("C", "classes of characters"),
-    "data_checksums": ("on", "DuckDB checks its blocks"),
-    "listen_addresses": ("localhost", "where the server listens"),
-}
+SERVER_SETTINGS: dict[str, tuple[str, str]] = {"listen_addresses": ("localhost", "where the server listens")}
 # The oids of pseudo-types for DuckDB types without a PostgreSQL type.
 ANY_OID, RECORD_OID = 2276, 2249
 # DuckDB's kinds of functions as pg_proc.prokind; pragmas and similar kinds cannot be called in a query.
@@ -157,8 +149,9 @@ def _settings() -> Rows:
         "name": [variable.name for variable in session] + [name for name, _ in fixed],
         "boot_val": [variable.default or "" for variable in session] + [value for _, (value, _) in fixed],
         "short_desc": [variable.about for variable in session] + [about for _, (_, about) in fixed],
-        "category": ["Session"] * len(session) + ["Preset Options"] * len(fixed),
-        "context": ["user"] * len(session) + ["internal"] * len(fixed),
+        "category": [*("Preset Options" if one.fixed else "Session" for one in session)]
+        + ["Preset Options"] * len(fixed),
+        "context": [*("internal" if one.fixed else "user" for one in session)] + ["internal"] * len(fixed),
         "vartype": ["string"] * (len(session) + len(fixed)),
     }
 

@@ -266,15 +266,19 @@ AWAY = re.compile(
 )
 
 
-def _executed_late(session: pq.abc.PGconn, values: list[bytes | None]) -> pq.abc.PGresult:
-    """Execute the unnamed statement; its Sync follows when the server has written something.
+# How long a late Sync is held back.
+LATE_S = 0.002
 
-    It writes what it has, BindComplete at least, as soon as it wants further messages.
+
+def _executed_late(session: pq.abc.PGconn, values: list[bytes | None]) -> pq.abc.PGresult:
+    """Execute the unnamed statement; its Sync follows in a later packet.
+
+    The server usually waits for it by then, and writes nothing but an error or a notice.
     """
     session.enter_pipeline_mode()
     session.send_query_prepared(b"", values)
     session.flush()
-    select.select([session.socket], [], [])
+    select.select([session.socket], [], [], LATE_S)
     session.pipeline_sync()
     session.flush()
     found = None
