@@ -45,6 +45,9 @@ AHEAD_ROWS, AHEAD_AT_ONCE = 1 << 15, 2
 
 # Rows of a window that are encoded together, however few of them are fetched at a time.
 PAGE_ROWS = 1 << 14
+# Rows of a page that are encoded by themselves if the page is encoded in another form: an event loop may ask
+# for so many.
+FEW_ROWS_MAX = 1 << 11
 
 Lsns = npt.NDArray[np.int64]
 
@@ -71,6 +74,9 @@ class EncodedPage:
     ) -> memoryview:
         """Some of the rows as DataRow messages.
 
+        The page keeps one form. Few rows in another form do not displace it: clients with two forms would
+        otherwise encode the page at each fetch.
+
         Args:
             columns: the places of the columns of a message.
         """
@@ -78,6 +84,8 @@ class EncodedPage:
         found = self._encoded
         if found is None or found[0] != form:
             rows = self.rows.select(list(columns))
+            if found is not None and (count := part.stop - part.start) <= FEW_ROWS_MAX:
+                return datarow.encoded(rows.slice(part.start, count), types, formats, timezone)[0]
             # Another reader may do the same meanwhile: either result serves both.
             found = self._encoded = (form, *datarow.encoded(rows, types, formats, timezone))
         _, data, bounds = found
@@ -85,11 +93,27 @@ class EncodedPage:
 
 
 class Pages:
-    """The rows of a window in pages, which its readers share."""
+    """The rows of a window in pages, which its readers share.
 
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        self.rows = rows
+    Args:
+        places: the places of the rows among `rows`, which are copied at the first use; None for all rows.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, places: Lsns | None = None) -> None:
+        self._rows, self._places = rows, places
         self._pages: dict[int, EncodedPage] = {}
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """The rows."""
+        if self._places is not None:
+            self._rows, self._places = self._rows.take(pa.array(self._places)), None
+        return self._rows
+
+    def is_encoded(self, row: int) -> bool:
+        """True if the page of a row has been encoded; a look that copies no rows."""
+        page = self._pages.get(row // PAGE_ROWS)
+        return page is not None and page.is_encoded
 
     def at(self, start: int, end: int) -> tuple[EncodedPage, slice]:
         """The page of a row, and the rows in it up to another one."""
@@ -157,7 +181,7 @@ class LogWindow:
         else:
             part = np.concatenate((kept, np.arange(later, end)))
             lsns, partitions = lsns[part], partitions[part]
-            pages, first = Pages(self.pages.rows.take(pa.array(part + self.first))), 0
+            pages, first = Pages(self.pages.rows, part + self.first), 0
         return LogWindow(self.source, self.starts, high, pages, first, lsns, partitions, self.target)
 
     def stop(self, start: int, limit: int) -> int:

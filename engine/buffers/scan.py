@@ -235,8 +235,9 @@ class Scan:
         window = None if isinstance(self._query, ChangesQuery) else self._find_window()
         if window is None:
             return False
-        first = window.first + self._place
-        return window.pages.at(first, first + 1)[0].is_encoded
+        # Behind a window without rows for the scan, the read would go on in the log.
+        has_rows = self._place < len(window.lsns)
+        return has_rows and window.pages.is_encoded(window.first + self._place)
 
     def narrow(self, columns: Collection[str]) -> None:
         """Read only these columns of an event from the log; before the first read."""

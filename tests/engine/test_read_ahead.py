@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import current_thread
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from local_client import Client, raises
 
@@ -14,6 +16,7 @@ from ducktail.engine.buffers.read_ahead import Held, LogWindow
 from ducktail.engine.buffers.scan import Scan
 from ducktail.engine.database import Database
 from ducktail.engine.log.log import EVENT_TYPES
+from ducktail.engine.values import datarow
 from ducktail.engine.waiting import drive
 from ducktail.sql.results.results import LogBatch, Result
 
@@ -116,6 +119,71 @@ def test_rows_of_a_window_that_are_encoded_need_no_thread(client: Client) -> Non
     assert bytes(again.datarows(EVENT_TYPES, [0] * len(EVENT_TYPES), "UTC")) == first
     for result in results[1:]:
         result.close()
+
+
+def begun(client: Client, sql: str) -> Result:
+    return drive(client.session.execute(drive(client.session.parse(sql))))
+
+
+def encode(batch: object, timezone: str = "UTC") -> bytes:
+    assert isinstance(batch, LogBatch)
+    return bytes(batch.datarows(EVENT_TYPES, [0] * len(EVENT_TYPES), timezone))
+
+
+def test_few_rows_in_another_form_leave_the_page_encoded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again = (begun(client, "select * from stream s after 200 limit 100") for _ in range(2))
+    in_utc = encode(first.fetch(100))
+    first.close()
+    batch = again.fetch(100)
+    encoded, counts = datarow.encoded, []
+
+    def noted(rows: pa.RecordBatch, *form: Any) -> tuple[memoryview, list[int]]:
+        counts.append(rows.num_rows)
+        return encoded(rows, *form)
+
+    monkeypatch.setattr(datarow, "encoded", noted)
+    there = encode(batch, "Asia/Tokyo")
+    assert there != in_utc and there.count(b"+09") == 100
+    assert encode(batch) == in_utc and counts == [100]
+    again.close()
+
+
+def test_a_look_for_encoded_rows_copies_none(client: Client) -> None:
+    """Rows of some partitions are copied out of another reader's window when they are read, not before."""
+    whole = begun(client, "select * from stream s after 200")
+    encode(whole.fetch(100))
+    whole.close()
+    result = begun(client, "select * from stream s partition 2 after 200 limit 100")
+    assert not result.inline
+    part = result.source.scan._held.part  # type: ignore[attr-defined]
+    assert part.pages._places is not None
+    batch = result.fetch(100)
+    assert isinstance(batch, LogBatch) and batch.partitions == [2] * 100
+    wanted = [row[0] for row in client("select lsn from stream s partition 2 after 200 limit 100")]
+    assert batch.lsns == wanted == batch.record_batch().column(0).to_pylist()
+    result.close()
+
+
+def test_a_window_without_rows_for_a_read_is_not_ready(client: Client) -> None:
+    """The read goes on behind it, in the log: an event loop must not."""
+    others = "select (key->>'id')::int from stream s where partition <> 2 and lsn <= 100"
+    client(f"update t set v = 'w' where id in ({others})")
+    for number in range(40):
+        client(f"update t set v = 'w{number}' where id in ({others})")
+    client(f"insert into t select i, 'v' || i from range({EVENTS}, {EVENTS + 3000}) r(i)")
+    client("select count(*) from stream s")
+    last = client("select max(lsn) from stream s where partition = 2 and lsn <= 12000")[0][0]
+    whole = begun(client, f"select * from stream s after {last}")
+    encode(whole.fetch(100))
+    whole.close()
+    result = begun(client, f"select * from stream s partition 2 after {last} limit 10")
+    part = result.source.scan._find_window()  # type: ignore[attr-defined]
+    assert not len(part.lsns) and not result.inline
+    batch = result.fetch(10)
+    assert isinstance(batch, LogBatch) and batch.partitions == [2] * 10
+    result.close()
 
 
 def test_none_is_read_for_groups_in_several_places(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
