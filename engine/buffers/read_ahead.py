@@ -310,10 +310,29 @@ class ReadAhead:
             is_short = self._running >= AHEAD_AT_ONCE or self._open_bytes + size > OPEN_BYTES_MAX
             if self._closed or is_short or held.coming is not None or held not in self._open:
                 return
-            self._running += 1
-            self._open[held] += size
-            self._open_bytes += size
-            held.coming = self._threads.submit(self._read, held, read)
+            held.coming = self._submitted(self._read, held, read)
+            if held.coming is not None:
+                self._open[held] += size
+                self._open_bytes += size
+
+    def _submitted(self, work: Callable[..., None], *arguments: object) -> Future[None] | None:
+        """Do something in another thread; None if no thread can be started: the scan then reads by itself."""
+        is_refused = False
+
+        def run() -> None:
+            # The executor keeps work for which it has started no thread; the scan uses its cursor meanwhile.
+            with self._mutex:
+                if is_refused:
+                    return
+            work(*arguments)
+
+        try:
+            coming = self._threads.submit(run)
+        except RuntimeError:
+            is_refused = True
+            return None
+        self._running += 1
+        return coming
 
     def _read(self, held: Held, read: Callable[[], LogWindow]) -> None:
         try:
@@ -339,9 +358,8 @@ class ReadAhead:
             is_short = self._running >= AHEAD_AT_ONCE or not self._is_alone
             if self._closed or is_short or followed == self._followed:
                 return
-            self._running += 1
             self._followed = followed
-            held.coming = self._threads.submit(self._read_for_next, read)
+            held.coming = self._submitted(self._read_for_next, read)
 
     def _read_for_next(self, read: Callable[[], LogWindow]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import current_thread
 from typing import Any
@@ -184,6 +184,25 @@ def test_a_window_without_rows_for_a_read_is_not_ready(client: Client) -> None:
     batch = result.fetch(10)
     assert isinstance(batch, LogBatch) and batch.partitions == [2] * 10
     result.close()
+
+
+def test_reads_go_on_if_no_thread_can_be_started(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, ahead = windows_read(client, monkeypatch)
+    submit = threads.submit
+
+    def refused(work: Callable[[], None]) -> None:
+        submit(work)  # It remains in the queue.
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "submit", refused)
+    found: list[int] = []
+    while rows := client("select lsn, after from stream s consumer group g limit 500"):
+        found += [lsn for lsn, _ in rows]
+        client("commit offsets on s consumer group g")
+    assert found == fetched(client, 1000)[0] == list(range(1, EVENTS + 1))
+    submit(int).result()
+    windows = client.session.database.buffers._ahead
+    assert not any(ahead) and not windows._running and not windows._open_bytes
 
 
 def test_none_is_read_for_groups_in_several_places(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
