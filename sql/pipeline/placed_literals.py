@@ -4,6 +4,7 @@ r"""Literals that PostgreSQL reads by the type of their place, and DuckDB does n
 |---|---|---|
 | `'{"a b",NULL}'` | a list | `['a b', NULL]` |
 | `'\x00ff'` | BLOB | `'\x00\xff'` |
+| `'(1,"a, b",)'` | a composite type | a struct by rules of its own (record_literals.py) |
 | `'2026-01-02 03:04+2'`, `'0044-03-15 BC'`, `'10:20 -07'`, `'P1D'` | a type of time | its own form of them |
 
 The binder is asked for the type of the place with a parameter there, so that `{a}` in a column of texts
@@ -23,6 +24,7 @@ from ...engine.duck.binding import bind
 from ...engine.errors import DucktailError
 from ...engine.quoting import blob_text, list_literal, literal
 from ...engine.values.arrays import is_array, read_array
+from ...engine.values.duckdb_types import read_type
 from ...engine.values.temporal_input import UNREAD, UNREAD_RE, in_duckdb_form
 from ..session_state.context import Context
 from ..session_state.operand_types import operand_types
@@ -31,6 +33,8 @@ from ..session_state.statement import ParsedStatement
 from ..text.classified import Kind
 from ..text.spans import Replacement, cut
 from ..text.tokens import PARAMETER, STRING, Token
+from . import user_types
+from .record_literals import record_sql
 
 # A longer text is left to DuckDB, which refuses such a literal.
 TEXT_MAX = 1024 * 1024
@@ -39,6 +43,8 @@ _MOMENT = re.compile(f"'(?:{UNREAD})'", re.ASCII)
 _BYTES = re.compile(r"\\x(?:[0-9A-Fa-f]{2}(?:[0-9A-Fa-f]{2})+)?")
 # A statement that DuckDB would run to bind it, before its rights are checked.
 PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
+# What a text with other such literals contains.
+_MARKS = ("'{", "]={", r"'\x", "'(")
 # The key under which a statement keeps these literals.
 KEPT = "placed literals"
 # The type of a literal's place -> what is written there; None to leave the literal.
@@ -60,7 +66,7 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]
     if not session.wire or statement.node is not None or classified.kind not in (Kind.READ, Kind.DML):
         return
     text = classified.text
-    if len(text) > TEXT_MAX or not ("'{" in text or "]={" in text or r"'\x" in text or _MOMENT.search(text)):
+    if len(text) > TEXT_MAX or not (any(mark in text for mark in _MARKS) or _MOMENT.search(text)):
         return
     if not PIVOTS.isdisjoint(token.kind for token in classified.tokens):
         return
@@ -74,6 +80,8 @@ def _literals(session: Context, statement: ParsedStatement) -> Iterator[Literal]
                 continue  # A JSON object, for example.
         elif token.text.startswith(r"'\x") and _BYTES.fullmatch(token.value):
             yield token, partial(_bytes, bytes.fromhex(token.value[2:]))
+        elif token.text.startswith("'(") and token.text.endswith(")'"):
+            yield token, _as_it_is
         elif UNREAD_RE.fullmatch(token.value):
             yield token, partial(_moment, token.value)
 
@@ -84,6 +92,10 @@ def _list(items: list[object], type_: str) -> str | None:
 
 def _bytes(value: bytes, type_: str) -> str | None:
     return f"('{blob_text(value)}'::BLOB)" if type_ == "BLOB" else None
+
+
+def _as_it_is(type_: str) -> None:
+    """A literal that only a composite type reads otherwise."""
 
 
 def _moment(text: str, type_: str) -> str | None:
@@ -112,6 +124,14 @@ def read_by_place(session: Context, statement: ParsedStatement) -> Iterator[Repl
     except duckdb.Error:
         return  # The error is reported for the text as it is.
     for name, (token, read) in zip(names, found, strict=True):
-        written = read(types.get(name, ""))
+        type_ = types.get(name, "")
+        if "STRUCT(" in type_ and _is_composite(session, type_):
+            written: str | None = f"({record_sql(token.value, read_type(type_))}::{type_})"
+        else:
+            written = read(type_)
         if written is not None:
             yield Replacement(token.start, token.end, written)
+
+
+def _is_composite(session: Context, type_: str) -> bool:
+    return session.object_oid is not None and user_types.known(session).is_composite(type_)

@@ -81,6 +81,11 @@ class UserTypes:
         named = (one for one in self.types.values() if (one.schema, one.name) == (found.schema, found.name))
         return next((one.text for one in named if one.text.startswith(STRUCT)), "")
 
+    def is_composite(self, type_: str) -> bool:
+        """True if a DuckDB type is that of a composite type, or an array of it."""
+        element = type_.removesuffix("[]")
+        return element.startswith(f"{STRUCT}(") and element in self._oids
+
     def duckdb_type(self, oid: int) -> str:
         """The DuckDB type of a parameter declared with an OID; "" for one that is not known."""
         found = self.of(oid)
