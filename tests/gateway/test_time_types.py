@@ -120,3 +120,9 @@ def test_digits_are_described(shared: ServerProcess) -> None:
         assert result is not None
         assert [result.get_value(0, at) for at in (0, 1)] == [b"02.01.2000 03:04:05.68", b"-00:00:02"]
         assert [result.fmod(at) for at in (0, 1)] == [2, 0x7FFF << 16]
+
+
+def test_digits_beside_another_parameter(shared: ServerProcess) -> None:
+    with shared.connect() as con:
+        found = con.execute("SELECT %t, %t::time(2), %t::timestamp(1)", ["1", "10:11:12.345", "2024-01-02"])
+        assert found.fetchone() == ("1", datetime.time(10, 11, 12, 350000), datetime.datetime(2024, 1, 2))

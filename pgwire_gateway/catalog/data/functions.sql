@@ -93,7 +93,7 @@ justify_interval(z_i) = to_months((interval_total(z_i) // 2592000000000)::INTEGE
     + to_microseconds(interval_total(z_i) % 86400000000)
 -- Seconds with fewer digits. PostgreSQL counts from 2000 and rounds halves away from there.
 rounding(z_us, z_u, z_later) = to_microseconds((if(z_later, floor((z_us + z_u / 2) / z_u), ceil((z_us - z_u / 2) / z_u))
-    * z_u)::BIGINT - z_us)
+    * z_u)::BIGINT - z_us::BIGINT)
 rounded_timestamp(z_v, z_n) = coalesce(z_v + rounding(datepart('microsecond', z_v), (10 ** (6 - z_n))::BIGINT,
     epoch_us(z_v) >= 946684800000000), z_v)
 rounded_interval(z_v, z_n) = z_v + rounding(datepart('microsecond', z_v), (10 ** (6 - z_n))::BIGINT,
