@@ -37,6 +37,8 @@ _ROUNDED = {
     "TIME": "rounded_time", "TIMETZ": "rounded_timetz", "TIMESTAMP": "rounded_timestamp",
     "TIMESTAMPTZ": "rounded_timestamp", "INTERVAL": "rounded_interval",
 }  # fmt: skip
+# Words that are no names before an operand, although DuckDB does not reserve them.
+_BEFORE_OPERAND = frozenset({"BY", "BETWEEN"})
 MICROSECOND_DIGITS = 6
 # Digits that a type of DuckDB's has.
 _TIMESTAMP_DIGITS = (0, 3)
@@ -186,7 +188,9 @@ def operand_start(tokens: Sequence[Token], end: int) -> int | None:
             at -= 2
         if at == 0 or tokens[at - 1].kind != "::":
             before = tokens[at - 1] if at else None
-            named = before is not None and before.is_name and before.kind not in RESERVED
+            if before is not None and token.kind == STRING and before.kind in _DUCKDB:
+                return at - 1
+            named = before is not None and before.is_name and before.kind not in RESERVED | _BEFORE_OPERAND
             return None if named else at
         at -= 2
     return None
