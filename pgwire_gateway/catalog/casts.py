@@ -267,7 +267,7 @@ _HINT = re.compile(
 )
 _HINT_WORDS = (
     *("bytea", "jsonb", "varbit", "truncate", "temp", "any", "date", "}'", "'{", "float", "array", "like"),
-    *("~~", "numeric", "decimal", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
+    *("~~", "numeric", "decimal", "dec", "zone", " at", "(at", ",at", "=at", "\nat", "::_", ":: _"),
 )
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)

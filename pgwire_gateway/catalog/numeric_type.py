@@ -33,8 +33,10 @@ _WHOLE_DIGITS, _DECIMALS = 15, 3
 # Bounds of the texts that are examined, and of those whose parameters are kept.
 TEXT_MAX, KEPT_CHARS_MAX, TEXTS_KEPT = 64 * 1024, 8 * 1024, 512
 # A text with casts to numeric whose digits are determined here.
-HINT = r"['\d.)\]]\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b|\b(?:numeric|decimal)\s*e?'"
-_PARAMETER_HINT = re.compile(r"\$\d+\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal)\b", re.IGNORECASE | re.ASCII)
+HINT = r"['\d.)\]]\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal|dec)\b|\b(?:numeric|decimal|dec)\s*e?'"
+_PARAMETER_HINT = re.compile(
+    r"\$\d+\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal|dec)\b", re.IGNORECASE | re.ASCII
+)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _TYPES = frozenset({"numeric", "decimal"})
 _DEFINES = frozenset({"CREATE", "ALTER"})
@@ -141,7 +143,9 @@ def _digits(text: str) -> tuple[int, int]:
 def _type_end(tokens: Sequence[Token], at: int) -> int:
     """The place behind the type that is numeric or numeric[], without a precision; 0 for another."""
     token = tokens[at]
-    if token.kind not in ("NUMERIC", "DECIMAL") and not (token.kind == QUOTED and token.name in _TYPES):
+    if token.kind not in ("NUMERIC", "DECIMAL", "DEC") and not (
+        token.kind == QUOTED and token.name in _TYPES
+    ):
         return 0
     following = [one.kind for one in tokens[at + 1 : at + 4]]
     if following[:1] in (["("], ["."]) or (at and tokens[at - 1].kind == "."):
