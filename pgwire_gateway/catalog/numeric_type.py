@@ -37,7 +37,7 @@ HINT = r"['\d.)\]]\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal|dec)\b|\b(?:numeric|d
 _PARAMETER_HINT = re.compile(
     r"\$\d+\s*(?:::|\bas\b)\s*\"?(?:numeric|decimal|dec)\b", re.IGNORECASE | re.ASCII
 )
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _TYPES = frozenset({"numeric", "decimal"})
 _DEFINES = frozenset({"CREATE", "ALTER"})
 _WRITES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})

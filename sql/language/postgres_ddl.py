@@ -934,8 +934,8 @@ def _restart(edits: _Edits, at: int, end: int) -> str | None:
 
 def _create_type(classified: Classified, edits: _Edits) -> Expansion:
     """CREATE TYPE name AS (attribute type, ...): a struct."""
-    place = next((at for at in range(2, len(edits.tokens)) if edits.are(at, "AS", "(")), None)
-    if place is not None:
+    place = next((at for at in range(2, len(edits.tokens)) if edits.kind(at) == "AS"), None)
+    if place is not None and edits.are(place, "AS", "("):
         end = edits.behind(place + 1) - 1
         if end == place + 2:
             raise edits.refuse(end, "a type without attributes is not supported")

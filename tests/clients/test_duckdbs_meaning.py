@@ -88,7 +88,6 @@ def test_bytes_without_digits(both: Any) -> None:
     ("statement", "sqlstate"),
     [
         ("SELECT to_number('1.12345678901', '9.99999999999')", "0A000"),
-        ("SELECT format('%I', 'A b')", "0A000"),
         ("SELECT ['1'] @> '[1]'", "0A000"),
         ("SELECT array_fill(7, ARRAY[2, 2])", "0A000"),
         ("SELECT jsonb_set('[1, 2]', '{5}', '9')", "0A000"),

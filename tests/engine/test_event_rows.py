@@ -40,11 +40,12 @@ def test_many_rows_are_their_rows(
     ready: list[bytes], columns: tuple[int, ...] | None, zone: str, binary: bool
 ) -> None:
     formats = (int(binary),) * len(columns or EVENT_TYPES)
-    each = [rows_in_formats([row], EVENT_TYPES, columns, formats, zone) for row in ready]
-    assert bytes(rows_in_formats(ready, EVENT_TYPES, columns, formats, zone)) == b"".join(each)
+    types = EVENT_TYPES if columns is None else [EVENT_TYPES[place] for place in columns]
+    each = [rows_in_formats([row], types, columns, formats, zone) for row in ready]
+    assert bytes(rows_in_formats(ready, types, columns, formats, zone)) == b"".join(each)
     form = CopyForm("binary") if binary else CopyForm("text")
-    copied = [bytes(copy_rows([row], EVENT_TYPES, columns, form, zone)) for row in ready]
-    assert bytes(copy_rows(ready, EVENT_TYPES, columns, form, zone)) == b"".join(copied)
+    copied = [bytes(copy_rows([row], types, columns, form, zone)) for row in ready]
+    assert bytes(copy_rows(ready, types, columns, form, zone)) == b"".join(copied)
 
 
 def test_rows_are_taken_apart(ready: list[bytes]) -> None:

@@ -58,6 +58,10 @@ class Statement:
         return ("INTEGER",) * self.text.count("$")
 
     @property
+    def types_shown(self) -> tuple[str, ...]:
+        return self.parameter_types
+
+    @property
     def columns(self) -> tuple[Column, ...] | None:
         if self.text.startswith("wide"):
             return (Column(),) * int(self.text.split()[1])
