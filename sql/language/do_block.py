@@ -145,7 +145,7 @@ class Handler:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DoBlock:
     """BEGIN ... END: its statements, and the handlers of their errors."""
 
     steps: tuple[Step, ...]
@@ -156,7 +156,7 @@ class Block:
         return next((handler for handler in self.handlers if handler.catches(error)), None)
 
 
-Step = Sql | Execute | Raise | RaiseAgain | If | Block
+Step = Sql | Execute | Raise | RaiseAgain | If | DoBlock
 
 
 def code_of(condition: str) -> str:
@@ -173,7 +173,7 @@ def code_of(condition: str) -> str:
     return _CONDITIONS[name].ljust(5, "0")
 
 
-def read_block(classified: Classified) -> Block:
+def read_block(classified: Classified) -> DoBlock:
     """Parse the block in DO [LANGUAGE plpgsql] 'code'.
 
     Raises:
@@ -231,7 +231,7 @@ class _Code(TokenReader):
         self._depth = 0
         self._handlers = 0  # the handlers around the present statement
 
-    def block(self) -> Block:
+    def block(self) -> DoBlock:
         """BEGIN ... [EXCEPTION ...] END"""
         if self.peek() in _REFUSED:
             raise self._refused()
@@ -251,7 +251,7 @@ class _Code(TokenReader):
             if not handlers:
                 raise self.unexpected()
         self._expect("END")
-        return Block(steps, tuple(handlers))
+        return DoBlock(steps, tuple(handlers))
 
     def _condition(self) -> str:
         if self.accept("SQLSTATE"):

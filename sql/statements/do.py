@@ -23,7 +23,7 @@ from ...engine.errors import (
 from ...engine.quoting import literal
 from ...engine.values import datarow
 from ...engine.waiting import Waiting
-from ..language.do_block import EXCEPTION, LEVELS, Block, Execute, If, Raise, RaiseAgain, Step, code_of
+from ..language.do_block import EXCEPTION, LEVELS, DoBlock, Execute, If, Raise, RaiseAgain, Step, code_of
 from ..results.results import Result
 from ..rights.hidden_names import as_told, without_hidden_names
 from ..session_state.context import Context
@@ -47,7 +47,7 @@ def run_do(session: Context, statement: ParsedStatement, parameters: Values) -> 
         NotSupported: an error is caught, but the transaction around the DO cannot return to its beginning.
     """
     block = statement.node
-    assert isinstance(block, Block)
+    assert isinstance(block, DoBlock)
     try:
         yield from _block(session, block, None)
     except _Lost as lost:
@@ -66,7 +66,7 @@ class _Lost(Exception):
         self.error = error
 
 
-def _block(session: Context, block: Block, caught: DucktailError | None) -> Waiting[None]:
+def _block(session: Context, block: DoBlock, caught: DucktailError | None) -> Waiting[None]:
     """Run a block.
 
     Args:
@@ -80,7 +80,7 @@ def _block(session: Context, block: Block, caught: DucktailError | None) -> Wait
         yield from _steps(session, block.steps, caught)
 
 
-def _apart(session: Context, block: Block) -> Waiting[None]:
+def _apart(session: Context, block: DoBlock) -> Waiting[None]:
     """Run the outermost block as a transaction, and a handler as another one."""
     try:
         yield from atomically(session, partial(_whole, session, block.steps, None))
@@ -91,7 +91,7 @@ def _apart(session: Context, block: Block) -> Waiting[None]:
         yield from atomically(session, partial(_whole, session, handler.steps, error))
 
 
-def _within(session: Context, block: Block, caught: DucktailError | None) -> Waiting[None]:
+def _within(session: Context, block: DoBlock, caught: DucktailError | None) -> Waiting[None]:
     """Run a block in the open transaction."""
     session.block.make_savepoint(SAVEPOINT, frozenset())
     try:
@@ -123,7 +123,7 @@ def _whole(session: Context, steps: Sequence[Step], caught: DucktailError | None
 
 def _steps(session: Context, steps: Sequence[Step], caught: DucktailError | None) -> Waiting[None]:
     for step in steps:
-        if isinstance(step, Block):
+        if isinstance(step, DoBlock):
             yield from _block(session, step, caught)
         elif isinstance(step, If):
             for condition, inner in step.branches:
