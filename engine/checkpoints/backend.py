@@ -152,14 +152,17 @@ class Backend(ABC):
     def _save(self, place: CheckpointStore, state: CheckpointState, *, rewind: bool) -> bool:
         """Save a state as in `save`; returns True if it is the newest now."""
         stream, sequence = state.stream, state.sequence
-        stored = place.sequences(stream)
+        rows = place.sequences(stream)
+        # Rows of states that earlier saves have removed may still be there.
+        stored = rows[-self._keep :]
         if not rewind:
             present = self._intact(place, stream, [sequence] if sequence in stored else ())
             newest = self._intact(place, stream, reversed(stored))
             check_forward(state, stored, next(newest, None), next(present, None))
         gone = [one for one in reversed(stored) if rewind and one > sequence]
         kept = sorted({*stored, sequence} - set(gone))
-        place.put(state, gone + [one for one in kept[: -self._keep] if one != sequence])
+        oldest = [*rows[: -self._keep], *kept[: -self._keep]]
+        place.put(state, gone + [one for one in oldest if one != sequence])
         return kept[-1] == sequence
 
     def load(self, stream: str, sequence: int) -> CheckpointState | None:
