@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -310,12 +311,12 @@ class ReadAhead:
             is_short = self._running >= AHEAD_AT_ONCE or self._open_bytes + size > OPEN_BYTES_MAX
             if self._closed or is_short or held.coming is not None or held not in self._open:
                 return
-            held.coming = self._submitted(self._read, held, read)
+            held.coming = self._submitted(partial(self._read, held, read))
             if held.coming is not None:
                 self._open[held] += size
                 self._open_bytes += size
 
-    def _submitted(self, work: Callable[..., None], *arguments: object) -> Future[None] | None:
+    def _submitted(self, work: Callable[[], None]) -> Future[None] | None:
         """Do something in another thread; None if no thread can be started: the scan then reads by itself."""
         is_refused = False
 
@@ -324,7 +325,11 @@ class ReadAhead:
             with self._mutex:
                 if is_refused:
                     return
-            work(*arguments)
+            try:
+                work()
+            finally:
+                with self._mutex:
+                    self._running -= 1
 
         try:
             coming = self._threads.submit(run)
@@ -335,13 +340,9 @@ class ReadAhead:
         return coming
 
     def _read(self, held: Held, read: Callable[[], LogWindow]) -> None:
-        try:
-            window = read()
-            with self._mutex:
-                held.arrived = None if held.taken else window
-        finally:
-            with self._mutex:
-                self._running -= 1
+        window = read()
+        with self._mutex:
+            held.arrived = None if held.taken else window
 
     def follow(self, held: Held, window: LogWindow, read: Callable[[], LogWindow]) -> None:
         """Read ahead the window behind one that successive short scans share.
@@ -359,14 +360,7 @@ class ReadAhead:
             if self._closed or is_short or followed == self._followed:
                 return
             self._followed = followed
-            held.coming = self._submitted(self._read_for_next, read)
-
-    def _read_for_next(self, read: Callable[[], LogWindow]) -> None:
-        try:
-            self.put(read())
-        finally:
-            with self._mutex:
-                self._running -= 1
+            held.coming = self._submitted(lambda: self.put(read()))
 
     def use(self, held: Held) -> None:
         """Note that a scan reads its window."""

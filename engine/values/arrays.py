@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -167,6 +167,11 @@ def element_text(text: str) -> str:
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def array_text(items: Iterable[str | None]) -> str:
+    """The text of an array, from the texts of its elements."""
+    return f"{{{','.join('NULL' if item is None else element_text(item) for item in items)}}}"
 
 
 def element_texts(texts: pa.Array) -> pa.Array:

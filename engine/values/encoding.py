@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ..errors import InternalError
 from . import arrow_values as av
 from . import value_types
-from .arrays import NULL_LENGTH, array_binary, array_head, element_text, element_texts, read_array
+from .arrays import NULL_LENGTH, array_binary, array_head, array_text, element_text, element_texts, read_array
 from .cells import Array, Cells
 from .dates_times import _MOMENTS_CACHED, raw_timestamp, timestamptz_text
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
@@ -173,8 +173,7 @@ def recoder(type_: str, format_: int, timezone: str) -> Recoder | None:
         return lambda value: turned(value.decode()).encode()
 
     def moved_array(value: bytes) -> bytes:
-        items = read_array(value.decode(), turned)
-        return f"{{{','.join('NULL' if i is None else element_text(i) for i in items)}}}".encode()
+        return array_text(read_array(value.decode(), turned)).encode()
 
     return moved_array
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ..errors import InvalidBinaryRepresentation, InvalidTextRepresentation
 from . import value_types
-from .arrays import array_binary, element_text
+from .arrays import array_binary, array_text
 from .duckdb_types import RECORD, DuckType
 
 COUNT = struct.Struct("!i")
@@ -57,7 +57,7 @@ def record_text(raw: str, type_: DuckType, scalar: ToText) -> str:
     """
     if type_.name != RECORD:
         items = (_text(item, value, type_.children[0], scalar) for item, value in _items(raw))
-        return f"{{{','.join('NULL' if item is None else element_text(item) for item in items)}}}"
+        return array_text(items)
     fields = (
         _text(item, value, child, scalar)
         for (item, value), child in zip(_items(raw), type_.children, strict=True)
@@ -121,7 +121,7 @@ def _own_text(raw: str, value: Any, type_: DuckType) -> str:
     if value_types.is_array(type_):
         element = type_.children[0]
         items = [None if one is None else _own_text(item, one, element) for item, one in _items(raw)]
-        return f"{{{','.join('NULL' if item is None else element_text(item) for item in items)}}}"
+        return array_text(items)
     if type_.nested or type_.name == "JSON":
         return raw
     form = value_types.value_type(type_)

@@ -112,9 +112,7 @@ def _fetch(session: Context, statement: ParsedStatement, parameters: Values) -> 
         raise WrongState(f'portal "{facts.name}" cannot be run')
     rows = _rows(portal, facts)
     if statement.classified.verb == "MOVE":
-        moved = 0
-        while (batch := rows.next(None)) is not None:
-            moved += batch.row_count
+        moved = _passed(rows)
         portal.result.suspend()
         return Result.command(f"MOVE {moved}")
     result = _fetched(portal, portal.result, rows)
@@ -160,10 +158,13 @@ def _rows(portal: Portal, facts: CursorFacts) -> _Forward | _Scrolled:
     if portal.scrolled is not None:
         return _Scrolled(portal.scrolled.rows(facts.way, facts.count))
     skipped, count = _way(portal, facts)
-    passed = _Forward(portal, skipped)
-    while passed.next(None) is not None:
-        pass
+    _passed(_Forward(portal, skipped))
     return _Forward(portal, count)
+
+
+def _passed(rows: _Forward | _Scrolled) -> int:
+    """Take all rows and return their number."""
+    return sum(batch.row_count for batch in iter(lambda: rows.next(None), None))
 
 
 def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
