@@ -9,6 +9,7 @@ turns; times are medians of the repeats, and the bars are ratios within this run
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import signal
@@ -320,20 +321,22 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--events", type=int, default=500_000)
-    parser.add_argument("--step", type=int, default=10_000, help="rows of one transaction")
+    parser.add_argument(
+        "--steps", nargs="+", type=int, default=[200, 500_000], help="rows of one transaction"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
     parser.add_argument("--streams", nargs="+", default=["log", "half", "buffer"])
     parser.add_argument("--output", type=Path, default=HERE / "results" / "log_reads.md")
     arguments = parser.parse_args()
     pages = []
-    for kind in arguments.tables:
+    for kind, step in itertools.product(arguments.tables, arguments.steps):
         with tempfile.TemporaryDirectory() as directory:
             pages.append(
                 run(
                     kind,
                     arguments.events,
-                    arguments.step,
+                    step,
                     arguments.repeats,
                     arguments.streams,
                     Path(directory),

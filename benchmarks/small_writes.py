@@ -1,16 +1,18 @@
 """One-row writes of many clients, each statement its own transaction: `make bench`.
 
-Captured INSERT, captured UPDATE by primary key, and PUBLISH to a topic, of 1 to 64 clients (psycopg in
-processes of their own, parameters of the wire). Beside it, in the same run and by the same clients, the same
-writes of a PostgreSQL table with a trigger outbox, and an INSERT into the outbox for PUBLISH. Both servers
-make each commit durable. The two take turns; the figure is the median of the turns. The processor time of
-ducktail's server is stated for each write. A captured INSERT of one row in process is beside plain DuckDB's.
-The page has a table, and a plot of writes a second against clients.
+Captured INSERT, captured UPDATE by primary key, PUBLISH to a topic, and transaction blocks of two captured
+INSERTs (BLOCK), of 1 to 64 clients (psycopg in processes of their own, parameters of the wire). Beside it, in
+the same run and by the same clients, the same writes of a PostgreSQL table with a trigger outbox, and an
+INSERT into the outbox for PUBLISH. Both servers make each commit durable. The two take turns; the figure is
+the median of the turns. The processor time of ducktail's server is stated for each transaction. A captured
+INSERT of one row in process is beside plain DuckDB's. The page has a table, and a plot of transactions a
+second against clients.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import platform
@@ -18,7 +20,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -54,11 +56,12 @@ FILL = (
     "INSERT INTO orders SELECT -i, i % 10007, 'item ' || i % 997, i / 100.0 "
     "FROM generate_series(1, {}) AS numbers (i)"
 )
-INSERT, UPDATE, PUBLISH = WORKS = ("INSERT", "UPDATE", "PUBLISH")
+INSERT, UPDATE, PUBLISH, BLOCK = WORKS = ("INSERT", "UPDATE", "PUBLISH", "BLOCK")
 TEXTS = {
     INSERT: "INSERT INTO orders VALUES (%s, %s, %s, %s)",
     UPDATE: "UPDATE orders SET customer = %s, item = %s WHERE id = %s",
 }
+TEXTS[BLOCK] = TEXTS[INSERT]
 PUBLISHED = {
     "ducktail": "PUBLISH TO clicks KEY %s %s",
     "PostgreSQL": "INSERT INTO outbox (op, key, after) VALUES ('publish', %s, %s)",
@@ -68,6 +71,7 @@ BARS = {
     INSERT: {1: 0.18, 8: 0.35, 32: 0.7},
     UPDATE: {1: 0.13, 8: 0.25, 32: 0.5},
     PUBLISH: {1: 0.3, 8: 0.5, 32: 1.0},
+    BLOCK: {},
 }
 # Times plain DuckDB's, of one row in process, and the rows of a turn.
 IN_PROCESS_BAR, IN_PROCESS_ROWS = 2.0, 200
@@ -76,7 +80,7 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 def values(work: str, number: int) -> tuple[object, ...]:
     """The parameters of the write with a number of its own."""
-    if work == INSERT:
+    if work in (INSERT, BLOCK):
         return number, number % 10007, f"item {number}", number / 8 + 0.1
     if work == UPDATE:
         return number % 10007, f"item {number}", -(number % ROWS) - 1
@@ -97,17 +101,24 @@ def _write(
     text, counts = TEXTS.get(work) or PUBLISHED[name], [0] * len(places)
     ready = threading.Barrier(len(places), barrier.wait)
 
+    def commit(connection: psycopg.Connection[Any], numbers: Iterator[int]) -> None:
+        """One transaction."""
+        if work != BLOCK:
+            connection.execute(text, values(work, next(numbers)))
+            return
+        with connection.transaction():
+            for _ in range(2):
+                connection.execute(text, values(work, next(numbers)))
+
     def client(at: int, place: int) -> None:
-        number = first + place * NUMBERS
+        numbers = itertools.count(first + place * NUMBERS)
         with psycopg.connect(address, autocommit=True) as connection:
             for _ in range(WARM):
-                connection.execute(text, values(work, number))
-                number += 1
+                commit(connection, numbers)
             ready.wait()
             until = time.monotonic() + seconds
             while time.monotonic() < until:
-                connection.execute(text, values(work, number))
-                number += 1
+                commit(connection, numbers)
                 counts[at] += 1
 
     threads = [threading.Thread(target=client, args=pair) for pair in enumerate(places)]
@@ -198,7 +209,7 @@ def in_process(turns: int, directory: Path) -> list[tuple[float, float]]:
 
 
 def plot(found: Figures, file: Path) -> None:
-    """Writes a second against clients: a panel for each work, a line for each server."""
+    """Transactions a second against clients: a panel for each work, a line for each server."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -215,7 +226,7 @@ def plot(found: Figures, file: Path) -> None:
         axes.set_yscale("log")
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("writes a second")
+    figure.axes[0].set_ylabel("transactions a second")
     figure.axes[0].legend(frameon=False)
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ducktail"}):
         figure.savefig(file, metadata={"Date": None})
@@ -228,11 +239,12 @@ def page(
     lines = [
         "# Small writes",
         "",
-        f"One-row writes, each its own transaction; clients of psycopg {psycopg.__version__} in up to "
-        f"{PROCESSES} processes; writes a second, medians of {turns} turns of {seconds:g} s; Python "
-        f"{platform.python_version()}, {os.cpu_count()} cores. PostgreSQL 15 with a trigger outbox.",
+        "One-row writes, each its own transaction (BLOCK: a block of two); clients of psycopg "
+        f"{psycopg.__version__} in up to {PROCESSES} processes; transactions a second, medians of {turns} "
+        f"turns of {seconds:g} s; Python {platform.python_version()}, {os.cpu_count()} cores. PostgreSQL 15 "
+        "with a trigger outbox.",
         "",
-        "| work | clients | ducktail | PostgreSQL | ratio | bar | held | CPU of the server, ms a write |",
+        "| work | clients | ducktail | PostgreSQL | ratio | bar | held | CPU of the server, ms each |",
         "|---|---:|---:|---:|---:|---:|---|---:|",
     ]
     for (work, count), figures in found.items():
@@ -248,7 +260,7 @@ def page(
     ratio = statistics.median(a / b for a, b in alone)
     lines += [
         "",
-        f"![Writes a second against clients]({plotted})",
+        f"![Transactions a second against clients]({plotted})",
         "",
         f"In process, a captured INSERT of one row takes {own:.2f} ms until it is readable, plain DuckDB's "
         f"{plain:.2f} ms: {ratio:.2f} times as long (bar: {IN_PROCESS_BAR:g}; "

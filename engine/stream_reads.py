@@ -189,10 +189,11 @@ def at_end(database: Database, request: ReadRequest) -> StreamRead | None:
     else:
         assert request.after is not None
         after = {partition: request.after[partition] for partition in request.partitions}
-        for partition, lsn in after.items():
-            check_no_hole(database, stream, partition, lsn)
     if not database.buffers.of(stream).ends_at(after):
         return None
+    if group is None:
+        for partition, lsn in after.items():
+            check_no_hole(database, stream, partition, lsn)
     _note(database, request, committed)
     return StreamRead(request, ScanRange(after, last_lsn), committed, seeks)
 

@@ -451,6 +451,11 @@ class Session(Context):
         return
         yield
 
+    @property
+    def has_news(self) -> bool:
+        """True if there are notices or changed parameters to take."""
+        return bool(self.notices) or self.variables.has_changes
+
     def take_notices(self) -> list[Notice]:
         """Take the notices since the last call that are of the client's lowest level or above."""
         return self.notices.take(self.variables["client_min_messages"])

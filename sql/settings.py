@@ -628,14 +628,20 @@ class Variables:
         """End the block, and return the values that settings must have now."""
         before, self._at_begin = self._at_begin, None
         local, self._local = self._local, {}
-        found = {**self.values, **local} if local else {}
+        found = local
         if not committed and before is not None:
-            found = {key: before.get(key, "") for key in self.values}
+            # Most blocks change no setting.
+            found = {} if before == self.values else {key: before.get(key, "") for key in self.values}
         # Each transaction begins with the defaults.
         for default, mode in MODES.items():
             self.values[mode] = found.get(default, self.values[default])
             found.pop(mode, None)
         return found
+
+    @property
+    def has_changes(self) -> bool:
+        """True if reported settings have changed since `take_changes`."""
+        return bool(self._changes)
 
     def take_changes(self) -> dict[str, str]:
         """Take the reported settings that have changed since the last call."""

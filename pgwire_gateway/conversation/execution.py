@@ -323,7 +323,7 @@ class Work:
             tag = f"{tag.rpartition(' ')[0]} {result.row_count - before}"
         if tag in DEALLOCATES_ALL:
             self.prepared.clear()
-        self.channel.send(CommandComplete(tag))
+        self.channel.send_bytes(_completion(tag, self.channel.encoding))
         self.observed.end()
 
     def answer_error(self, error: Exception) -> Steps[None]:
@@ -350,9 +350,10 @@ class Work:
     def ready(self) -> None:
         """Send changed parameters, and ReadyForQuery."""
         self._take_news()
-        for name, value in self._changed.items():
-            self.channel.send(ParameterStatus(name, value))
-        self._changed.clear()
+        if self._changed:
+            for name, value in self._changed.items():
+                self.channel.send(ParameterStatus(name, value))
+            self._changed.clear()
         self.channel.settle()
         self.tell()
         self.channel.send(ReadyForQuery(self.session.transaction_status))
@@ -366,6 +367,8 @@ class Work:
                 self.channel.due = True
 
     def _take_news(self) -> None:
+        if not self.session.has_news:
+            return
         for notice in self.session.take_notices():
             fields = (notice.severity, notice.sqlstate, notice.message, notice.detail, notice.hint)
             self.channel.send(NoticeResponse(Report(*fields)))
@@ -507,6 +510,11 @@ def _spelling(text: str) -> StatementText:
 @lru_cache(maxsize=KEPT_MAX)
 def _kept_pieces(text: str) -> Sequence[StatementPiece]:
     return tuple(split_pieces(text))
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _completion(tag: str, encoding: Encoding) -> bytes:
+    return encode(CommandComplete(tag), encoding)
 
 
 @lru_cache(maxsize=KEPT_MAX)

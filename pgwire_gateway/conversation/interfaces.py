@@ -7,8 +7,7 @@ those of sql (`sql.session_state.statement`, `sql.results`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...engine.duck.objects import Object, Objects
 from ...engine.errors import DucktailError
@@ -21,8 +20,7 @@ from ...sql.session_state.spelling import Speller
 from .startup import Door, Entry
 
 
-@dataclass(frozen=True, slots=True)
-class EndedStatement:
+class EndedStatement(NamedTuple):
     """An ended statement.
 
     Args:
@@ -125,6 +123,10 @@ class Session(Protocol):
 
     def close(self) -> Waiting[None]:
         """Roll back and free everything."""
+
+    @property
+    def has_news(self) -> bool:
+        """True if there are notices or parameter changes to take."""
 
     def take_notices(self) -> Sequence[Notice]:
         """Notices since the last call."""

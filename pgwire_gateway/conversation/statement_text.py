@@ -102,7 +102,8 @@ class StatementText:
     converted: Mapping[int, int] = field(default_factory=dict)
     numeric: tuple[int, ...] = ()
     described: Described | None = None
-    _shown: tuple[Sequence[ResultColumn], Sequence[ResultColumn]] | None = None
+    # Two equal lists, such as those of a description and of a result, and what is shown for both.
+    _shown: tuple[Sequence[ResultColumn], Sequence[ResultColumn], Sequence[ResultColumn]] | None = None
 
     @property
     def long(self) -> bool:
@@ -133,9 +134,11 @@ class StatementText:
             return None
         # Several sessions may share it: the value is assigned whole, and read once.
         kept = self._shown
-        if kept is None or (kept[0] is not found and kept[0] != found):
-            kept = self._shown = (found, self._columns(found))
-        return kept[1]
+        if kept is None or (kept[0] is not found and kept[1] is not found):
+            same = kept is not None and kept[0] == found
+            kept = (kept[0], found, kept[2]) if same and kept else (found, found, self._columns(found))
+            self._shown = kept
+        return kept[2]
 
     def _columns(self, found: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
         if len(found) == 1 and found[0].name == catalog.NO_COLUMNS and catalog.NO_COLUMNS not in self.text:

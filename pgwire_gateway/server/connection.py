@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._sending = True
         # The waiter for the client to take earlier output.
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
         # The driver's present waiter; it is settled with the value that resumes the driver.
         self._input: asyncio.Future[None] | None = None
@@ -335,9 +335,13 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self) -> None:
         """Send the conversation's output, as far as the client takes it."""
         for data in self._channel.take_output():
-            view = memoryview(data)
-            self._unsent += (view[start : start + SEND_BYTES] for start in range(0, len(view), SEND_BYTES))
-            self._unsent_bytes += len(view)
+            if len(data) <= SEND_BYTES:
+                self._unsent.append(data)
+            else:
+                view = memoryview(data)
+                starts = range(0, len(view), SEND_BYTES)
+                self._unsent += (view[start : start + SEND_BYTES] for start in starts)
+            self._unsent_bytes += len(data)
         self._send()
 
     def _send(self, *, whole: bool = False) -> None:

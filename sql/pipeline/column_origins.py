@@ -145,11 +145,11 @@ def origins(session: Context, statement: ParsedStatement) -> Origins | None:
     if kept is None and not _may_have(statement):
         statement.plans[_FOUND] = NEVER
         return None
-    if not _NAMING.search(statement.text) and not user_types.known(session).ambiguous:
-        return None  # The labels alone tell the type of a cast.
     state = _state(session)
     if isinstance(kept, _Kept) and kept.state == state and state is not None:
         return kept.columns
+    if not _NAMING.search(statement.text) and not user_types.known(session).ambiguous:
+        return None  # The labels alone tell the type of a cast.
     shape = _shape(statement.text), statement.user_oids
     kept = session.origins.get(shape)
     if not isinstance(kept, _Kept) or kept.state != state or state is None:

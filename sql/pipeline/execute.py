@@ -56,6 +56,8 @@ _WRITING = frozenset({"SET VARIABLE", "EXPLAIN"})
 # Verbs answered from the session's own state; the ends of a transaction in which nothing was done.
 INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
 INLINE_ENDS = frozenset({"COMMIT", "ROLLBACK"})
+# Kinds that name no object, read no events and need no right: only their runner concerns them.
+_OF_SESSION = frozenset({Kind.EMPTY, Kind.TRANSACTION})
 
 Values = tuple[object, ...]
 
@@ -89,6 +91,8 @@ def execute_here(
     session: Context, statement: ParsedStatement, parameters: Values, run: Runner | None = None
 ) -> Waiting[Result]:
     """Resolve, authorize and run one statement on this node; see `execute`."""
+    if run is None and _is_of_session(session, statement):
+        return (yield from KINDS[statement.classified.kind].run(session, statement, parameters))
 
     def checked() -> Waiting[Result]:
         full = in_full(session, statement)
@@ -109,6 +113,14 @@ def execute_here(
     result = yield from _in_state(session, statement, checked)
     writes.learn(session, in_full(session, statement))
     return result
+
+
+def _is_of_session(session: Context, statement: ParsedStatement) -> bool:
+    """True if a statement concerns the session alone: a transaction, or a setting of no user's session."""
+    kind = statement.classified.kind
+    if kind is Kind.SETTING:
+        return session.access.account is None and set_and_show.is_inline(statement)
+    return kind in _OF_SESSION
 
 
 def _offered(session: Context, statement: ParsedStatement, parameters: Values) -> Waiting[Result | None]:

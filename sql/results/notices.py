@@ -44,6 +44,9 @@ class Notices:
         if len(self._notices) < NOTICES_MAX:
             self._notices.append(Notice(severity, sqlstate, message, detail, hint))
 
+    def __len__(self) -> int:
+        return len(self._notices)
+
     def take(self, level: str = "notice") -> list[Notice]:
         """Take the notices since the last call.
 

@@ -39,6 +39,9 @@ class Kind(enum.Enum):
     FORWARD = "forward"
     REFUSED = "refused"
 
+    # Each statement looks several tables up by its kind: the Enum's own hash is a call of Python.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class DmlFacts:

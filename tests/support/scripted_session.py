@@ -212,6 +212,10 @@ class Session:
         yield from ()
         self.calls.append("close")
 
+    @property
+    def has_news(self) -> bool:
+        return False
+
     def take_notices(self) -> list[Any]:
         return []
 
