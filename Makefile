@@ -121,7 +121,7 @@ define install
 endef
 
 $(READY): pyproject.toml requirements.lock
-	$(call install,ducktail and what its tests want,two minutes,-e '.[dev$(COMMA)demo]')
+	$(call install,ducktail and what its tests want,two minutes,-e '.[dev$(COMMA)demo$(COMMA)http]')
 	@touch $(SERVING) $@
 
 $(SERVING): pyproject.toml requirements.lock

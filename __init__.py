@@ -106,6 +106,7 @@ def connect(
     user: str = "ducktail",
     application_name: str = "",
     allowed_directories: Iterable[str | os.PathLike[str]] = (),
+    allowed_networks: Iterable[str] = (),
     **settings: int,
 ) -> Connection:
     """Open a DuckDB file, or join the one that this process has open, and begin a session.
@@ -116,6 +117,7 @@ def connect(
         user: who the session says it is (`current_user`, `ducktail.sessions`).
         application_name: shown in `ducktail.sessions`.
         allowed_directories: what COPY, read_csv and the like may read and write files under.
+        allowed_networks: networks to which sinks may send although they are not public.
         settings: those of docs/settings.md, such as `lock_timeout_ms=2000`.
 
     Raises:
@@ -131,6 +133,7 @@ def connect(
         application_name=application_name,
         gateway=_serve,
         allowed_directories=allowed_directories,
+        allowed_networks=allowed_networks,
         **settings,
     )
 

@@ -39,7 +39,7 @@ Each setting is a flag of `ducktail serve`, `--lock-timeout-ms 2000`; an environ
 the name in capitals, `DUCKTAIL_LOCK_TIMEOUT_MS=2000`; and a line of the configuration file,
 `lock_timeout_ms = 2000`. Flags override the environment, the environment overrides the file, and the file
 overrides the default. An empty variable counts as not set, and directories in a variable are separated by
-`:`. In process the settings are keywords of `ducktail.connect`.
+`:`, networks by `,`. In process the settings are keywords of `ducktail.connect`.
 
 The file is TOML without tables; `--config FILE` or `DUCKTAIL_CONFIG` names it:
 
@@ -73,6 +73,7 @@ COMMAND = """
 | `--metrics-port` | none | port for [metrics and probes](operations.md#metrics-and-probes) |
 | `--metrics-host` | 127.0.0.1 | address of that port, which has no authentication |
 | `--allow-dir` | none | directory that SQL may access ([operations.md](operations.md#files)); repeatable |
+| `--allow-network` | none | network that [sinks](sinks.md#receivers-that-are-refused) may reach; repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; reloaded on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |
 | `--cluster` | none | the [cluster.toml](cluster.md) of the cluster; reloaded on SIGHUP |

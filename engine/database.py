@@ -50,6 +50,7 @@ from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
 from .groups.polls import Polls
+from .groups.sink_activity import SinkActivity
 from .notifications import Notifications
 from .parts import LastRead, Parts
 from .placement.holds import Holds, Identities
@@ -124,6 +125,7 @@ class Database(Parts):
         self.members.on_change = self.polls.member_changed
         self.members.on_leave = self.polls.member_left
         self.members.committed = self._committed_group
+        self.sink_activity = SinkActivity()
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False

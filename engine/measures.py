@@ -19,6 +19,7 @@ from .buffers.buffer import PartitionBuffer, StreamBuffer
 from .catalog.streams import Stream
 from .database import Database
 from .errors import DucktailError
+from .groups.sink_activity import Counts
 from .system_views.group_rows import position_of
 from .transactions.commit_times import SECOND_US
 
@@ -51,6 +52,17 @@ class GroupMeasure:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkMeasure:
+    """The measures of a sink: its state, and the counts of its deliveries."""
+
+    schema: str
+    stream: str
+    name: str
+    state: str
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
 class Measures:
     """The measures of a database."""
 
@@ -58,6 +70,7 @@ class Measures:
     sessions: Counter[str]
     streams: tuple[StreamMeasure, ...]
     groups: tuple[GroupMeasure, ...]
+    sinks: tuple[SinkMeasure, ...]
     events_captured: int
     events_released: int
     rows_compacted: int
@@ -131,6 +144,7 @@ def measure(database: Database, positions: LogPositions) -> Measures:
         sessions=Counter(entry.state for entry in database.sessions.glimpse()),
         streams=streams,
         groups=tuple(_groups(database, positions)),
+        sinks=tuple(_sinks(database)),
         events_captured=database.commits.captured,
         events_released=database.retention.cuts.released.value,
         rows_compacted=database.retention.compaction.removed.value,
@@ -193,6 +207,15 @@ def _groups(database: Database, positions: LogPositions) -> Iterator[GroupMeasur
             )
             members = database.members.glimpse(group.group_id)
             yield GroupMeasure(stream.schema, stream.name, group.name, lag, members)
+
+
+def _sinks(database: Database) -> Iterator[SinkMeasure]:
+    streams = {stream.stream_id: stream for stream in list(database.catalog.streams.values())}
+    for group in list(database.catalog.groups.values()):
+        stream, sink = streams.get(group.stream_id), database.catalog.sinks.get(group.group_id)
+        if stream is not None and sink is not None:
+            counts = database.sink_activity.counts(group.group_id)
+            yield SinkMeasure(stream.schema, stream.name, group.name, sink.state, counts)
 
 
 def lag_of(partition: PartitionBuffer, lsn: int, counted: int | None) -> int:

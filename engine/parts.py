@@ -20,6 +20,7 @@ from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
 from .groups.polls import Polls
+from .groups.sink_activity import SinkActivity
 from .placement.holds import Holds, Identities
 from .placement.membership import Membership
 from .sessions import Sessions
@@ -62,6 +63,7 @@ class Parts(ABC):
     polls: Polls
     offsets: Offsets
     parked: Parked
+    sink_activity: SinkActivity
     unlike: dict[int, str]
     buffers: Buffers
     publisher: Publisher

@@ -16,6 +16,8 @@
                     own pointer into the log
     passed_positions  the number of events at or before a group's committed LSN that retention has passed
     group_catalog   a consumer group
+    __ducktail_sinks  a sink by the number of its group, with its secrets (see `catalog/sinks.py`); no user
+                    can read it by SQL
     bookmark_catalog  a bookmark: its LSNs, and the numbers of events at or before them, as JSON
     parked_events   an event that a group has parked, and its outcome (see `parked.py`)
     group_copies    whole copies of tables for groups; without a group (0), LSNs that no log has (see
@@ -66,6 +68,9 @@ SCHEMA = "ducktail"
 # Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
+# Holds the keys and tokens of sinks, and is kept from SQL in the same way.
+SINKS = "__ducktail_sinks"
+SECRET_TABLES = (USERS, SINKS)
 FORMAT_VERSION = 4
 # Of a stream that was made before there was compaction: the defaults (`streams.py`).
 LAG_US, TOMBSTONES_US = 3_600_000_000, 86_400_000_000
@@ -106,6 +111,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
     group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR, session_timeout_ms BIGINT, on_park VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.{SINKS} (
+    group_id INTEGER, uid VARCHAR, kind VARCHAR, target VARCHAR, options VARCHAR, secrets VARCHAR,
+    state VARCHAR, reason VARCHAR, changed_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
     group_id INTEGER, partition INTEGER, lsn BIGINT, state VARCHAR, key VARCHAR, by_key BOOLEAN,
     tx_last BOOLEAN, reason VARCHAR, parked_at TIMESTAMP WITH TIME ZONE, parked_by VARCHAR);
@@ -339,6 +347,42 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("after", "JSON"),
         ("commit_time", "TIMESTAMP WITH TIME ZONE"),
         ("txid", "BIGINT"),
+    ),
+    "sinks": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("sink_name", "VARCHAR"),
+        ("kind", "VARCHAR"),
+        ("target", "VARCHAR"),
+        ("state", "VARCHAR"),
+        ("reason", "VARCHAR"),
+        ("lag_events", "BIGINT"),
+        ("in_flight", "INTEGER"),
+        ("delivered_events", "BIGINT"),
+        ("parked_events", "BIGINT"),
+        ("failed_requests", "BIGINT"),
+        ("last_delivered_at", "TIMESTAMP WITH TIME ZONE"),
+        ("fault", "VARCHAR"),
+        ("fault_at", "TIMESTAMP WITH TIME ZONE"),
+        ("changed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("owner", "VARCHAR"),
+        ("options", "JSON"),
+    ),
+    "deliveries": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("sink_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("events", "INTEGER"),
+        ("delivery_id", "VARCHAR"),
+        ("attempt", "INTEGER"),
+        ("outcome", "VARCHAR"),
+        ("status", "INTEGER"),
+        ("detail", "VARCHAR"),
+        ("started_at", "TIMESTAMP WITH TIME ZONE"),
+        ("duration_ms", "DOUBLE"),
     ),
     "bookmarks": (
         ("schema_name", "VARCHAR"),

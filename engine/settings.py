@@ -6,6 +6,7 @@ import os
 from dataclasses import Field, dataclass, field, fields, replace
 
 from .errors import InvalidParameterValue
+from .networks import networks_of
 
 MIB = 1 << 20
 
@@ -63,6 +64,7 @@ class Settings:
         64 * MIB, 64 << 10, (1 << 30) - 1, "longest query, parameter list or piece of COPY data"
     )
     long_polls_max: int = _setting(5_000, 1, 1_000_000, "maximum number of reads that wait for events (WAIT)")
+    sinks_max: int = _setting(100, 0, 1_000, "maximum number of sinks (0: none delivers)")
     statements_max: int = _setting(10_000, 1, 1_000_000, "maximum number of prepared statements in a session")
     portals_max: int = _setting(1_000, 1, 100_000, "maximum number of cursors and portals in a session")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")
@@ -91,10 +93,14 @@ class Settings:
     allowed_directories: tuple[str, ...] = field(
         default=(), metadata={"about": "directories whose files SQL may read and write"}
     )
+    allowed_networks: tuple[str, ...] = field(
+        default=(), metadata={"about": "networks to which sinks may send although they are not public"}
+    )
 
     def __post_init__(self) -> None:
         for item in numbers():
             check_number(item, getattr(self, item.name))
+        networks_of(self.allowed_networks)
         # Links are resolved here, because DuckDB compares resolved paths.
         resolved = tuple(os.path.realpath(item) for item in self.allowed_directories)
         for directory in resolved:

@@ -30,6 +30,8 @@ MAY_IMPORT = {
 SERVER = "pgwire_gateway.server"
 # Its connections live on the server's loop.
 PEERS = "pgwire_gateway.peers"
+# They deliver on the server's loop.
+SINKS = "pgwire_gateway.sinks"
 # Runs the server's loop.
 COMMAND = "pgwire_gateway.command"
 # Stands beside the package in the wheel, so it imports the package by its name.
@@ -37,8 +39,8 @@ FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
-    "asyncio": (SERVER, PEERS, COMMAND),
-    "socket": (SERVER,),
+    "asyncio": (SERVER, PEERS, SINKS, COMMAND),
+    "socket": (SERVER, f"{SINKS}.webhook"),
     "ssl": (SERVER,),
     "selectors": (SERVER,),
     "socketserver": (),

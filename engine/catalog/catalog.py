@@ -16,6 +16,7 @@ from ..quoting import fold
 from .captured_tables import Captured, Source, TopicLog
 from .copies import Copy
 from .segments import Segments
+from .sinks import Sink
 from .streams import CHANGES_SUFFIX, Bookmark, Group, Stream, key_of
 from .triggers import Triggers
 
@@ -25,6 +26,7 @@ class Catalog:
     """All streams, groups, bookmarks and captured tables of the database.
 
     Args:
+        sinks: group id -> the sink that it is.
         copies: group id -> its latest whole copy.
         copying: number -> a copy that is being made.
         behind: stream id -> the error for its readers, if tables were created in its schema without ducktail.
@@ -41,6 +43,7 @@ class Catalog:
     streams: dict[tuple[str, ...], Stream] = field(default_factory=dict)
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
     bookmarks: dict[tuple[int, str], Bookmark] = field(default_factory=dict)
+    sinks: dict[int, Sink] = field(default_factory=dict)
     copies: dict[int, Copy] = field(default_factory=dict)
     copying: dict[int, Copy] = field(default_factory=dict)
     behind: dict[int, WrongState] = field(default_factory=dict)
@@ -237,6 +240,7 @@ class Catalog:
         for group in self.groups_of(stream.stream_id):
             del self.groups[group.key]
             self.copies.pop(group.group_id, None)
+            self.sinks.pop(group.group_id, None)
         for bookmark in self.bookmarks_of(stream.stream_id):
             del self.bookmarks[bookmark.key]
         for captured in self.tables_of(stream):

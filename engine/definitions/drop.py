@@ -19,6 +19,7 @@ from ..groups.parked import NOTHING
 from ..log import deleted_ranges
 from ..log.log import side_log
 from ..quoting import ident
+from ..schema import SINKS
 from ..system_views.group_rows import lag_events, rows_left
 from ..waiting import Wait, Waiting
 from .catalog_rows import run_numbered
@@ -146,7 +147,7 @@ def _drop_locked(
         *("stream_catalog", "stream_tables", "stream_edges", "bookmark_catalog", "checkpoint_states"),
         *OF_TOPICS,
     )
-    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs")
+    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs", SINKS)
     statements = [
         *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
         *(
@@ -205,6 +206,8 @@ def _drop_locked(
             database.offsets.drop_groups(group_ids, tombstone)
             database.members.forget(group_ids)
             database.forget_reads(group_ids)
+            database.sink_activity.forget(group_ids)
+            database.sink_activity.changed()
         for group_id in group_ids:
             database.parked.put(group_id, NOTHING)
 

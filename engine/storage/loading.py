@@ -16,6 +16,7 @@ from ..capture.capture import CapturedTable
 from ..catalog.captured_tables import Captured, TableVersion
 from ..catalog.catalog import Catalog
 from ..catalog.copies import read_copies
+from ..catalog.sinks import select_sql, sink_of
 from ..catalog.streams import Bookmark, Group, Stream, key_of
 from ..catalog.triggers import read_triggers
 from ..duck.cursors import ask, in_one_transaction
@@ -119,6 +120,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         catalog.groups[group.key] = group
     there = {group.group_id for group in catalog.groups.values()}
     catalog.copies = {number: copy for number, copy in read_copies(cursor).items() if number in there}
+    sinks = map(sink_of, cursor.execute(select_sql()).fetchall())
+    catalog.sinks = {sink.group_id: sink for sink in sinks if sink.group_id in there}
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog

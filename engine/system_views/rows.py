@@ -45,6 +45,7 @@ from .group_rows import (
     parked,
     time_text,
 )
+from .sink_rows import deliveries, sinks
 
 # The type of a pipeline's reported position: a text of its own.
 PIPELINE = "pipeline"
@@ -172,10 +173,11 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
             return rights.owners.get(stream) == user or (
                 rights.owners.get(item) == user and rights.has(user, "consume", stream)
             )
-        if row.get("group_name") is None:
+        group_name = row.get("group_name", row.get("sink_name"))
+        if group_name is None:
             # A consumer without a group is visible like a bookmark.
             return rights.owners.get(stream) == user if "consumer_name" in row else rights.sees(user, stream)
-        group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
+        group = group_item(row["schema_name"], row["stream_name"], group_name)
         mine = rights.sees(user, group) and rights.has(user, "consume", stream)
         return mine or rights.owners.get(stream) == user
     if "pipeline_name" in row:
@@ -437,6 +439,8 @@ KINDS: dict[str, Callable[[Parts], Iterator[Row]]] = {
     "members": members,
     "copies": copies,
     "parked": parked,
+    "sinks": sinks,
+    "deliveries": deliveries,
     "bookmarks": bookmarks,
     "checkpoints": checkpoints,
     "pipelines": pipelines,

@@ -19,6 +19,7 @@ from ..catalog.captured_tables import Captured
 from ..catalog.catalog import Catalog
 from ..catalog.copies import Copy
 from ..catalog.rights import Rights
+from ..catalog.sinks import Sink
 from ..catalog.streams import Bookmark, Group
 from ..duck.objects import Objects
 from ..errors import WrongState
@@ -118,6 +119,7 @@ class Transaction:
         ddl: True if it may have changed DuckDB's catalog.
         plain_ends: the gate's count of ended transactions, noted with `snapshot_counter`.
         bookmarks: the bookmarks that it has created; None for one that it has dropped.
+        sinks: group id -> a sink that it has created or changed; None for one that it has dropped.
         parked: group id -> parked events, for the groups whose parked events it changes.
         copies: group id -> whole copy, for the groups whose copy it changes.
         defines: True if it creates or drops a group or a bookmark, under the writer lock.
@@ -169,6 +171,7 @@ class Transaction:
     new_positions: dict[int, dict[int, int]] = field(default_factory=dict)
     dropped_groups: set[int] = field(default_factory=set)
     bookmarks: dict[tuple[int, str], Bookmark | None] = field(default_factory=dict)
+    sinks: dict[int, Sink | None] = field(default_factory=dict)
     parked: dict[int, ParkedOfGroup] = field(default_factory=dict)
     copies: dict[int, Copy] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)

@@ -285,8 +285,8 @@ _TYPES_SHOWN = {found.oid: found.shown for found in TYPES}
 # PostgreSQL's answer for the statement of another user's session, and the length of the statements shown.
 HIDDEN_TEXT = "<insufficient privilege>"
 ACTIVITY_CHARS_MAX = 1024
-# A statement with a password is shown by its first words alone.
-_PASSWORD = re.compile(r"\bpassword\b", re.IGNORECASE)
+# A statement with a password, or with a sink's keys, is shown by its first words alone.
+_PASSWORD = re.compile(r"\bpassword\b|\b(?:create|alter)\s+sink\b", re.IGNORECASE)
 
 
 def _activity(pid: int | None) -> str:

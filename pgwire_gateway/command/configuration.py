@@ -50,6 +50,7 @@ class Option:
         kind: the type of its value in the file; `list` is a list of strings.
         check: raises ValueError with the fault of an invalid value of that type.
         shown: its name in ducktail.settings, if different.
+        separator: separates the values of a list in its environment variable.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Option:
     metavar: str
     check: Callable[[Any], None] = lambda value: None
     shown: str = ""
+    separator: str = os.pathsep
 
     @property
     def flag(self) -> str:
@@ -77,8 +79,8 @@ class Option:
             ValueError: the text is no value of this setting.
         """
         if self.kind is list:
-            # Several values are separated as in PATH.
-            return [part for part in text.split(os.pathsep) if part]
+            # Several directories are separated as in PATH.
+            return [part for part in text.split(self.separator) if part]
         return self.take(_whole(text) if self.kind is int else text)
 
     def take(self, value: object) -> object:
@@ -140,6 +142,10 @@ OPTIONS = (
         "allow_dir", list, (), "a directory whose files SQL may read and write, including subdirectories; "
         "may be repeated", "DIR", shown="allowed_directories",
     ),
+    Option(
+        "allow_network", list, (), "a network to which sinks may send although it is not public, such as "
+        "10.0.0.0/8; may be repeated", "NETWORK", shown="allowed_networks", separator=",",
+    ),
     *(
         Option(item.name, int, item.default, item.metadata["about"], "N")
         for item in numbers()
@@ -176,10 +182,11 @@ class Configuration:
         """The engine's settings.
 
         Raises:
-            InvalidParameterValue: an allowed directory is no directory.
+            InvalidParameterValue: an allowed directory is no directory, or an allowed network no network.
         """
         values = {name: self[name] for name in NUMBERS}
-        return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
+        directories, networks = tuple(self["allow_dir"]), tuple(self["allow_network"])
+        return Settings(allowed_directories=directories, allowed_networks=networks, **values)
 
     def cluster(self) -> ClusterSource | None:
         """The cluster and the node's name in it; None without a cluster.

@@ -24,6 +24,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from ...engine.catalog.sinks import PAUSED, RUNNING, STOPPED
+from ...engine.groups.sink_activity import OUTCOMES
 from ...engine.measures import LogPositions, Measures, measure
 from ...engine.server_log import facts
 from ...engine.version import VERSION
@@ -63,6 +65,7 @@ class Metrics:
         yield from _database(measures)
         yield from _streams(measures)
         yield from _groups(measures)
+        yield from _sinks(measures)
         yield from _cluster(measures)
 
     def _event_loop(self) -> Iterator[Metric]:
@@ -161,6 +164,25 @@ def _groups(measures: Measures) -> Iterator[Metric]:
     for group in measures.groups:
         members.add_metric([group.schema, group.stream, group.name], group.members)
     yield members
+
+
+def _sinks(measures: Measures) -> Iterator[Metric]:
+    labels = ("schema", "stream", "sink")
+    requests = _counter("sink_requests", "Requests of a sink that ended, by outcome.", *labels, "outcome")
+    events = _counter("sink_events_delivered", "Events of requests that a receiver accepted.", *labels)
+    parked = _counter("sink_events_parked", "Events that a sink parked.", *labels)
+    in_flight = GaugeMetricFamily("ducktail_sink_in_flight", "Requests under way.", labels=labels)
+    state = GaugeMetricFamily("ducktail_sink_state", "1 for the state of a sink.", labels=[*labels, "state"])
+    for sink in measures.sinks:
+        names, counts = [sink.schema, sink.stream, sink.name], sink.counts
+        for outcome in OUTCOMES:
+            requests.add_metric([*names, outcome], counts.requests.get(outcome, 0))
+        events.add_metric(names, counts.delivered_events)
+        parked.add_metric(names, counts.parked_events)
+        in_flight.add_metric(names, counts.in_flight)
+        for name in (RUNNING, PAUSED, STOPPED):
+            state.add_metric([*names, name], int(sink.state == name))
+    yield from (requests, events, parked, in_flight, state)
 
 
 def _cluster(measures: Measures) -> Iterator[Metric]:

@@ -26,6 +26,7 @@ from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, EndedStatement, Entry
 from ..conversation.startup import LONG_KEY_BYTES
+from ..sinks import Sinks
 from .admission import Admission, check_listener, door_for, for_peer, is_loopback
 from .connection import INBOX_BYTES, Connection
 from .event_loop import Longest, TimedLoop, Wakes
@@ -123,6 +124,7 @@ class Server:
         self._watch_port: WatchPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakes: Wakes | None = None
+        self._sinks: Sinks | None = None
         self._peers: Peers | None = None
         self._learner: Learner | None = None
         self._mover: Mover | None = None
@@ -187,6 +189,8 @@ class Server:
         if self._mover is not None:
             self._mover.start()
         self.database.announce(" ".join(map(str, self.address)))
+        self._sinks = Sinks(self.database, self._loop, self._workers)
+        self._sinks.start()
         if self._watched is not None:
             # Imported here, because a server without that port does not need prometheus_client.
             from .metrics import WatchPort
@@ -238,6 +242,8 @@ class Server:
                     log.error("%d sessions did not end", len(self._connections))
         for connection in list(self._lingering):
             connection.hang_up()
+        if self._sinks is not None:
+            await self._sinks.close()
         if self._mover is not None:
             # It waits for the loop.
             await asyncio.to_thread(self._mover.close)

@@ -9,7 +9,9 @@ groups".
 
 from __future__ import annotations
 
+import base64
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -72,6 +74,28 @@ BUFFER_BYTES_MAX = 1 << 40
 RETENTION_MS_MIN = 1000
 # A member must be able to miss one heartbeat without losing its partitions.
 SESSION_TIMEOUT_MS_MIN = 1000
+# The longest pause between two attempts of a sink, and the longest time for an answer.
+SINK_WAIT_MS_MAX, SINK_TIMEOUT_MS_MAX = 3_600_000, 600_000
+
+
+# A secret of Standard Webhooks has 24 to 64 bytes, in base64 after this prefix.
+SECRET_PREFIX = "whsec_"
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
+# Two keys while receivers change from one to the other; more would only be forgotten.
+KEYS_MAX = 4
+# Header fields that a sink writes itself, or that belong to the connection.
+OWN_HEADERS = frozenset({
+    "connection", "content-length", "content-type", "expect", "host", "keep-alive", "proxy-authorization",
+    "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+HEADERS_MAX, HEADERS_CHARS_MAX = 32, 8192
+
+
+class Secret(str):
+    """A text that no error, log or representation shows."""
+
+    def __repr__(self) -> str:
+        return "'...'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +163,13 @@ class Rule:
 
     Args:
         parse: converts the written value; its ValueError has the expected form, and a hint.
-        owners: the kinds of objects that have the option: stream, topic, group, publish.
+        owners: the kinds of objects that have the option: stream, topic, group, publish, sink.
+        secret: errors do not show its value.
     """
 
     parse: Callable[[Raw], Value]
     owners: frozenset[str]
+    secret: bool = False
 
 
 def _integer(low: int, high: int) -> Callable[[Raw], Value]:
@@ -179,13 +205,15 @@ def _bytes(low: int, high: int) -> Callable[[Raw], Value]:
     return parse
 
 
-def _interval(low_ms: int) -> Callable[[Raw], Value]:
+def _interval(low_ms: int, high_ms: int | None = None) -> Callable[[Raw], Value]:
     def parse(raw: Raw) -> Value:
         if raw.kind not in ("number", "string"):
             raise ValueError("expected an interval such as '7 days'")
         value = parse_interval_ms(raw.text)
         if value < low_ms:
             raise ValueError(f"expected an interval of at least {low_ms} ms")
+        if high_ms is not None and value > high_ms:
+            raise ValueError(f"expected an interval of at most {duration_text(high_ms * 1000)}")
         return value
 
     return parse
@@ -233,10 +261,60 @@ def _text(raw: Raw) -> Value:
     return raw.text
 
 
+def _secret(raw: Raw) -> Value:
+    """The keys of Standard Webhooks, separated by spaces: the receiver may know any of them."""
+    if raw.kind == "null":
+        return Secret()
+    keys = raw.text.split() if raw.kind == "string" else []
+    if not 1 <= len(keys) <= KEYS_MAX or not all(map(_is_key, keys)):
+        raise ValueError(
+            f"expected {SECRET_PREFIX} and the base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes",
+            f"Up to {KEYS_MAX} keys, with spaces between them, sign each delivery.",
+        )
+    return Secret(" ".join(keys))
+
+
+def _is_key(text: str) -> bool:
+    try:
+        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:
+        return False
+    return text.startswith(SECRET_PREFIX) and SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX
+
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
+
+
+def _headers(raw: Raw) -> Value:
+    """Header fields as a JSON object of texts."""
+    if raw.kind == "null":
+        return Secret()
+    wanted = 'expected a JSON object of texts such as \'{"X-Team": "billing"}\''
+    try:
+        found = json.loads(raw.text) if raw.kind == "string" else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(wanted)
+    if len(found) > HEADERS_MAX or len(raw.text) > HEADERS_CHARS_MAX:
+        raise ValueError(f"at most {HEADERS_MAX} headers, and {HEADERS_CHARS_MAX} characters in all")
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError("a name or a value has a character that no header may have")
+        if name.lower() in OWN_HEADERS or name.lower().startswith(("webhook-", "ce-")):
+            raise ValueError("one of the headers is written by the sink itself")
+    if len({name.lower() for name in found}) < len(found):
+        raise ValueError("a header is given twice")
+    return Secret(json.dumps(found))
+
+
 _STREAM = frozenset({"stream"})
 _STREAM_OR_TOPIC = frozenset({"stream", "topic"})
 _GROUP = frozenset({"group"})
 _PUBLISH = frozenset({"publish"})
+_SINK = frozenset({"sink"})
+_GROUP_OR_SINK = _GROUP | _SINK
 
 RULES: dict[str, Rule] = {
     "partitions": Rule(_integer(1, PARTITIONS_MAX), _STREAM_OR_TOPIC),
@@ -250,11 +328,22 @@ RULES: dict[str, Rule] = {
     "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC),
     "compaction_lag": Rule(_interval(0), _STREAM_OR_TOPIC),
     "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC),
-    "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
-    "on_park": Rule(_words("event", "key"), _GROUP),
-    "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP),
+    "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP_OR_SINK),
+    "on_park": Rule(_words("event", "key"), _GROUP_OR_SINK),
+    "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP_OR_SINK),
     "producer": Rule(_text, _PUBLISH),
     "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH),
+    "secret": Rule(_secret, _SINK, secret=True),
+    "headers": Rule(_headers, _SINK, secret=True),
+    "batch": Rule(_integer(1, 1000), _SINK),
+    "max_in_flight": Rule(_integer(1, 100), _SINK),
+    "attempts": Rule(_integer(1, 1000), _SINK),
+    "backoff": Rule(_interval(10, SINK_WAIT_MS_MAX), _SINK),
+    "backoff_max": Rule(_interval(10, SINK_WAIT_MS_MAX), _SINK),
+    "timeout": Rule(_interval(100, SINK_TIMEOUT_MS_MAX), _SINK),
+    "on_failure": Rule(_words("park", "stop"), _SINK),
+    "envelope": Rule(_words("events", "changes", "cloudevents", "cloudevents_binary"), _SINK),
+    "columns": Rule(_or_none(_columns, "all"), _SINK),
 }
 
 # Options that may be changed later; the others are fixed when the stream is created.
@@ -286,7 +375,7 @@ def check(owner: str, name: str, raw: Raw, position: int) -> Option:
     """Check an option and convert its value.
 
     Args:
-        owner: the kind of its object: stream, topic, group, publish.
+        owner: the kind of its object: stream, topic, group, publish, sink.
         position: the position of the option's name in the text, from 1.
 
     Raises:
@@ -300,8 +389,9 @@ def check(owner: str, name: str, raw: Raw, position: int) -> Option:
         return Option(folded, rule.parse(raw), position)
     except ValueError as error:
         expected, hint = (*error.args, None)[:2]
+        shown = "" if rule.secret else f" {_shown(raw)}"
         raise InvalidParameterValue(
-            f'invalid value {_shown(raw)} for option "{folded}": {expected}', hint=hint, position=position
+            f'invalid value{shown} for option "{folded}": {expected}', hint=hint, position=position
         ) from None
     except InvalidParameterValue as error:
         raise InvalidParameterValue(
@@ -347,7 +437,7 @@ def collect(options: list[Option]) -> Options:
 
 
 # Options whose value is a length of time in milliseconds.
-_INTERVALS = INTERVALS | {"session_timeout"}
+_INTERVALS = INTERVALS | {"session_timeout", "backoff", "backoff_max", "timeout"}
 
 
 def name_sql(name: Name) -> str:
@@ -427,6 +517,8 @@ def _option_value(name: str, value: Value) -> str:
         return columns(value)
     if value is None:
         return "'none'"
+    if value == "" and isinstance(value, Secret):
+        return "NULL"
     if name in _INTERVALS:
         assert isinstance(value, int)
         return literal(duration_text(value * 1000))

@@ -442,6 +442,7 @@ def connect(
     application_name: str = "",
     gateway: Gateway | None = None,
     allowed_directories: Iterable[str | os.PathLike[str]] = (),
+    allowed_networks: Iterable[str] = (),
     **settings: int,
 ) -> Connection:
     """Open a DuckDB file, or join the one that this process has open, and begin a session.
@@ -454,6 +455,8 @@ def connect(
         gateway: started by `Connection.serve`; `ducktail.connect` passes the package's own.
         allowed_directories: the directories whose files COPY, read_csv and similar functions may read and
             write.
+        allowed_networks: the networks, such as "10.0.0.0/8", to which sinks may send although they are not
+            public.
         settings: settings of docs/settings.md, such as `lock_timeout_ms=2000`.
 
     Raises:
@@ -461,7 +464,8 @@ def connect(
         DataError: an unknown setting or a value outside its bounds.
     """
     with translated():
-        shared = open_databases.join(path, open_databases.settings_named(settings, allowed_directories))
+        named = open_databases.settings_named(settings, allowed_directories, allowed_networks)
+        shared = open_databases.join(path, named)
         try:
             return Connection(shared, user, application_name, autocommit, gateway)
         except BaseException:

@@ -140,6 +140,7 @@ class Reads:
 
     Args:
         tell: receives notices beside the answers, such as the WARNING of a skipped gap.
+        account: the user whose rights it has; None for all rights.
     """
 
     def __init__(
@@ -149,12 +150,13 @@ class Reads:
         user: str,
         application_name: str,
         tell: Callable[[Iterable[Notice]], None],
+        account: str | None = None,
     ) -> None:
         self.database = database
         self._tell = tell
         self.stream_id = stream.stream_id
         self._name = stream.name
-        self.session = Session(database, user=user, application_name=application_name)
+        self.session = Session(database, user=user, application_name=application_name, account=account)
 
     def stream(self) -> Stream:
         """The stream in its present state.
@@ -223,8 +225,12 @@ class Reads:
 
     def command(self, text: str, parameters: Sequence[object] = ()) -> None:
         """Run a statement that returns no rows."""
-        statement = drive(self.session.parse(text))
-        result = drive(self.session.execute(statement, parameters))
+        drive(self.running(text, parameters))
+
+    def running(self, text: str, parameters: Sequence[object] = ()) -> Waiting[None]:
+        """Run a statement that returns no rows; it may wait."""
+        statement = yield from self.session.parse(text)
+        result = yield from self.session.execute(statement, parameters)
         while result.fetch(None) is not None:
             pass
 

@@ -106,7 +106,9 @@ def is_ours(opened: OpenDatabase) -> bool:
 
 
 def settings_named(
-    values: Mapping[str, int], allowed_directories: Iterable[str | os.PathLike[str]] = ()
+    values: Mapping[str, int],
+    allowed_directories: Iterable[str | os.PathLike[str]] = (),
+    allowed_networks: Iterable[str] = (),
 ) -> Settings:
     """The settings of docs/settings.md from keyword arguments.
 
@@ -121,7 +123,10 @@ def settings_named(
             raise InvalidParameterValue(f'unknown setting "{name}"', hint=hint)
     if isinstance(allowed_directories, str):
         raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
-    return Settings(allowed_directories=tuple(os.fspath(item) for item in allowed_directories), **values)
+    if isinstance(allowed_networks, str):
+        raise InvalidParameterValue('setting "allowed_networks" wants a list of networks')
+    directories = tuple(os.fspath(item) for item in allowed_directories)
+    return Settings(allowed_directories=directories, allowed_networks=tuple(allowed_networks), **values)
 
 
 def _close(opened: OpenDatabase) -> None:

@@ -154,7 +154,7 @@ def _commit(
         if lsns is None:
             check_lsns(session.database, stream, commit.lsns, copy_of(session.database, None, group))
         # The writer refuses an LSN that goes back, under the group's lock.
-        read_after = seeks if lsns is None else None
+        read_after = seeks if lsns is None else getattr(asked, "seeks", None)
         if covered:
             yield from commit_covering(
                 session.database,

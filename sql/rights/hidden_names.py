@@ -152,7 +152,9 @@ def _in_duckdb(access: Access, database: Database, names: set[str]) -> set[str]:
 
 
 _PASSWORD = "syntax error in a statement that holds a password"
+_KEY = "syntax error in a statement that holds a key"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
+_SINK = re.compile(r"\b(?:create|alter)\s+sink\b", re.IGNORECASE)
 # Words in DuckDB's hints before names of objects.
 _NAMED = ' of the table "'
 _QUOTED = re.compile(r'"([^"]+)"')
@@ -193,7 +195,9 @@ def _names_ours(hint: str) -> bool:
 
 
 def without_password(text: str, error: DucktailError) -> DucktailError:
-    """A syntax error without the word at its position, if that may be a password."""
+    """A syntax error without the word at its position, if that may be a password, or a sink's key."""
     if isinstance(error, SyntaxError_) and occurs(_SECRET, text):
         return SyntaxError_(_PASSWORD, hint=error.hint, position=error.position)
+    if isinstance(error, SyntaxError_) and occurs(_SINK, text):
+        return SyntaxError_(_KEY, hint=error.hint, position=error.position)
     return error

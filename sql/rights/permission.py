@@ -297,6 +297,16 @@ def _consume(session: Context, node: st.CreateGroup | st.CreateBookmark) -> None
     _stream_right(session, stream, "consume", node.stream.position)
 
 
+def _create_sink(session: Context, node: st.CreateSink | st.AlterSink | st.ResumeSink) -> None:
+    stream = session.names.stream(node.stream.parts, node.stream.position)
+    _stream_right(session, stream, "consume", node.stream.position)
+    if not session.access.may_create_sinks():
+        raise InsufficientPrivilege(
+            "permission denied to let a sink send events",
+            hint="GRANT CREATE ON DATABASE allows it, as it lets the server connect to other machines.",
+        )
+
+
 # A right without a rule is for superusers; a PUBLISH is checked as its INSERT.
 _RIGHTS: dict[st.Right, Callable[..., None]] = {
     st.Right.CHECKED_BY_RUNNER: _by_itself,
@@ -304,6 +314,7 @@ _RIGHTS: dict[st.Right, Callable[..., None]] = {
     st.Right.CREATE_TOPIC: _create_topic,
     st.Right.OWNER: _own_stream,
     st.Right.CONSUME: _consume,
+    st.Right.CREATE_SINK: _create_sink,
 }
 
 _RULES: dict[Kind, Callable[[Context, ParsedStatement, Values, CheckMode], None]] = {

@@ -19,7 +19,7 @@ from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.macros import list_macros
 from ...engine.errors import InsufficientPrivilege
 from ...engine.quoting import fold, folded_sql
-from ...engine.schema import SCHEMA, USERS
+from ...engine.schema import SCHEMA, SECRET_TABLES
 from ..dml import topic_writes
 from ..language.classify import classify
 from ..language.parse import Query
@@ -140,17 +140,19 @@ def _parts(name: str) -> Parts:
 
 
 def refuse_passwords(text: str) -> None:
-    """Refuse a text that names the table of password verifiers.
+    """Refuse a text that names the table of password verifiers, or that of sinks, which has their keys.
 
     Raises:
         InsufficientPrivilege: the text names the table.
     """
-    if USERS in text.lower():
-        raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
+    lowered = text.lower()
+    for table in SECRET_TABLES:
+        if table in lowered:
+            raise InsufficientPrivilege(f'permission denied for table "{table}"')
 
 
 def refuse_computed(session: Context, statement: ParsedStatement, parameters: Sequence[object]) -> None:
-    """Refuse a text that computes that table's name, itself or in a view or macro that it uses.
+    """Refuse a text that computes the name of such a table, itself or in a view or macro that it uses.
 
     Raises:
         InsufficientPrivilege: the text reads the table.
@@ -165,8 +167,9 @@ def refuse_computed(session: Context, statement: ParsedStatement, parameters: Se
         tables = _plan_tables(session, *numbered(text, parameters))
     except duckdb.Error:
         return  # The text does not bind; running it reports the error.
-    if any(parts[-2:] == (SCHEMA, USERS) for parts in tables):
-        raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
+    for table in SECRET_TABLES:
+        if any(parts[-2:] == (SCHEMA, table) for parts in tables):
+            raise InsufficientPrivilege(f'permission denied for table "{table}"')
 
 
 def _definitions_that_compute(session: Context) -> frozenset[str]:

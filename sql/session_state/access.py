@@ -254,6 +254,22 @@ class Access:
             return True
         return self.rights.has(self.user, "create", schema_item(schema))
 
+    def may_create_sinks(self) -> bool:
+        """True if the session may let the server send events to receivers outside."""
+        return self.superuser or self.rights.has(self.user, "create", THE_DATABASE)
+
+    def owned_group(self, stream: Stream, name: str, transaction: Transaction | None) -> Group:
+        """A stream's group by name, for a session whose user owns it.
+
+        Raises:
+            UndefinedObject: no group of this name is visible to the session.
+            InsufficientPrivilege: the group is another user's.
+        """
+        group = self.group(stream, name, transaction, use=False)
+        if not self.owns(group_item(stream.schema, stream.name, group.name)):
+            raise InsufficientPrivilege(f'must be owner of consumer group "{group.name}"')
+        return group
+
     def may_create_schemas(self) -> bool:
         """True if the session may create schemas."""
         return self.superuser or self.rights.has(self.user, "create", THE_DATABASE)

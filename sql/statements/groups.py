@@ -16,11 +16,13 @@ from ...engine.catalog import rights
 from ...engine.catalog.copies import Copy
 from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ...engine.definitions import groups, parking
+from ...engine.definitions.sinks import find_sink
 from ...engine.definitions.start_positions import StartPosition, check_partitions, lsns_at
 from ...engine.definitions.whole_copies import copy_of, leave_copy, present_stream
 from ...engine.duck.cursors import ask, ask_maybe
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
+    DependentObjects,
     DuplicateObject,
     InvalidParameterValue,
     InvalidTextRepresentation,
@@ -28,7 +30,7 @@ from ...engine.errors import (
     UndefinedObject,
 )
 from ...engine.offset_commits import committed_lsns
-from ...engine.quoting import literal
+from ...engine.quoting import ident, literal
 from ...engine.schema import LIVE_VIEWS
 from ...engine.transactions.offset_moves import lock_group
 from ...engine.transactions.transaction import Transaction
@@ -64,19 +66,19 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     with_copy = made.start.kind == "snapshot"
     on_gap = made.options.text("on_gap") or "error"
     on_park = made.options.text("on_park") or "event"
-    _check_on_park(stream, on_park)
+    check_on_park(stream, on_park)
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
-    _check_on_gap(session, stream, on_gap, on_park)
+    check_on_gap(session, stream, on_gap, on_park)
 
     def make(transaction: Transaction, present: Stream, start: StartPosition, copy: Copy | None) -> None:
         uid = None if session.part is None else session.part.uid
         groups.create_group(
             session.database, transaction, present, name, start, on_gap, timeout_ms, on_park, uid, copy
         )
-        _owned(session, transaction, present, name)
+        own_group(session, transaction, present, name)
 
     def work(transaction: Transaction) -> Waiting[None]:
-        present = yield from _with_writer_lock(session, transaction, stream)
+        present = yield from with_writer_lock(session, transaction, stream)
         make(transaction, present, start, None)
 
     try:
@@ -86,7 +88,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
             groups.check_new(session.database, None, stream, name)
             yield from create_with_copy(session, stream, make)
         else:
-            start = _start(session, stream, made.start, parameters)
+            start = start_position(session, stream, made.start, parameters)
             yield from session.block.unit(work)
     except DuplicateObject:
         if not made.if_not_exists or session.block.begun:
@@ -95,7 +97,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     return Result.command(st.tag_of(made))
 
 
-def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
+def check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
     """Refuse the options of a group that exclude each other."""
     if on_gap != "snapshot":
         return
@@ -108,14 +110,14 @@ def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -
         )
 
 
-def _owned(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
+def own_group(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
     """Make the session's user the owner of a group."""
     item, owner = rights.group_item(stream.schema, stream.name, name), owner_of_made(session)
     if owner is not None:
         rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
 
 
-def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> StartPosition:
+def start_position(session: Context, stream: Stream, place: st.Place, parameters: Values) -> StartPosition:
     """The position in START; an LSN after it holds for all partitions."""
     if place.kind == "after":
         assert place.value is not None
@@ -175,7 +177,7 @@ def timestamp_us(session: Context, literal: str) -> int:
     return int(row[0])
 
 
-def _with_writer_lock(session: Context, transaction: Transaction, stream: Stream) -> Waiting[Stream]:
+def with_writer_lock(session: Context, transaction: Transaction, stream: Stream) -> Waiting[Stream]:
     """Begin or end a group at one place of the commit order, before which all events are readable.
 
     Returns:
@@ -193,6 +195,11 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
     name = text(dropped.group, parameters)
 
     def drop(transaction: Transaction, present: Stream, group: Group) -> None:
+        if find_sink(session.database.catalog, group, transaction) is not None:
+            raise DependentObjects(
+                f'consumer group "{group.name}" is that of a sink',
+                hint=f"DROP SINK {ident(group.name)} ON {ident(present.name)} drops both.",
+            )
         groups.drop_group(session.database, transaction, group)
         if session.database.rights.users:
             item = rights.group_item(present.schema, present.name, group.name)
@@ -213,7 +220,7 @@ def _there_is(session: Context, stream: Stream, name: str) -> bool:
     return True
 
 
-def _check_on_park(stream: Stream, on_park: str | None) -> None:
+def check_on_park(stream: Stream, on_park: str | None) -> None:
     """Refuse a parking of one table's events that would affect another table's events with an equal key."""
     if on_park == "key" and stream.several is not None:
         raise NotSupported(
@@ -230,7 +237,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     name = text(asked.group, parameters)
     on_gap, timeout_ms = asked.options.text("on_gap"), asked.options.integer("session_timeout")
     on_park = asked.options.text("on_park")
-    _check_on_park(stream, on_park)
+    check_on_park(stream, on_park)
 
     def work(transaction: Transaction) -> Waiting[None]:
         # Every write of group_catalog takes the writer lock: DuckDB fails two that conflict.
@@ -245,7 +252,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
             on_park=on_park or group.on_park,
         )
         if on_gap is not None or on_park is not None:
-            _check_on_gap(session, present, changed.on_gap, changed.on_park)
+            check_on_gap(session, present, changed.on_gap, changed.on_park)
         groups.set_group(session.database, transaction, group, changed)
 
     yield from session.block.unit(work)
@@ -360,7 +367,7 @@ def _on_locked_group(
 
     def work(transaction: Transaction) -> Waiting[None]:
         session.database.topics.keep_epoch(transaction)
-        present = yield from _with_writer_lock(session, transaction, stream)
+        present = yield from with_writer_lock(session, transaction, stream)
         check_held(session, present)
         group = session.access.group(present, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)

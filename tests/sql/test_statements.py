@@ -18,7 +18,7 @@ from ducktail.engine.errors import (
     UndefinedParameter,
 )
 from ducktail.sql.language import statements as st
-from ducktail.sql.language.clauses import Option, Options
+from ducktail.sql.language.clauses import Option, Options, Secret
 from ducktail.sql.language.parse import Query, has_scan, parameter_types, parse
 from ducktail.sql.language.position_text import format_positions, parse_after, parse_positions
 from ducktail.sql.language.statements import OPENINGS, render_statement
@@ -32,6 +32,8 @@ def name(*parts: str) -> st.Name:
 
 
 P = st.Parameter
+HOOK = st.Receiver("webhook", "https://h/p?a=b")
+KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 RETAINED = Options((Option("retention", 86_400_000),))
 
 STATEMENTS: dict[str, st.Statement] = {
@@ -144,6 +146,36 @@ STATEMENTS: dict[str, st.Statement] = {
     "CREATE BOOKMARK b ON s": st.CreateBookmark("b", name("s")),
     "CREATE BOOKMARK b ON s CONSUMER GROUP g": st.CreateBookmark("b", name("s"), "g"),
     "CREATE BOOKMARK b ON s AT '{\"0\": 1}'": st.CreateBookmark("b", name("s"), at='{"0": 1}'),
+    "CREATE SINK k ON s TO WEBHOOK 'https://h/p?a=b'": st.CreateSink("k", name("s"), HOOK),
+    "CREATE SINK IF NOT EXISTS k ON s START LATEST TO WEBHOOK 'https://h/p?a=b' "
+    f"WITH (batch = 5, backoff = '1 s', columns = (lsn, after), secret = '{KEY}', on_park = 'key')": (
+        st.CreateSink(
+            "k",
+            name("s"),
+            HOOK,
+            st.Place("latest"),
+            Options(
+                (
+                    Option("batch", 5),
+                    Option("backoff", 1000),
+                    Option("columns", ("lsn", "after")),
+                    Option("secret", KEY),
+                    Option("on_park", "key"),
+                )
+            ),
+            if_not_exists=True,
+        )
+    ),
+    "ALTER SINK k ON s TO WEBHOOK 'https://h/p?a=b' SET (secret = NULL, timeout = '5 s')": st.AlterSink(
+        "k",
+        name("s"),
+        HOOK,
+        Options((Option("secret", Secret("")), Option("timeout", 5000))),
+    ),
+    "DROP SINK IF EXISTS k ON s": st.DropSink("k", name("s"), if_exists=True),
+    "PAUSE SINK k ON s": st.PauseSink("k", name("s")),
+    "RESUME SINK k ON s": st.ResumeSink("k", name("s")),
+    "SHOW SINKS ON s": st.ShowSinks(name("s")),
     "DROP BOOKMARK b ON s": st.DropBookmark("b", name("s")),
     "SHOW BOOKMARKS ON s": st.ShowBookmarks(name("s")),
     "SHOW CHECKPOINTS": st.ShowCheckpoints(),

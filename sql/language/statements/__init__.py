@@ -24,6 +24,7 @@ from .offsets import CommitOffset, CommitOffsets, ShowOffsets, ShowReadPosition
 from .pipelines import ReportPipeline, ShowCheckpoints
 from .publishing import Publish
 from .row import Effect, InCluster, Right, Row, Statement, View
+from .sinks import AlterSink, CreateSink, DropSink, PauseSink, Receiver, ResumeSink, ShowSinks
 from .streams import (
     CheckStream,
     CommentOnStream,
@@ -47,6 +48,7 @@ __all__ = [
     "OPENINGS",
     "PRIVILEGES",
     "ROWS",
+    "AlterSink",
     "AlterUser",
     "CheckStream",
     "CommentOnStream",
@@ -55,6 +57,7 @@ __all__ = [
     "CommitOffsets",
     "CreateBookmark",
     "CreateGroup",
+    "CreateSink",
     "CreateStream",
     "CreateTopic",
     "CreateUser",
@@ -62,6 +65,7 @@ __all__ = [
     "DescribeStream",
     "DropBookmark",
     "DropGroup",
+    "DropSink",
     "DropStream",
     "DropTopic",
     "DropUser",
@@ -77,12 +81,15 @@ __all__ = [
     "Number",
     "Parameter",
     "Park",
+    "PauseSink",
     "Place",
     "Publish",
+    "Receiver",
     "Release",
     "RenameStream",
     "RenameTopic",
     "ReportPipeline",
+    "ResumeSink",
     "ResyncStream",
     "Revoke",
     "Right",
@@ -105,6 +112,7 @@ __all__ = [
     "ShowPartitions",
     "ShowPlacement",
     "ShowReadPosition",
+    "ShowSinks",
     "ShowStreams",
     "ShowTopics",
     "Statement",

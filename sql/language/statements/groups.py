@@ -145,7 +145,7 @@ def _timestamp(g: Grammar) -> Place:
     return Place("timestamp", g.string("a timestamp"))
 
 
-def _place(g: Grammar, seek: bool) -> Place:
+def start_place(g: Grammar, seek: bool = False) -> Place:
     """EARLIEST | LATEST | AFTER lsn | AT TIMESTAMP 'ts', and SNAPSHOT or BOOKMARK b"""
     if g.accept("EARLIEST"):
         return EARLIEST
@@ -184,7 +184,7 @@ def create_group(g: Grammar) -> Statement:
     while not g.at_end:
         if g.accept("START"):
             g.none_twice("START", start)
-            start = _place(g, seek=False)
+            start = start_place(g)
         elif g.accept("WITH"):
             options += g.options("group")
         else:
@@ -221,7 +221,7 @@ def _seek(g: Grammar, group: Text, stream: Name) -> Statement:
     g.accept("TO")
     position = g.position
     partition = g.partition() if g.accept("PARTITION") else None
-    to = _place(g, seek=True)
+    to = start_place(g, seek=True)
     if partition is not None and to.kind == "after" and isinstance(to.value, str):
         require_one_lsn(parse_after(to.value), position)
     return SeekGroup(group, stream, to, partition, g.accept("DRY", "RUN"))
@@ -264,7 +264,8 @@ def show_parked(g: Grammar) -> Statement:
     return ShowParked(*g.stream_and_group())
 
 
-def _place_sql(place: Place) -> str:
+def place_sql(place: Place) -> str:
+    """A position in START or SEEK."""
     if place.value is None:
         return place.kind.upper()
     if place.kind == "bookmark":
@@ -277,7 +278,7 @@ def _create_group_sql(s: CreateGroup) -> str:
         "CREATE CONSUMER GROUP",
         clauses.when(s.if_not_exists, "IF NOT EXISTS"),
         clauses.group_on_stream(s.group, s.stream),
-        clauses.when(s.start.kind != "earliest", f"START {_place_sql(s.start)}"),
+        clauses.when(s.start.kind != "earliest", f"START {place_sql(s.start)}"),
         clauses.options_clause(s.options),
     )
 
@@ -288,7 +289,7 @@ def _alter_sql(s: SeekGroup | SetGroup | Park | Release, *words: str) -> str:
 
 def _seek_sql(s: SeekGroup) -> str:
     partition = clauses.clause("PARTITION", s.partition)
-    return _alter_sql(s, "SEEK TO", partition, _place_sql(s.to), clauses.when(s.dry_run, "DRY RUN"))
+    return _alter_sql(s, "SEEK TO", partition, place_sql(s.to), clauses.when(s.dry_run, "DRY RUN"))
 
 
 def _park_sql(s: Park) -> str:

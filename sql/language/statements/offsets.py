@@ -29,6 +29,8 @@ class CommitOffsets(Statement):
     Args:
         own_only: True to commit only the reads of the session itself, if other sessions have read as the
             member too.
+        seeks: the number of SEEKs of the group when the committed events were read, for a commit of LSNs that
+            a SEEK in between refuses; None for one that it does not.
     """
 
     stream: Name
@@ -36,6 +38,7 @@ class CommitOffsets(Statement):
     at: Text | None = None
     member: Text | None = None
     own_only: bool = False
+    seeks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

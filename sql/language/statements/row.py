@@ -40,6 +40,7 @@ class Right(enum.Enum):
     CREATE_TOPIC = "CREATE on the schema of the topic"
     OWNER = "ownership of the stream or topic"
     CONSUME = "CONSUME on the stream or topic"
+    CREATE_SINK = "CONSUME on the stream or topic, CREATE on the database"
     PUBLISH = "that of the INSERT as which it is run"
 
 

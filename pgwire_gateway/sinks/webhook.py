@@ -1,0 +1,191 @@
+"""The HTTP client of webhooks, on aiohttp.
+
+A request follows no redirect, uses no proxy of the environment, keeps no cookie, and asks for an answer
+without compression, of which it reads a kilobyte. The address of each connection is judged where its socket
+is made (`engine/networks.py`). Only a server with a webhook imports this module.
+Source: docs/sinks.md, "Receivers that are refused".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from ...engine.catalog.sinks import Sink
+from ...engine.networks import Network, address_of, is_allowed, is_public
+from ...engine.version import VERSION
+from .payloads import Message, signature
+
+# Bytes of an answer that are read: a receiver tells its reason in the first.
+ANSWER_BYTES_MAX = 1024
+# The longest pause that a receiver can ask for.
+RETRY_AFTER_MAX_S = 3600.0
+# Idle connections to a receiver are closed after this time; many receivers close them earlier.
+KEEP_ALIVE_S = 30.0
+
+# Answers that say nothing against the event: the receiver may accept it later.
+_LATER = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a request.
+
+    Args:
+        status: the status of the answer; None without one.
+        detail: the beginning of the answer's body, or the error.
+        reached: the request was sent. Otherwise the receiver has not seen the events.
+        retry_after_s: the pause that the receiver asks for, in seconds; None without one.
+    """
+
+    status: int | None
+    detail: str
+    reached: bool = True
+    retry_after_s: float | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """True if the receiver has the events."""
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def refused(self) -> bool:
+        """True if another attempt would have the same answer: a redirect, or an error of the client."""
+        return self.status is not None and 300 <= self.status < 500 and self.status not in _LATER
+
+    def reason(self) -> str:
+        """The answer in words, for a parked event."""
+        return self.detail if self.status is None else f"HTTP {self.status}: {self.detail}".rstrip(": ")
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connections that are used again only if nothing has arrived on them since their last answer.
+
+    A receiver that answers a request twice would otherwise answer the next one before it has seen it.
+    """
+
+    async def _get(self, key: Any, traces: Any) -> Any:
+        while (found := await super()._get(key, traces)) is not None:
+            if found.protocol is not None and not found.protocol.should_close:
+                break
+            found.close()
+        return found
+
+
+class RefusedAddress(OSError):
+    """An address to which no sink may connect."""
+
+
+class Webhook:
+    """The connections to the receiver of one sink, in a running event loop.
+
+    Args:
+        target: its URL.
+        allowed: networks to which it may connect although they are not public.
+    """
+
+    def __init__(self, target: str, allowed: Sequence[Network]) -> None:
+        self.target = target
+        self._url = URL(target, encoded=True)
+        self._allowed = allowed
+        traces = aiohttp.TraceConfig()
+        traces.on_request_headers_sent.append(_note_sent)
+        connector = _Connector(
+            limit=0, socket_factory=self._socket, keepalive_timeout=KEEP_ALIVE_S, use_dns_cache=False
+        )
+        self._client = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            trace_configs=[traces],
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    def _socket(self, info: tuple[Any, ...]) -> socket.socket:
+        """A socket for one address of the receiver, unless no sink may connect to it."""
+        family, kind, protocol, _, place = info
+        address = address_of(str(place[0]))
+        if address is None or not is_allowed(address, self._allowed):
+            if address is None or not is_public(address):
+                raise RefusedAddress(f"{place[0]} is not a public address")
+            if self._url.scheme != "https":
+                raise RefusedAddress(f"{place[0]} is a public address, and http is not encrypted")
+        return socket.socket(family, kind, protocol)
+
+    async def send(self, sink: Sink, message: Message, now_us: int) -> Answer:
+        """Send a request, and return its answer or its failure.
+
+        Args:
+            now_us: the time, for the signature.
+        """
+        timestamp = now_us // 1_000_000
+        headers = {
+            "accept-encoding": "identity",
+            "user-agent": f"ducktail/{VERSION}",
+            **message.headers,
+            "webhook-id": message.delivery_id,
+            "webhook-timestamp": str(timestamp),
+        }
+        if sink.keys:
+            headers["webhook-signature"] = signature(sink.keys, message, timestamp)
+        sent = SimpleNamespace(reached=False)
+        try:
+            async with asyncio.timeout(sink.integer("timeout") / 1000):
+                async with self._client.post(
+                    self._url, data=message.body, headers=headers, allow_redirects=False,
+                    trace_request_ctx=sent,
+                ) as answer:  # fmt: skip
+                    return await _answer(answer, now_us)
+        except TimeoutError:
+            return Answer(None, f"no answer in {sink.integer('timeout')} ms", sent.reached)
+        except aiohttp.ClientConnectorError as error:
+            return Answer(None, f"cannot connect: {error.os_error}", reached=False)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Answer(None, f"{type(error).__name__}: {error}".rstrip(": "), sent.reached)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+async def _note_sent(session: aiohttp.ClientSession, context: SimpleNamespace, sent: object) -> None:
+    context.trace_request_ctx.reached = True
+
+
+async def _answer(answer: aiohttp.ClientResponse, now_us: int) -> Answer:
+    body = b""
+    while len(body) < ANSWER_BYTES_MAX and (piece := await answer.content.read(ANSWER_BYTES_MAX - len(body))):
+        body += piece
+    pause = _retry_after_s(answer.headers.get("Retry-After"), now_us)
+    return Answer(answer.status, _printable(body), retry_after_s=pause)
+
+
+def _printable(body: bytes) -> str:
+    """The text of an answer, on one line."""
+    text = body.decode("utf-8", "replace")
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
+def _retry_after_s(text: str | None, now_us: int) -> float | None:
+    """The pause in a Retry-After, within its bound: seconds, or a date; None for none that is valid."""
+    if text is None:
+        return None
+    if text.strip().isdecimal() and text.strip().isascii():
+        return min(float(text.strip()[:12]), RETRY_AFTER_MAX_S)
+    try:
+        at = parsedate_to_datetime(text)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    left_s = (at - datetime.fromtimestamp(now_us / 1_000_000, UTC)).total_seconds()
+    return min(max(0.0, left_s), RETRY_AFTER_MAX_S)
