@@ -46,6 +46,7 @@ from .duck.macros import KnownMacros
 from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
 from .groups.coordination import MemberEpochs
+from .groups.deliveries import Deliveries
 from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
@@ -262,6 +263,7 @@ class Database(Parts):
             self.parked = Parked(cursor_once)
             self.identities = Identities(cursor_once)
             self.holds = Holds(cursor_once)
+        self.deliveries = Deliveries(utc_cursor())
         self.member_epochs = MemberEpochs(utc_cursor())
         self.publisher = Publisher(
             self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light

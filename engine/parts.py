@@ -16,6 +16,7 @@ from .buffers.publisher import Publisher
 from .catalog.catalog import Catalog
 from .catalog.rights import Rights
 from .clock import Clock
+from .groups.deliveries import Deliveries
 from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
@@ -64,6 +65,7 @@ class Parts(ABC):
     offsets: Offsets
     parked: Parked
     sink_activity: SinkActivity
+    deliveries: Deliveries
     unlike: dict[int, str]
     buffers: Buffers
     publisher: Publisher

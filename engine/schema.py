@@ -18,11 +18,15 @@
     group_catalog   a consumer group
     __ducktail_sinks  a sink by the number of its group, with its secrets (see `catalog/sinks.py`); no user
                     can read it by SQL
+    delivery_limits  the option `max_deliveries` of the groups that have it
+    delivery_log    the delivery counts of these groups (see `deliveries.py`); in each partition the highest
+                    seq counts
     bookmark_catalog  a bookmark: its LSNs, and the numbers of events at or before them, as JSON
     parked_events   an event that a group has parked, and its outcome (see `parked.py`)
     group_copies    whole copies of tables for groups; without a group (0), LSNs that no log has (see
                     `copies.py`)
     copy_N          the rows of copy N, in the form of a log
+    parked_deliveries  the deliveries of events that were parked because of their number
     parked_commits  the rows of `commits` of parked events
     parked_T_V      copies of log rows of parked events; parked_topic_S for a topic
     pipeline_reports  the latest report of each pipeline (see `pipelines.py`)
@@ -117,6 +121,10 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.{SINKS} (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
     group_id INTEGER, partition INTEGER, lsn BIGINT, state VARCHAR, key VARCHAR, by_key BOOLEAN,
     tx_last BOOLEAN, reason VARCHAR, parked_at TIMESTAMP WITH TIME ZONE, parked_by VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_deliveries (
+    group_id INTEGER, lsn BIGINT, deliveries INTEGER, members VARCHAR[]);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.delivery_limits (group_id INTEGER, max_deliveries INTEGER);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.delivery_log (seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_commits (
     txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
     annotation VARCHAR);
@@ -291,6 +299,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("on_gap", "VARCHAR"),
         ("session_timeout", "VARCHAR"),
         ("on_park", "VARCHAR"),
+        ("max_deliveries", "INTEGER"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("lag_events", "BIGINT"),
         ("members", "INTEGER"),
@@ -342,6 +351,8 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("reason", "VARCHAR"),
         ("parked_at", "TIMESTAMP WITH TIME ZONE"),
         ("parked_by", "VARCHAR"),
+        ("deliveries", "INTEGER"),
+        ("members", "VARCHAR[]"),
         ("op", "VARCHAR"),
         ("before", "JSON"),
         ("after", "JSON"),
@@ -383,6 +394,17 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("detail", "VARCHAR"),
         ("started_at", "TIMESTAMP WITH TIME ZONE"),
         ("duration_ms", "DOUBLE"),
+    ),
+    "delivery_counts": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("deliveries", "INTEGER"),
+        ("together", "BIGINT"),
+        ("members", "VARCHAR[]"),
     ),
     "bookmarks": (
         ("schema_name", "VARCHAR"),

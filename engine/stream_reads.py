@@ -2,12 +2,15 @@
 
 A read of a group begins behind its committed LSNs, including those of an open transaction; any other read
 begins at the LSNs that it names. Parked events of a group are left out, and released ones are given again.
+The events of a group with `max_deliveries` are counted as they are delivered: where each row of an answer is
+an event, by the answer; where a query computes from all events of the scan, here, before it runs.
 A partition that came from another node begins in its segment there.
 Source: docs/sql.md, "Reading"; docs/groups.md.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,12 +22,25 @@ from .definitions.parking import parked_of
 from .definitions.start_positions import check_no_hole
 from .definitions.whole_copies import copy_of
 from .duck.cursors import ask
+from .errors import NotSupported
+from .groups.deliveries import Delivery, live_ranges
 from .groups.member import MemberHold
-from .groups.parked import RELEASED, Aside
+from .groups.parked import NOTHING, RELEASED, Aside
 from .offset_commits import committed_lsns, hold_in_transaction
 from .parts import LastRead
 from .transactions.transaction import Transaction
 from .waiting import Waiting
+
+# Events whose number is taken at once, where an answer's first events are counted.
+COUNTED_ROWS = 8192
+
+
+class Delivers(enum.Enum):
+    """The events that a read delivers to its reader."""
+
+    NOTHING = "nothing"
+    ROWS = "rows"  # those of the rows that it returns
+    ALL = "all"  # all events of the scan, up to a limit
 
 
 # Plain dataclasses: a frozen one costs a hot read 10 us.
@@ -44,6 +60,8 @@ class ReadRequest:
         gives: True if the reader can get events and not only their columns.
         transactions: the maximum number of transactions; None for no limit.
         changes: True for the rows of ENVELOPE CHANGES.
+        delivers: the events that it delivers.
+        limit: the largest number of events that it delivers, if it delivers all of the scan.
     """
 
     user: str
@@ -58,6 +76,14 @@ class ReadRequest:
     gives: bool = True
     transactions: int | None = None
     changes: bool = False
+    delivers: Delivers = Delivers.NOTHING
+    limit: int | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """True if the read delivers events of a group that counts deliveries."""
+        counts = self.group is not None and self.group.max_deliveries is not None and self.after is None
+        return counts and self.gives and self.delivers is not Delivers.NOTHING
 
     @property
     def passes_gaps(self) -> bool:
@@ -76,6 +102,7 @@ class StreamRead:
         segments: partition -> end of the segment from another node, for each segment in which the read
             begins.
         scan: the scan of its events; None if it begins in segments, whose LSNs have no order with the others.
+        delivery: the counting of its events; None if they are not counted.
     """
 
     request: ReadRequest
@@ -85,6 +112,7 @@ class StreamRead:
     gaps: Sequence[Gone] = ()
     segments: Mapping[int, int] = field(default_factory=dict)
     scan: Scan | None = None
+    delivery: Delivery | None = None
 
 
 def end_lsn(database: Database, transaction: Transaction | None) -> Waiting[int]:
@@ -158,6 +186,12 @@ def read(
     if scan is not None and request.transactions is not None:
         bounds = _of_transactions(scan, bounds, request.transactions, interrupts)
         scan = database.buffers.scan(request.stream, bounds, changes=request.changes)
+    if request.is_counted and scan is not None:
+        begun.delivery = _delivery(database, request)
+        if request.delivers is Delivers.ALL:
+            bounds = _delivered(scan, bounds, begun.delivery, request.limit, interrupts)
+            scan.close()
+            scan = database.buffers.scan(request.stream, bounds, changes=request.changes)
     _note(database, request, begun.committed)
     begun.bounds, begun.gaps, begun.scan = bounds, gaps, scan
     return begun
@@ -240,6 +274,70 @@ def _of_transactions(
         interrupts.discard(interrupt)
         scan.close()
     return replace(bounds, through_lsn=end, seen_lsn=bounds.through_lsn)
+
+
+def is_delivery(database: Database, request: ReadRequest) -> bool:
+    """True if a read is a delivery to a consumer, and not an inspection.
+
+    A read without MEMBER of a group that has members is an inspection: only members commit.
+    """
+    assert request.group is not None
+    return request.member is not None or not database.members.glimpse(request.group.group_id)
+
+
+def _delivery(database: Database, request: ReadRequest) -> Delivery:
+    """The counting of a read's events.
+
+    Raises:
+        NotSupported: the read is of whole transactions, which cannot be narrowed to one event.
+    """
+    group = request.group
+    assert group is not None
+    if request.transactions is not None:
+        raise NotSupported(
+            f'LIMIT ... TRANSACTIONS is not supported for consumer group "{group.name}", which has '
+            "max_deliveries",
+            detail="An event that is to be found among others is delivered alone, without its transaction.",
+            hint="Read with LIMIT n; or ALTER CONSUMER GROUP ... SET (max_deliveries = 'none').",
+        )
+    standing = database.offsets.positions(group.group_id)
+    committed = {p: standing[p].lsn for p in request.partitions if p in standing}
+    parked = database.parked.get(group.group_id) or NOTHING
+    ranges = live_ranges(database.deliveries.get(group.group_id), committed, parked)
+    return Delivery(database.deliveries, group, ranges, request.member, counts=is_delivery(database, request))
+
+
+def _delivered(
+    scan: Scan,
+    bounds: ScanRange,
+    delivery: Delivery,
+    limit: int | None,
+    interrupts: set[Callable[[], None]],
+) -> ScanRange:
+    """Count the events of a scan whose reader computes from all of them, before it does.
+
+    Returns:
+        The bounds of the scan, which end earlier where the events are delivered in smaller parts.
+    """
+    if not delivery.counts:
+        return bounds
+    if limit is None and not delivery.is_narrow and bounds.aside is None:
+        spans = {p: (bounds.after[p] + 1, last) for p, last in scan.ends.items() if last > bounds.after[p]}
+        # The LSNs of other partitions are among them: an upper bound of the number of events.
+        delivery.span(spans, sum(last - first + 1 for first, last in spans.values()))
+        return bounds
+    interrupt = scan.interrupt
+    interrupts.add(interrupt)
+    count, end = 0, 0
+    try:
+        while not scan.exhausted and not delivery.ended and (limit is None or count < limit):
+            page = scan.read(COUNTED_ROWS if limit is None else min(COUNTED_ROWS, limit - count))
+            taken = delivery.take(page.lsns, page.partitions)
+            count += taken
+            end = page.lsns[taken - 1] if taken else end
+    finally:
+        interrupts.discard(interrupt)
+    return replace(bounds, through_lsn=end, seen_lsn=bounds.through_lsn) if delivery.ended else bounds
 
 
 def _note(database: Database, request: ReadRequest, committed: Mapping[int, int]) -> None:

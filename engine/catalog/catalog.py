@@ -165,6 +165,18 @@ class Catalog:
             known = self.groups.get((stream_id, fold(group)))
             return known is not None and known.on_gap == "snapshot"
 
+    def may_count(self, stream_id: int, group: str | None) -> bool:
+        """True if reads of a group of a stream are counted (`max_deliveries`).
+
+        Args:
+            group: the name of the group; None for any group of the stream.
+        """
+        with self.mutex:
+            if group is None:
+                return any(one.max_deliveries is not None for one in self.groups_of(stream_id))
+            known = self.groups.get((stream_id, fold(group)))
+            return known is not None and known.max_deliveries is not None
+
     def copied_versions(self, source: Source) -> set[int]:
         """The table versions of copies that are read or being made."""
         streams = {stream.stream_id for stream in source.streams}

@@ -176,6 +176,8 @@ class Group:
         on_gap: the reaction of a read whose next event is no longer retained: 'error' or 'earliest'.
         session_timeout_ms: the time without a heartbeat after which a member is removed.
         on_park: the events parked with an event: 'event' for it alone, 'key' for later ones of its key too.
+        max_deliveries: the number of deliveries without a commit after which an event is parked; None for any
+            number, which is not counted.
     """
 
     group_id: int
@@ -186,6 +188,7 @@ class Group:
     on_gap: str = "error"
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
     on_park: str = "event"
+    max_deliveries: int | None = None
 
     @property
     def key(self) -> tuple[int, str]:

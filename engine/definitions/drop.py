@@ -23,6 +23,7 @@ from ..schema import SINKS
 from ..system_views.group_rows import lag_events, rows_left
 from ..waiting import Wait, Waiting
 from .catalog_rows import run_numbered
+from .groups import TABLES_OF_GROUPS
 
 # Tables with rows keyed by a topic's number, in a cluster.
 OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
@@ -147,7 +148,7 @@ def _drop_locked(
         *("stream_catalog", "stream_tables", "stream_edges", "bookmark_catalog", "checkpoint_states"),
         *OF_TOPICS,
     )
-    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs", SINKS)
+    of_groups = ("group_catalog", *TABLES_OF_GROUPS, SINKS)
     statements = [
         *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
         *(
@@ -210,6 +211,7 @@ def _drop_locked(
             database.sink_activity.changed()
         for group_id in group_ids:
             database.parked.put(group_id, NOTHING)
+        database.deliveries.forget(group_ids)
 
     # No session saves a checkpoint meanwhile: it would remain, or both would write one row.
     with database.checkpoints.mutex:

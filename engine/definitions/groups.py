@@ -25,6 +25,18 @@ from .catalog_rows import new_id
 from .start_positions import StartPosition, lsns_at
 from .whole_copies import give_copy
 
+# The tables with rows of a group by its id, besides the catalog's.
+TABLES_OF_GROUPS = (
+    "offset_log",
+    "passed_positions",
+    "parked_events",
+    "parked_deliveries",
+    "delivery_limits",
+    "delivery_log",
+    "checkpoint_states",
+    "member_epochs",
+)
+
 
 def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transaction | None) -> Group:
     """A stream's group by name, including groups created in this transaction.
@@ -60,6 +72,7 @@ def create_group(
     on_gap: str,
     session_timeout_ms: int,
     on_park: str,
+    max_deliveries: int | None,
     uid: str | None = None,
     copy: Copy | None = None,
 ) -> None:
@@ -67,7 +80,7 @@ def create_group(
 
     Args:
         copy: the whole copy at whose beginning it starts.
-        on_gap, session_timeout_ms, on_park: as in `Group`.
+        on_gap, session_timeout_ms, on_park, max_deliveries: as in `Group`.
         uid: the identity of its definition in the cluster, if another node created it first.
 
     Raises:
@@ -79,7 +92,9 @@ def create_group(
     check_new(database, transaction, stream, name)
     now_us = database.clock.now_us()
     group_id, since = new_id(transaction.cursor), (start.kind, now_us)
-    group = Group(group_id, stream.stream_id, name, *since, on_gap, session_timeout_ms, on_park)
+    group = Group(
+        group_id, stream.stream_id, name, *since, on_gap, session_timeout_ms, on_park, max_deliveries
+    )
     transaction.cursor.execute(
         "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap, "
         "session_timeout_ms, on_park) "
@@ -87,6 +102,8 @@ def create_group(
         f"make_timestamptz({now_us}), {literal(group.on_gap)}, {group.session_timeout_ms}, "
         f"{literal(group.on_park)})"
     )
+    if max_deliveries is not None:
+        transaction.cursor.execute(_limit_sql(group)).fetchall()
     lsns = lsns_at(database, transaction, stream, start)
     if copy is not None:
         give_copy(database, transaction, copy, group)
@@ -131,10 +148,8 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
     """
     assert transaction.has_writer_lock, "a group ends at one place of the commit order"
     _write_row(transaction, group, f"DELETE FROM ducktail.group_catalog WHERE group_id = {group.group_id}")
-    for table in ("offset_log", "passed_positions", "parked_events", "checkpoint_states", "member_epochs"):
-        transaction.cursor.execute(
-            f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
-        ).fetchall()
+    for table in TABLES_OF_GROUPS:
+        _delete(transaction, table, group)
     transaction.cursor.execute(forget_sql(str(group.group_id))).fetchall()
     tombstone = database.offsets.tombstone()
     transaction.cursor.execute(insert_sql([tombstone])).fetchall()
@@ -156,6 +171,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         database.members.forget([group.group_id])
         database.forget_reads([group.group_id])
         database.parked.put(group.group_id, NOTHING)
+        database.deliveries.forget([group.group_id])
 
     transaction.at(CommitStep.MEMORY, forget)
 
@@ -177,14 +193,31 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
         f"on_park = {literal(changed.on_park)}, session_timeout_ms = {changed.session_timeout_ms} "
         f"WHERE group_id = {group.group_id}",
     )
+    if changed.max_deliveries != group.max_deliveries:
+        _delete(transaction, "delivery_limits", group)
+        if changed.max_deliveries is None:
+            _delete(transaction, "delivery_log", group)
+        else:
+            transaction.cursor.execute(_limit_sql(changed)).fetchall()
     transaction.defines = True
     transaction.new_groups[group.key] = changed
 
     def show() -> None:
         database.catalog.groups[group.key] = changed
         database.members.altered(changed)
+        if changed.max_deliveries is None:
+            database.deliveries.forget([group.group_id])
 
     transaction.at(CommitStep.MEMORY, show)
+
+
+def _limit_sql(group: Group) -> str:
+    """The INSERT of a group's option `max_deliveries`."""
+    return f"INSERT INTO ducktail.delivery_limits VALUES ({group.group_id}, {group.max_deliveries})"
+
+
+def _delete(transaction: Transaction, table: str, group: Group) -> None:
+    transaction.cursor.execute(f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}").fetchall()
 
 
 def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
@@ -261,7 +294,12 @@ def seek(
             expected = shift.from_lsn if found is None else found.lsn
             pending[shift.partition] = PendingOffset(expected, shift.to_lsn)
 
+    if group.max_deliveries is not None:
+        # What is read again by request begins anew.
+        _delete(transaction, "delivery_log", group)
+
     def count() -> None:
+        database.deliveries.forget([group.group_id])
         done(database.offsets.seeked(group.group_id))
 
     transaction.at(CommitStep.MEMORY, count)

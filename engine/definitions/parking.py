@@ -26,6 +26,7 @@ from ..errors import (
     UndefinedObject,
     WrongState,
 )
+from ..groups.deliveries import DeliveryRange, exhausted, live_ranges
 from ..groups.parked import (
     BEHIND,
     NOTHING,
@@ -51,6 +52,7 @@ from .start_positions import check_lsns
 from .whole_copies import copy_of
 
 TABLE = f"{SCHEMA}.parked_events"
+DELIVERIES = f"{SCHEMA}.parked_deliveries"
 
 
 def parked_of(database: Database, transaction: Transaction | None, group: Group) -> ParkedOfGroup:
@@ -68,12 +70,14 @@ def park(
     place: tuple[int, int],
     reason: str | None,
     committed: Mapping[int, int],
+    delivery: DeliveryRange | None = None,
 ) -> None:
     """Park an event for its group; with the group's on_park = 'key', later events of its key go behind it.
 
     Args:
         place: the event's partition and LSN.
         committed: partition -> committed LSN visible in the transaction.
+        delivery: the event's deliveries, if it is parked because of their number.
 
     Raises:
         InvalidParameterValue: no such event in the partition, or it is committed.
@@ -118,7 +122,13 @@ def park(
     by_key = group.on_park == "key" and key is not None
     cursor, where = transaction.cursor, f"group_id = {group.group_id}"
     _copy(transaction, query, [lsn] if known is None else [])
-    cursor.execute(f"DELETE FROM {TABLE} WHERE {where} AND lsn = {lsn}").fetchall()
+    for table in (TABLE, DELIVERIES):
+        cursor.execute(f"DELETE FROM {table} WHERE {where} AND lsn = {lsn}").fetchall()
+    if delivery is not None:
+        cursor.execute(
+            f"INSERT INTO {DELIVERIES} VALUES ($1, $2, $3, $4::VARCHAR[])",
+            [group.group_id, lsn, delivery.deliveries, list(delivery.members)],
+        ).fetchall()
     said = "NULL" if reason is None else literal(reason)
     cursor.execute(
         f"INSERT INTO {TABLE} (group_id, partition, lsn, state, key, by_key, tx_last, reason, parked_at, "
@@ -185,6 +195,8 @@ def release(
         if head.by_key:
             until = min((e.lsn for e in left if e.by_key and same_key(e.key, head.key)), default=None)
             released += _release_behind(database, transaction, stream, group, head, until)
+    lsns = [head.lsn for head in heads]
+    transaction.at(CommitStep.MEMORY, lambda: database.deliveries.drop(group.group_id, partition, lsns))
     if released > RELEASED_MAX:
         raise ProgramLimitExceeded(
             f'consumer group "{group.name}" would have more than {RELEASED_MAX} released events to read',
@@ -253,10 +265,14 @@ def cover(database: Database, transaction: Transaction, group: Group, lsns: Coll
     released = {event.lsn for event in parked.of(RELEASED)}
     if not released.issuperset(lsns):
         raise covered_meanwhile(group)
-    transaction.cursor.execute(
-        f"DELETE FROM {TABLE} WHERE group_id = {group.group_id} AND lsn IN (SELECT unnest($1::BIGINT[]))",
-        [sorted(lsns)],
-    ).fetchall()
+    tables = [TABLE]
+    if any(parked.events[lsn].deliveries is not None for lsn in lsns):
+        tables.append(DELIVERIES)
+    for table in tables:
+        transaction.cursor.execute(
+            f"DELETE FROM {table} WHERE group_id = {group.group_id} AND lsn IN (SELECT unnest($1::BIGINT[]))",
+            [sorted(lsns)],
+        ).fetchall()
     _follow(database, transaction, group)
 
 
@@ -266,6 +282,51 @@ def covered_meanwhile(group: Group) -> SerializationFailure:
         f'released events of consumer group "{group.name}" have been committed meanwhile',
         hint="Roll back and read again.",
     )
+
+
+def exhausted_of(
+    database: Database, group: Group, partitions: Collection[int]
+) -> list[tuple[int, DeliveryRange]]:
+    """The partition and deliveries of each event that the next read of a group has to park first."""
+    if group.max_deliveries is None:
+        return []
+    ranges = database.deliveries.get(group.group_id)
+    if not ranges:
+        return []
+    standing = database.offsets.positions(group.group_id)
+    committed = {partition: standing[partition].lsn for partition in partitions if partition in standing}
+    parked = database.parked.get(group.group_id) or NOTHING
+    return exhausted(live_ranges(ranges, committed, parked), group.max_deliveries)
+
+
+def park_exhausted(
+    database: Database, transaction: Transaction, stream: Stream, group: Group, partitions: Collection[int]
+) -> list[tuple[int, DeliveryRange]]:
+    """Park the events of a group that were delivered too often, in a transaction that may do so.
+
+    A schema event stays, as PARK refuses it; so does an event that is gone, which a read reports.
+
+    Returns:
+        The partition and deliveries of each event that was parked.
+
+    Raises:
+        ProgramLimitExceeded: too many events are parked.
+        SerializationFailure: the event has just been committed.
+    """
+    done = []
+    standing = database.offsets.positions(group.group_id)
+    committed = {partition: position.lsn for partition, position in standing.items()}
+    for partition, delivery in exhausted_of(database, group, partitions):
+        said = f"delivered {delivery.deliveries} times and not committed"
+        if delivery.members:
+            said += f", the last time to member {literal(delivery.members[-1])}"
+        place = partition, delivery.first_lsn
+        try:
+            park(database, transaction, stream, group, place, said, committed, delivery)
+        except (NotSupported, InvalidParameterValue, DuplicateObject):
+            continue
+        done.append((partition, delivery))
+    return done
 
 
 def passed_over(

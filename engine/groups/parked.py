@@ -48,6 +48,8 @@ class ParkedEvent:
         key: JSON text of the event's key; None without one.
         by_key: True if later events of its key are set aside behind it.
         tx_last: the event's column `tx_last`.
+        deliveries: how often it was delivered, if it was parked for that.
+        members: the members to which it went, then.
     """
 
     partition: int
@@ -59,6 +61,8 @@ class ParkedEvent:
     reason: str | None
     parked_at_us: int
     parked_by: str | None
+    deliveries: int | None = None
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +152,12 @@ _COLUMNS = "partition, lsn, state, key, by_key, tx_last, reason, epoch_us(parked
 def read_groups(cursor: duckdb.DuckDBPyConnection, where: str = "true") -> dict[int, ParkedOfGroup]:
     """Group id -> its parked and released events in the cursor's MVCC snapshot."""
     found: dict[int, dict[int, ParkedEvent]] = {}
-    for group_id, *row in cursor.execute(
-        f"SELECT group_id, {_COLUMNS} FROM {SCHEMA}.parked_events "
+    for group_id, *row, deliveries, members in cursor.execute(
+        f"SELECT group_id, {_COLUMNS}, deliveries, members FROM {SCHEMA}.parked_events "
+        f"LEFT JOIN {SCHEMA}.parked_deliveries USING (group_id, lsn) "
         f"WHERE state <> '{BEHIND}' AND ({where}) ORDER BY group_id, lsn"
     ).fetchall():
-        event = ParkedEvent(*row)
+        event = ParkedEvent(*row, deliveries, tuple(members or ()))
         found.setdefault(group_id, {})[event.lsn] = event
     return {group_id: ParkedOfGroup(events) for group_id, events in found.items()}
 

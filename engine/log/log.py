@@ -46,6 +46,8 @@ EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("schema_version", "INTEGER"),
     ("headers", "JSON"),
 )
+# The column of WITH DELIVERIES, behind those of an event.
+DELIVERIES = ("deliveries", "INTEGER")
 EVENT_NAMES = tuple(name for name, _ in EVENT_COLUMNS)
 EVENT_TYPES = tuple(type_ for _, type_ in EVENT_COLUMNS)
 # The columns of an event from its transaction's row in `commits`, and those from its own log row.

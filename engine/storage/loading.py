@@ -113,8 +113,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         catalog.put_stream(topic)
     for row in cursor.execute(
         "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap, session_timeout_ms, "
-        "on_park "
-        "FROM ducktail.group_catalog ORDER BY group_id"
+        "on_park, max_deliveries "
+        "FROM ducktail.group_catalog LEFT JOIN ducktail.delivery_limits USING (group_id) ORDER BY group_id"
     ).fetchall():
         group = Group(*row)
         catalog.groups[group.key] = group

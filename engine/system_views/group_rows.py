@@ -17,6 +17,7 @@ from ..catalog.rights import bookmark_item
 from ..catalog.streams import Bookmark, Group, Stream
 from ..duck.cursors import ask, ask_maybe
 from ..errors import UndefinedObject
+from ..groups.deliveries import live_ranges
 from ..groups.offsets import GroupPosition
 from ..groups.parked import BEHIND, NOTHING, PARKED, RELEASED, ParkedEvent, same_key, same_key_sql
 from ..log.log import EVENT_NAMES
@@ -168,6 +169,7 @@ def _consumer_group(database: Parts, stream: Stream, buffer: StreamBuffer, group
         "on_gap": group.on_gap,
         "session_timeout": duration_text(group.session_timeout_ms * 1000),
         "on_park": group.on_park,
+        "max_deliveries": group.max_deliveries,
         "created_at": time_text(group.created_at_us),
         "lag_events": lag,
         "members": len(database.members.shown(group, stream.partitions)),
@@ -340,6 +342,8 @@ def _parked(
             "reason": event.reason,
             "parked_at": time_text(event.parked_at_us),
             "parked_by": event.parked_by or None,
+            "deliveries": event.deliveries,
+            "members": None if event.deliveries is None else list(event.members),
             "op": op,
             "before": before,
             "after": after,
@@ -376,6 +380,27 @@ def _behind(
     ).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def delivery_counts(database: Parts) -> Iterator[Row]:
+    """The rows of ducktail.delivery_counts: events that were delivered and are not committed."""
+    for stream, _, group in groups_of_streams(database):
+        found = database.deliveries.get(group.group_id)
+        committed = {p: at.lsn for p, at in database.offsets.positions(group.group_id).items()}
+        live = live_ranges(found, committed, database.parked.get(group.group_id) or NOTHING)
+        for partition, ranges in sorted(live.items()):
+            for one in ranges:
+                yield {
+                    "schema_name": stream.schema,
+                    "stream_name": stream.name,
+                    "group_name": group.name,
+                    "partition": partition,
+                    "first_lsn": one.first_lsn,
+                    "last_lsn": one.last_lsn,
+                    "deliveries": one.deliveries,
+                    "together": one.together,
+                    "members": list(one.members),
+                }
 
 
 def bookmarks(database: Parts) -> Iterator[Row]:

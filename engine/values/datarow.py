@@ -405,6 +405,20 @@ def field(row: bytes, index: int) -> bytes | None:
     return row[place : place + size] if size >= 0 else None
 
 
+def appended(rows: Sequence[bytes], values: Sequence[bytes | None]) -> list[bytes]:
+    """DataRow messages with one more value each, NULL as None.
+
+    >>> appended([b"D" + bytes([0, 0, 0, 11, 0, 1, 0, 0, 0, 1]) + b"5"], [b"7"])[0][-5:]
+    b'\\x00\\x00\\x00\\x017'
+    """
+    found = []
+    for row, value in zip(rows, values, strict=True):
+        kind, length, count = HEAD.unpack_from(row)
+        last = NULL_LENGTH if value is None else LENGTH.pack(len(value)) + value
+        found.append(b"".join((HEAD.pack(kind, length + len(last), count + 1), row[HEAD.size :], last)))
+    return found
+
+
 def fields(row: bytes | memoryview) -> list[bytes | None]:
     """The values of one DataRow message, NULL as None.
 

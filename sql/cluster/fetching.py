@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from ...engine.errors import CachedPlanChanged, DucktailError, NotSupported, OutOfMemory, WrongState
 from ...engine.log.envelope_changes import CHANGE_COLUMNS, HIDDEN_PLACE
-from ...engine.log.log import EVENT_COLUMNS
+from ...engine.log.log import DELIVERIES, EVENT_COLUMNS
 from ...engine.quoting import fold, ident, literal
 from ...engine.values.arrow_types import copy_type
 from ...engine.waiting import Waiting
@@ -82,7 +82,9 @@ def sent_for(query: Query, found: Shape) -> Sent:
 
 def columns_of(scan: st.Scan) -> tuple[tuple[str, str], ...]:
     """Name and type of each column of a scan of another node's stream."""
-    return EVENT_COLUMNS if scan.envelope == "json" else scan.typed
+    if scan.envelope != "json":
+        return scan.typed
+    return (*EVENT_COLUMNS, DELIVERIES) if scan.deliveries else EVENT_COLUMNS
 
 
 def empty_sql(scan: st.Scan) -> str:

@@ -74,6 +74,8 @@ BUFFER_BYTES_MAX = 1 << 40
 RETENTION_MS_MIN = 1000
 # A member must be able to miss one heartbeat without losing its partitions.
 SESSION_TIMEOUT_MS_MIN = 1000
+# More attempts only repeat what has failed.
+MAX_DELIVERIES_MAX = 1000
 # The longest pause between two attempts of a sink, and the longest time for an answer.
 SINK_WAIT_MS_MAX, SINK_TIMEOUT_MS_MAX = 3_600_000, 600_000
 
@@ -331,6 +333,7 @@ RULES: dict[str, Rule] = {
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP_OR_SINK),
     "on_park": Rule(_words("event", "key"), _GROUP_OR_SINK),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP_OR_SINK),
+    "max_deliveries": Rule(_or_none(_integer(1, MAX_DELIVERIES_MAX)), _GROUP),
     "producer": Rule(_text, _PUBLISH),
     "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH),
     "secret": Rule(_secret, _SINK, secret=True),
@@ -368,6 +371,10 @@ _FOREIGN = {
     "min_compaction_lag_ms": "compaction_lag",
     "delete_retention_ms": "tombstone_retention",
     "max_poll_interval_ms": "session_timeout",
+    "delivery_limit": "max_deliveries",
+    "max_receive_count": "max_deliveries",
+    "maxreceivecount": "max_deliveries",
+    "group_share_delivery_count_limit": "max_deliveries",
 }
 
 

@@ -44,7 +44,7 @@ _OTHER_CLAUSES = frozenset(
 _PARTITIONS_LISTED_MAX = 1024
 _VALUE = (NUMBER, STRING, PARAMETER, "-")
 # The words of clauses that may follow MEMBER as an alias.
-_CLAUSES = frozenset({"PARTITION", "AFTER", "ENVELOPE", "COMMIT", "WAIT"})
+_CLAUSES = frozenset({"PARTITION", "AFTER", "ENVELOPE", "COMMIT", "WAIT", "WITH"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class Scan:
         away: the other node whose stream it is, in a query that runs on this node.
         typed: name and type of its columns in that case, in ENVELOPE CHANGES.
         commits: True for COMMIT: the statement first commits the session's read position in the group.
+        deliveries: True for WITH DELIVERIES: the events have the column `deliveries`.
     """
 
     stream: Name
@@ -85,6 +86,7 @@ class Scan:
     away: str | None = None
     typed: tuple[tuple[str, str], ...] = ()
     commits: bool = False
+    deliveries: bool = False
 
     def __post_init__(self) -> None:
         assert 0 <= self.start < self.end
@@ -92,6 +94,7 @@ class Scan:
         assert self.member is None or self.group is not None
         assert not self.commits or (self.group is not None and self.after is None)
         assert self.wait_for is None or self.wait is not None
+        assert not self.deliveries or self.envelope == "json"
 
     @property
     def kind(self) -> str:
@@ -147,6 +150,7 @@ def _clause_ahead(g: Grammar) -> str | None:
         "ENVELOPE": following in ("JSON", "CHANGES"),
         "COMMIT": True,
         "WAIT": following in _VALUE,
+        "WITH": following == "DELIVERIES",
     }.get(word, False)
     return word if begins else None
 
@@ -220,6 +224,7 @@ def parse_scan(g: Grammar) -> Scan:
     while (word := _clause_ahead(g)) is not None:
         clauses.take(word)
     clauses.check_commit()
+    clauses.check_deliveries()
     position = g.position
     alias, columns = _alias(g)
     if alias is not None and prefix is not None:
@@ -239,6 +244,7 @@ def parse_scan(g: Grammar) -> Scan:
         alias if prefix is None else prefix,
         columns,
         commits=clauses.commit is not None,
+        deliveries=clauses.deliveries is not None,
     )
 
 
@@ -263,6 +269,7 @@ class _ScanClauses:
         self.commit: int | None = None  # Position of the word.
         self.wait: Text | None = None
         self.wait_for: Number | None = None
+        self.deliveries: int | None = None  # Position of the word.
 
     def take(self, word: str) -> None:
         """Read the clause that begins with the next token."""
@@ -273,10 +280,12 @@ class _ScanClauses:
             "ENVELOPE": ("envelope", self._envelope),
             "COMMIT": ("commit", self._commit),
             "WAIT": ("wait", self._wait),
+            "WITH": ("deliveries", self._deliveries),
         }
         field, rule = rules[word]
         self.g.index += 1
-        self.g.none_twice({"CONSUMER": "CONSUMER GROUP"}.get(word, word), getattr(self, field))
+        names = {"CONSUMER": "CONSUMER GROUP", "WITH": "WITH DELIVERIES"}
+        self.g.none_twice(names.get(word, word), getattr(self, field))
         rule()
 
     def _partition(self) -> None:
@@ -308,6 +317,19 @@ class _ScanClauses:
 
     def _commit(self) -> None:
         self.commit = self.g.tokens[self.g.index - 1].start + 1
+
+    def _deliveries(self) -> None:
+        self.deliveries = self.g.tokens[self.g.index - 1].start + 1
+        self.g.expect("DELIVERIES")
+
+    def check_deliveries(self) -> None:
+        """Refuse WITH DELIVERIES in ENVELOPE CHANGES, whose columns are the table's."""
+        if self.deliveries is not None and self.envelope == "changes":
+            raise NotSupported(
+                "WITH DELIVERIES is not supported with ENVELOPE CHANGES",
+                hint="ducktail.delivery_counts has the counts of all events that are not committed.",
+                position=self.deliveries,
+            )
 
     def check_commit(self) -> None:
         """Refuse COMMIT without a consumer group, or together with AFTER."""
@@ -405,6 +427,7 @@ def render_scan(scan: Scan) -> str:
         member_clause(scan.member),
         clause("AFTER", scan.after),
         when(scan.envelope != "json", f"ENVELOPE {scan.envelope.upper()}"),
+        when(scan.deliveries, "WITH DELIVERIES"),
         when(scan.commits, "COMMIT"),
         clause("WAIT", scan.wait),
         clause("FOR", scan.wait_for),

@@ -29,7 +29,7 @@ from ...engine.checkpoints.positions import PartitionLsns
 from ...engine.checkpoints.state import Checkpoint, CheckpointState
 from ...engine.clock import Clock
 from ...engine.database import Database
-from ...engine.errors import UndefinedObject
+from ...engine.errors import NotSupported, UndefinedObject
 from ...engine.log.events import Event, arrow_of, events_of
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting, drive
@@ -367,6 +367,7 @@ class GroupFeed:
         """Read on; delivered events that are not committed are returned again by the statement, and
         skipped."""
         while True:
+            self._check_uncounted()
             self._forget_lost()
             left = len(self._given)
             aside = self._reads.database.parked.get(self._group_id) is not None
@@ -412,6 +413,17 @@ class GroupFeed:
             del self._given[lsn]
         self._again = self._again and bool(self._given)
         return True
+
+    def _check_uncounted(self) -> None:
+        """Refuse a group that counts deliveries: each read here repeats the events that are not committed."""
+        database, stream_id = self._reads.database, self._reads.stream().stream_id
+        if not database.catalog.may_count(stream_id, self._group):
+            return
+        raise NotSupported(
+            f'consumer group "{self._group}" has max_deliveries, and cannot be followed by a program',
+            detail="The program reads ahead of its commits, so that the deliveries would not be its own.",
+            hint="SET (max_deliveries = 'none'), or read the group by SELECT ... FROM STREAM.",
+        )
 
     def _forget_lost(self) -> None:
         """Forget delivered events that this member does not receive again; a read must not count them.

@@ -13,8 +13,9 @@ from typing import TypeVar
 from sqlglot import exp
 
 from ...engine.log.envelope_changes import CHANGE_NAMES
-from ...engine.log.log import EVENT_NAMES
+from ...engine.log.log import DELIVERIES, EVENT_NAMES
 from ...engine.quoting import fold
+from ..language.scan import Scan
 
 N = TypeVar("N", bound=exp.Expr)
 
@@ -86,19 +87,20 @@ class ColumnSource:
 
 
 EVENT = tuple(Output(name, name) for name in EVENT_NAMES)
+COUNTED_EVENT = (*EVENT, Output(DELIVERIES[0], DELIVERIES[0]))
 # Event columns by the names of ENVELOPE CHANGES. The table's own columns are distinguished from them by a
 # blank, which no event column's name contains.
 _CHANGES = dict(zip(CHANGE_NAMES, ("op", "txid", "commit_time", "lsn", "partition"), strict=True))
 
 
-def outputs_of_scan(envelope: str, columns: Sequence[str] | None) -> tuple[Output, ...] | None:
+def outputs_of_scan(scan: Scan, columns: Sequence[str] | None) -> tuple[Output, ...] | None:
     """The columns that a scan returns; None if unknown.
 
     Args:
         columns: all columns in ENVELOPE CHANGES.
     """
-    if envelope == "json":
-        return EVENT
+    if scan.envelope == "json":
+        return COUNTED_EVENT if scan.deliveries else EVENT
     if columns is None:
         return None
     return tuple(Output(name, _CHANGES.get(name, f" {name}")) for name in columns)

@@ -338,7 +338,7 @@ def shape_of(query: Query, scan: Scan, columns: Sequence[str] | None = None) -> 
     Args:
         columns: the columns of the scan in ENVELOPE CHANGES.
     """
-    way = WalkState(scan, outputs_of_scan(scan.envelope, columns))
+    way = WalkState(scan, outputs_of_scan(scan, columns))
     try:
         _walk(query, scan, way)
     except RecursionError:

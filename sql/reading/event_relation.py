@@ -11,7 +11,7 @@ it is installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,7 +20,9 @@ import pyarrow.dataset
 
 from ...engine.buffers.scan import Scan
 from ...engine.errors import DucktailError
-from ...engine.log.log import EVENT_COLUMNS
+from ...engine.groups.deliveries import Delivery
+from ...engine.log.envelope_changes import ChangesQuery
+from ...engine.log.log import DELIVERIES, EVENT_COLUMNS
 from ..cluster.gathering import GatheredScan
 from .scan_relation import HIDDEN_LSN
 
@@ -34,7 +36,31 @@ _ARROW = {
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
 }
 SCHEMA = pa.schema([(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS])
-HIDDEN_SCHEMA = SCHEMA.append(pa.field(HIDDEN_LSN, pa.int64()))
+COUNTED_SCHEMA = SCHEMA.append(pa.field(DELIVERIES[0], _ARROW[DELIVERIES[1]]))
+_HIDDEN = pa.field(HIDDEN_LSN, pa.int64())
+# The schema without and with the hidden column, by WITH DELIVERIES.
+_SCHEMAS = {False: (SCHEMA, SCHEMA.append(_HIDDEN)), True: (COUNTED_SCHEMA, COUNTED_SCHEMA.append(_HIDDEN))}
+
+
+class EventPlaces:
+    """The partitions of the events that a relation has returned, by their LSNs."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[pa.Array, pa.Array]] = []
+
+    def note(self, lsns: pa.Array, partitions: pa.Array) -> None:
+        """Note events, in LSN order."""
+        self._parts.append((lsns, partitions))
+
+    def partitions_of(self, lsns: Sequence[int]) -> list[int]:
+        """The partition of each of these events, in LSN order; earlier ones are forgotten."""
+        self._parts = [part for part in self._parts if len(part[0]) and part[0][-1].as_py() >= lsns[0]]
+        known: dict[int, int] = {}
+        for part in self._parts:
+            if part[0][0].as_py() > lsns[-1]:
+                continue
+            known.update(zip(part[0].to_pylist(), part[1].to_pylist(), strict=True))
+        return [known[lsn] for lsn in lsns]
 
 
 class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
@@ -46,18 +72,35 @@ class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
     Args:
         new_scan: begins the scan anew, with the same bounds.
         hidden: True if it has the hidden column.
-        changes: True if it has the rows of ENVELOPE CHANGES, as `ChangesQuery.relation_sql` reads them
-            (always with the hidden column).
+        changes: the query of the rows of ENVELOPE CHANGES, as `ChangesQuery.relation_sql` reads them (always
+            with the hidden column); None for events.
+        delivery: the counting of its events; None if they are not counted.
+        deliveries: True if it has the column of WITH DELIVERIES.
+
+    Attributes:
+        places: the partitions of the events that it has returned, if they are counted.
     """
 
     def __init__(
-        self, new_scan: Callable[[], Scan | GatheredScan], *, hidden: bool, changes: bool = False
+        self,
+        new_scan: Callable[[], Scan | GatheredScan],
+        *,
+        hidden: bool,
+        changes: ChangesQuery | None = None,
+        delivery: Delivery | None = None,
+        deliveries: bool = False,
     ) -> None:
         # Not the constructor of Arrow's class, which wraps a dataset of its own.
         self._new_scan = new_scan
-        self._changes = changes
-        self._known: pa.Schema | None = HIDDEN_SCHEMA if hidden else SCHEMA
-        if changes:
+        self._changes = changes is not None
+        self._place = ("lsn", "partition")
+        if changes is not None:
+            self._place = changes.names[changes.layout.lsn], changes.names[changes.layout.partition]
+        self._delivery = delivery
+        self._deliveries = deliveries
+        self.places = EventPlaces()
+        self._known: pa.Schema | None = _SCHEMAS[deliveries][hidden]
+        if changes is not None:
             self._known = None
         self._scans: list[Scan | GatheredScan] = []
         self.error: DucktailError | None = None
@@ -97,8 +140,15 @@ class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
             more = [field for field in self.schema if field.name in text and field.name not in shown.names]
             read = pa.schema([*shown, *more])
         scan = self._begun()
+        names = self._names(read)
+        if self._delivery is not None or self._deliveries:
+            names += [name for name in self._place if name not in names]
         try:
-            for batch in scan.batches(self._names(read)):
+            for batch in scan.batches(names):
+                if self._delivery is not None:
+                    batch = self._counted(batch, read)
+                elif self._deliveries and DELIVERIES[0] in read.names:
+                    batch = batch.add_column(0, DELIVERIES[0], pa.nulls(batch.num_rows, pa.int32()))
                 if not self._changes:
                     batch = shaped(batch, read)
                 if filter is not None:
@@ -115,7 +165,23 @@ class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
         """The select list of the columns that are read."""
         if self._changes:
             return list(read.names)
-        return [f"lsn AS {HIDDEN_LSN}" if name == HIDDEN_LSN else name for name in read.names]
+        names = []
+        for name in read.names:
+            if name == HIDDEN_LSN:
+                names.append(f"lsn AS {HIDDEN_LSN}")
+            elif not self._deliveries or name != DELIVERIES[0]:
+                names.append(name)
+        return names
+
+    def _counted(self, batch: pa.RecordBatch, read: pa.Schema) -> pa.RecordBatch:
+        """The columns that are read of events that are counted."""
+        assert self._delivery is not None
+        lsns, partitions = (batch.column(name) for name in self._place)
+        self.places.note(lsns, partitions)
+        if self._deliveries and DELIVERIES[0] in read.names:
+            counts = self._delivery.of(lsns.to_pylist(), partitions.to_pylist())
+            batch = batch.append_column(DELIVERIES[0], pa.array(counts, pa.int32()))
+        return batch.select(read.names)
 
     def interrupt(self) -> None:
         """End the scan's own queries; from any thread."""

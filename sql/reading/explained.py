@@ -74,7 +74,8 @@ def explained(
             name = f"__ducktail_scan_{next(NUMBERS)}"
             from .event_relation import EventRelation
 
-            session.cursor.register(name, EventRelation(begin, hidden=False, changes=changes is not None))
+            made = EventRelation(begin, hidden=False, changes=changes, deliveries=found.scan.deliveries)
+            session.cursor.register(name, made)
             names.append(name)
             relation = ident(name) if changes is None else changes.relation_sql(ident(name), hidden=False)
             pieces.append(relation_of(found.scan, relation))

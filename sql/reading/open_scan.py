@@ -19,7 +19,7 @@ from ...engine.errors import SerializationFailure
 from ...engine.groups.coordination import epoch_told
 from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
-from ...engine.stream_reads import StreamRead
+from ...engine.stream_reads import Delivers, StreamRead
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
 from ..cluster.gathering import GatheredScan
@@ -32,6 +32,7 @@ from ..session_state.context import Context
 from ..session_state.positions import MemberRead, Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
+from .automatic_parking import check_countable, park_before
 from .read_requests import Pruning, group_of, narrowed_here, parsed_after, partitions_of, request_of
 from .tracking import OpenedScan, Tracker
 
@@ -46,6 +47,7 @@ def open_scan(
     gives: bool,
     transactions: int | None = None,
     limit: int | None = None,
+    delivers: Delivers = Delivers.NOTHING,
 ) -> Waiting[OpenedScan]:
     """Open a scan: fix its events.
 
@@ -53,6 +55,7 @@ def open_scan(
         gives: True if the query can return events of the scan.
         transactions: the largest number of transactions to return; None means no bound.
         limit: the largest number of events to return, from the first; None means all.
+        delivers: the events that the query delivers to its reader.
 
     Raises:
         UndefinedObject: the group does not exist.
@@ -64,7 +67,9 @@ def open_scan(
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
     request = request_of(session, stream, wanted, parameters, narrowed_here(session, stream, pruning))
+    check_countable(session, stream, None if request.group is None else request.group.max_deliveries)
     request.gives, request.transactions = gives, transactions
+    request.delivers, request.limit = delivers, limit
     copied_lsn = 0
     if request.group is not None and request.after is None and gives:
         copied_lsn = yield from whole_copies.pass_gaps(session, stream, request.group, request.partitions)
@@ -83,6 +88,10 @@ def open_scan(
             hold = yield from membership.begin_read(session, session.part, stream, group, member)
         session.positions.holding(hold)
     try:
+        if request.is_counted and stream_reads.is_delivery(session.database, request):
+            assert request.group is not None
+            own = request.partitions if hold is None else list(hold.epochs)
+            yield from park_before(session, stream, request.group, own)
         read = stream_reads.read(session.database, request, hold, session.guard.interrupts)
         for gap in read.gaps:
             session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
@@ -90,7 +99,15 @@ def open_scan(
         if read.scan is None:
             return _with_segments(session, read, reader, hold, limit)
         return OpenedScan(
-            stream, read.bounds, read.committed, read.scan.ends, read.scan, reader, hold, request.changes
+            stream,
+            read.bounds,
+            read.committed,
+            read.scan.ends,
+            read.scan,
+            reader,
+            hold,
+            request.changes,
+            delivery=read.delivery,
         )
     except BaseException:
         session.positions.ended(hold)
@@ -120,6 +137,7 @@ class _Asked:
 def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -> Waiting[OpenedScan]:
     """Open a scan of partitions of several nodes: gather the present events of their owners."""
     group = group_of(session, stream, asked.wanted, asked.parameters)
+    check_countable(session, stream, None if group is None else group.max_deliveries)
     partitions = partitions_of(stream, asked.wanted, asked.parameters, asked.pruning)
     if group is None or asked.wanted.member is None:
         return (yield from _gather(session, stream, owners, asked, group, partitions, None))

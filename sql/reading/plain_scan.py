@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...engine import stream_reads
-from ...engine.buffers.read_ahead import Cold
+from ...engine.buffers.read_ahead import Cold, Page
 from ...engine.buffers.scan import Scan
 from ...engine.catalog.streams import Stream
-from ...engine.log.log import EVENT_NAMES, EVENT_TYPES
+from ...engine.groups.deliveries import Delivery
+from ...engine.log.log import DELIVERIES, EVENT_NAMES, EVENT_TYPES
+from ...engine.stream_reads import Delivers
+from ...engine.values import datarow
 from ...engine.waiting import Waiting
 from ..cluster.gathering import GatheredScan
 from ..cluster.membership import settled
@@ -39,6 +42,9 @@ from .tracking import OpenedScan, Tracker
 EVENT_ROWS = BATCH_ROWS
 
 
+# What reads deliver: a query without a read position is an inspection, as its events cannot be committed.
+_DELIVERS = {ReadKind.ROWWISE: Delivers.ROWS, ReadKind.WHOLE: Delivers.ALL}
+
 # The largest LIMIT whose rows an event loop may read itself: about a millisecond of its time.
 INLINE_ROWS_MAX = 2000
 
@@ -55,6 +61,8 @@ def open_shape(
     narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
     gives = found.kind is not ReadKind.UNCHANGED
     transactions = limit_of(found.transactions, parameters)
+    if found.unit is not None:
+        limit = least(found.unit.limits, parameters)
     return (
         yield from open_scan(
             session,
@@ -65,6 +73,7 @@ def open_shape(
             gives=gives,
             transactions=transactions,
             limit=0 if found.empty else limit,
+            delivers=_DELIVERS.get(found.kind, Delivers.NOTHING),
         )
     )
 
@@ -80,9 +89,14 @@ class EventSource:
         types: tuple[str, ...],
         columns: tuple[int, ...] | None,
         limit: int | None,
+        delivery: Delivery | None = None,
+        *,
+        shows_deliveries: bool = False,
     ) -> None:
         self.scan = scan
         self._types = types
+        self._delivery = delivery
+        self._shows_deliveries = shows_deliveries
         if columns is not None and types is EVENT_TYPES and isinstance(scan, Scan):
             scan.narrow([EVENT_NAMES[place] for place in columns])
         self._columns = columns
@@ -90,35 +104,54 @@ class EventSource:
 
     @property
     def stopped(self) -> bool:
-        """True if the LIMIT has ended the read before the scan's end."""
-        return self._left == 0 and not self.scan.exhausted
+        """True if the LIMIT, or a bound of deliveries, has ended the read before the scan's end."""
+        return (self._left == 0 and not self.scan.exhausted) or self._is_cut
 
     @property
     def inline(self) -> bool:
         """True if all remaining rows are few, and in memory in the form in which they are sent."""
         return self._left is not None and self.has_ready(self._left)
 
+    @property
+    def _is_cut(self) -> bool:
+        return self._delivery is not None and self._delivery.ended
+
     def has_ready(self, rows: int) -> bool:
         """True if so many rows are few, and the next ones in memory in the form in which they are sent."""
-        return rows <= INLINE_ROWS_MAX and self.scan.ready
+        # Deliveries are stored before their rows are sent.
+        return rows <= INLINE_ROWS_MAX and self.scan.ready and self._delivery is None
 
     def next(self, limit: int | None) -> ResultBatch | None:
         """The next events, at most `limit`: rows that a client has not asked for stay with the scan."""
         left = EVENT_ROWS if self._left is None else min(self._left, EVENT_ROWS)
         asked = left if limit is None else min(limit, left)
-        while left and not self.scan.exhausted:
+        while left and not self.scan.exhausted and not self._is_cut:
             found = self.scan.read(asked)
             if not found.lsns:
                 continue
+            count = len(found.lsns)
+            if self._delivery is not None:
+                count = self._delivery.take(found.lsns, found.partitions)
             if self._left is not None:
                 # The LIMIT parts no update: the scan may have returned one row more.
-                self._left = max(0, self._left - len(found.lsns))
-            if isinstance(found, Cold):
-                names = EVENT_NAMES if self._columns is None else [EVENT_NAMES[n] for n in self._columns]
-                places = tuple(map(found.page.rows.schema.get_field_index, names))
-                return LogBatch(found.page, found.part, places, found.lsns, found.partitions)
-            return EventBatch(found.rows, found.lsns, found.partitions, self._columns, self._types)
+                self._left = max(0, self._left - count)
+            if count:
+                batch = self._batch(found)
+                return batch if count == len(found.lsns) else batch.cut(0, count)
         return None
+
+    def _batch(self, found: Page) -> ResultBatch:
+        if self._shows_deliveries:
+            texts: list[bytes | None] = [None] * len(found.lsns)
+            if self._delivery is not None:
+                texts = [b"%d" % count for count in self._delivery.of(found.lsns, found.partitions)]
+            rows = datarow.appended(found.rows, texts)
+            return EventBatch(rows, found.lsns, found.partitions, self._columns, self._types)
+        if isinstance(found, Cold):
+            names = EVENT_NAMES if self._columns is None else [EVENT_NAMES[n] for n in self._columns]
+            places = tuple(map(found.page.rows.schema.get_field_index, names))
+            return LogBatch(found.page, found.part, places, found.lsns, found.partitions)
+        return EventBatch(found.rows, found.lsns, found.partitions, self._columns, self._types)
 
     def close(self) -> None:
         """Free the scan."""
@@ -144,12 +177,15 @@ def _columns(
     """The columns of a plain read, the types of all columns of its scan, and the places of those it shows."""
     changes = changes_of(session, found.scan)
     columns, types = EVENT_RESULT, EVENT_TYPES
+    if found.scan.deliveries:
+        columns = (*EVENT_RESULT, ResultColumn(*DELIVERIES))
+        types = tuple(column.type for column in columns)
     if changes is not None:
         columns = tuple(ResultColumn(*column) for column in changes.columns)
         types = tuple(column.type for column in columns)
     if plain.columns is None:
         return columns, types, None
-    base = outputs_of_scan(found.scan.envelope, [column.name for column in columns])
+    base = outputs_of_scan(found.scan, [column.name for column in columns])
     events = [output.event for output in base or ()]
     places = tuple(events.index(event) for event, _ in plain.columns)
     shown = tuple(
@@ -173,7 +209,7 @@ def run_plain(
         columns, types, places = _columns(session, found, plain)
     tracker = tracker_of(session, opened, found)
     scan = opened.first
-    source = EventSource(scan, types, places, limit)
+    source = EventSource(scan, types, places, limit, opened.delivery, shows_deliveries=found.scan.deliveries)
     session.guard.interrupts.add(scan.interrupt)
 
     def on_end(complete: bool) -> None:

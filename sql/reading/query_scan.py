@@ -59,6 +59,19 @@ class Read:
     kind: ReadKind
     rising: Rising
 
+    @property
+    def is_cut(self) -> bool:
+        """True if the answer has fewer rows than it could have, to deliver few events at once."""
+        return self.opened.delivery is not None and self.opened.delivery.ended
+
+    def fitting(self, batch: TrackedBatch) -> int:
+        """Count the events of the next rows of a row-wise answer; returns the number of rows that it may
+        have."""
+        if self.opened.delivery is None:
+            return batch.row_count
+        lsns = [number // 2 for number in batch.numbers] if batch.pairs else batch.numbers
+        return self.opened.delivery.take(lsns, self.relation.places.partitions_of(lsns))
+
     def given(self, session: Context, batch: TrackedBatch) -> None:
         """Note rows of a row-wise answer that are handed out."""
         if self.opened.gathered is not None:
@@ -97,6 +110,11 @@ class ReadAway:
     name: str
     kind: ReadKind
     rising: Rising
+    is_cut = False  # The owner has counted its events.
+
+    def fitting(self, batch: TrackedBatch) -> int:
+        """The number of rows that the answer may have: all that were fetched."""
+        return batch.row_count
 
     def given(self, session: Context, batch: TrackedBatch) -> None:
         """Note rows of a row-wise answer that are handed out."""
@@ -246,7 +264,9 @@ class Reading:
             kind = read.kind
             if kind is ReadKind.ROWWISE:
                 limit = least(read.shape.limits, self.parameters)
-                if self.pairs is not None and complete:
+                if complete and read.is_cut:
+                    read.tracker.stopped()
+                elif self.pairs is not None and complete:
                     self._ended_with_pairs(session, read, self.pairs)
                 elif complete and (limit is None or rows < limit):
                     read.tracker.complete()
@@ -329,6 +349,8 @@ class Pulled:
 
     def next(self, limit: int | None) -> ResultBatch | None:
         """The next batch."""
+        if self._rowwise is not None and self._rowwise.is_cut:
+            return None
         try:
             batch = self._inner.next(limit)
         except DucktailError as error:
@@ -341,6 +363,9 @@ class Pulled:
             batch = TrackedBatch(batch.record_batch(), self._hidden, pairs)
         if rowwise is not None:
             rowwise.rising.check(batch.rows.column(self._hidden).to_numpy())
+            count = rowwise.fitting(batch) if batch.row_count else 0
+            if count < batch.row_count:
+                return batch.cut(0, count) if count else None
         return batch
 
     def close(self) -> None:

@@ -8,9 +8,11 @@ To bind or to explain a query, empty relations or views take the place of its sc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...engine.errors import NotSupported
 from ...engine.log.envelope_changes import view_name
-from ...engine.log.log import EVENT_COLUMNS
+from ...engine.log.log import DELIVERIES, EVENT_COLUMNS
 from ...engine.quoting import ident
 from ..cluster import fetching
 from ..language import statements as st
@@ -22,9 +24,13 @@ from .envelope_changes import changes_of
 
 HIDDEN_LSN = "__ducktail_lsn"
 
-EMPTY = (
-    "(SELECT " + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in EVENT_COLUMNS) + " WHERE false)"
-)
+
+def empty_sql(columns: Sequence[tuple[str, str]]) -> str:
+    """A relation with some columns, by name and type, and no rows."""
+    return "(SELECT " + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in columns) + " WHERE false)"
+
+
+EMPTY, EMPTY_COUNTED = empty_sql(EVENT_COLUMNS), empty_sql((*EVENT_COLUMNS, DELIVERIES))
 
 
 def relation_of(scan: st.Scan, relation: str) -> Replacement:
@@ -49,7 +55,11 @@ def explainable(session: Context, query: Query) -> str:
         if isinstance(scan.group, str):
             session.access.group(stream, scan.group, session.block.transaction)
         view = stream.name if changes_of(session, scan) is None else view_name(stream)
-        pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
+        relation = f"{ident(stream.schema)}.{ident(view)}"
+        if scan.deliveries:
+            name, type_ = DELIVERIES
+            relation = f"(SELECT *, NULL::{type_} AS {name} FROM {relation})"
+        pieces.append(relation_of(scan, relation))
     return cut(query.text, pieces + unlimited(query))
 
 
@@ -62,7 +72,9 @@ def _empty(session: Context, scan: st.Scan) -> str:
     if scan.away is not None:
         return fetching.empty_sql(scan)
     changes = changes_of(session, scan)
-    return EMPTY if changes is None else changes.empty_sql()
+    if changes is not None:
+        return changes.empty_sql()
+    return EMPTY_COUNTED if scan.deliveries else EMPTY
 
 
 def unlimited(query: Query) -> list[Replacement]:

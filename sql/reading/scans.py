@@ -86,8 +86,9 @@ def _may_be_plain(session: Context, statement: ParsedStatement, found: Shape) ->
         return False
     if found.scan.away is not None:
         return False
-    # In process typed rows come as Arrow: there is no text to read again.
-    return found.plain is not None and (found.scan.envelope == "json" or session.wire)
+    # In process typed rows, and counts, come as Arrow: there is no text to read again.
+    of_events = found.scan.envelope == "json" and not found.scan.deliveries
+    return found.plain is not None and (of_events or session.wire)
 
 
 def is_inline(session: Context, statement: ParsedStatement, query: Query) -> bool:
@@ -106,7 +107,7 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
     if plain is None:
         return False
     stream = session.names.find_stream(query.scans[0].stream.parts)
-    if stream is not None and _may_take_copy(session, stream, query.scans[0].group):
+    if stream is not None and _may_write(session, stream, query.scans[0].group):
         return False
     if stream is None or not is_placed(session, stream):
         return True
@@ -118,13 +119,14 @@ def is_inline(session: Context, statement: ParsedStatement, query: Query) -> boo
     return True
 
 
-def _may_take_copy(session: Context, stream: Stream, group: object) -> bool:
-    """True if a read as a group may have to take a whole copy of the table first."""
+def _may_write(session: Context, stream: Stream, group: object) -> bool:
+    """True if a read as a group may have to take a whole copy of the table, or to store its deliveries."""
     if group is None:
         return False
     # The group that a parameter names is not known yet.
     name = group if isinstance(group, str) else None
-    return session.database.catalog.may_copy(stream.stream_id, name)
+    catalog = session.database.catalog
+    return catalog.may_copy(stream.stream_id, name) or catalog.may_count(stream.stream_id, name)
 
 
 def _is_found_at_once(session: Context, name: st.Name) -> bool:
@@ -236,7 +238,13 @@ def _open_one(session: Context, reading: Reading, found: Shape) -> Waiting[None]
     scanner = scanner_of(session, opened, None if changes is None else changes.events)
     from .event_relation import EventRelation
 
-    relation = EventRelation(scanner, hidden=found.hidden, changes=opened.changes)
+    relation = EventRelation(
+        scanner,
+        hidden=found.hidden,
+        changes=changes,
+        delivery=opened.delivery,
+        deliveries=found.scan.deliveries,
+    )
     tracker = tracker_of(session, opened, found)
     rising = Rising(opened.gathered)
     read = Read(found, opened, tracker, relation, name, changes, found.kind, rising)

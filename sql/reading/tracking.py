@@ -15,6 +15,7 @@ import pyarrow as pa
 from ...engine.buffers.buffer import StreamBuffer
 from ...engine.buffers.scan import Scan, ScanRange
 from ...engine.catalog.streams import Stream
+from ...engine.groups.deliveries import Delivery
 from ...engine.groups.member import MemberHold
 from ...engine.values.copy_rows import CopyForm
 from ..cluster.gathering import Gathered, GatheredScan
@@ -229,6 +230,7 @@ class OpenedScan:
         changes: True if the scan is read in ENVELOPE CHANGES.
         gathered: the events, if they are from several nodes; there are no bounds then.
         again: partition -> the released events among those gathered here.
+        delivery: the counting of its events; None if they are not counted.
     """
 
     stream: Stream
@@ -241,6 +243,7 @@ class OpenedScan:
     changes: bool = False
     gathered: Gathered | None = None
     again: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    delivery: Delivery | None = None
 
     @property
     def released(self) -> Mapping[int, frozenset[int]]:

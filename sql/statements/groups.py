@@ -39,6 +39,7 @@ from ..cluster import definitions, membership, topic_statements
 from ..cluster.shares import check_held, check_owned, is_placed, own_partitions
 from ..language import statements as st
 from ..language.position_text import format_positions, parse_after, require_one_lsn
+from ..reading.automatic_parking import check_countable
 from ..reading.whole_copies import check_copies, create_with_copy
 from ..results.results import Result
 from ..session_state.context import Context
@@ -68,12 +69,24 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     on_park = made.options.text("on_park") or "event"
     check_on_park(stream, on_park)
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
+    max_deliveries = made.options.integer("max_deliveries")
+    check_countable(session, stream, max_deliveries)
     check_on_gap(session, stream, on_gap, on_park)
 
     def make(transaction: Transaction, present: Stream, start: StartPosition, copy: Copy | None) -> None:
         uid = None if session.part is None else session.part.uid
         groups.create_group(
-            session.database, transaction, present, name, start, on_gap, timeout_ms, on_park, uid, copy
+            session.database,
+            transaction,
+            present,
+            name,
+            start,
+            on_gap,
+            timeout_ms,
+            on_park,
+            max_deliveries,
+            uid,
+            copy,
         )
         own_group(session, transaction, present, name)
 
@@ -238,6 +251,8 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     on_gap, timeout_ms = asked.options.text("on_gap"), asked.options.integer("session_timeout")
     on_park = asked.options.text("on_park")
     check_on_park(stream, on_park)
+    max_deliveries = asked.options.integer("max_deliveries")
+    check_countable(session, stream, max_deliveries)
 
     def work(transaction: Transaction) -> Waiting[None]:
         # Every write of group_catalog takes the writer lock: DuckDB fails two that conflict.
@@ -250,6 +265,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
             on_gap=on_gap or group.on_gap,
             session_timeout_ms=timeout_ms or group.session_timeout_ms,
             on_park=on_park or group.on_park,
+            max_deliveries=max_deliveries if "max_deliveries" in asked.options else group.max_deliveries,
         )
         if on_gap is not None or on_park is not None:
             check_on_gap(session, present, changed.on_gap, changed.on_park)

@@ -68,7 +68,7 @@ def create_sink(session: Context, made: st.CreateSink, parameters: Values) -> Wa
     def work(transaction: Transaction) -> Waiting[None]:
         present = yield from with_writer_lock(session, transaction, stream)
         groups.create_group(
-            session.database, transaction, present, made.name, start, on_gap, timeout_ms, on_park
+            session.database, transaction, present, made.name, start, on_gap, timeout_ms, on_park, None
         )
         own_group(session, transaction, present, made.name)
         group = groups.find_group(session.database.catalog, present, made.name, transaction)
