@@ -285,21 +285,26 @@ def is_delivery(database: Database, request: ReadRequest) -> bool:
     return request.member is not None or not database.members.glimpse(request.group.group_id)
 
 
-def _delivery(database: Database, request: ReadRequest) -> Delivery:
-    """The counting of a read's events.
+def check_countable(request: ReadRequest) -> None:
+    """Refuse a counted read of whole transactions, which cannot be narrowed to one event.
 
     Raises:
-        NotSupported: the read is of whole transactions, which cannot be narrowed to one event.
+        NotSupported: its group has `max_deliveries`.
     """
-    group = request.group
-    assert group is not None
-    if request.transactions is not None:
+    if request.is_counted and request.transactions is not None:
+        assert request.group is not None
         raise NotSupported(
-            f'LIMIT ... TRANSACTIONS is not supported for consumer group "{group.name}", which has '
+            f'LIMIT ... TRANSACTIONS is not supported for consumer group "{request.group.name}", which has '
             "max_deliveries",
             detail="An event that is to be found among others is delivered alone, without its transaction.",
             hint="Read with LIMIT n; or ALTER CONSUMER GROUP ... SET (max_deliveries = 'none').",
         )
+
+
+def _delivery(database: Database, request: ReadRequest) -> Delivery:
+    """The counting of a read's events."""
+    group = request.group
+    assert group is not None
     standing = database.offsets.positions(group.group_id)
     committed = {p: standing[p].lsn for p in request.partitions if p in standing}
     parked = database.parked.get(group.group_id) or NOTHING

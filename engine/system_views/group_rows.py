@@ -169,11 +169,11 @@ def _consumer_group(database: Parts, stream: Stream, buffer: StreamBuffer, group
         "on_gap": group.on_gap,
         "session_timeout": duration_text(group.session_timeout_ms * 1000),
         "on_park": group.on_park,
-        "max_deliveries": group.max_deliveries,
         "created_at": time_text(group.created_at_us),
         "lag_events": lag,
         "members": len(database.members.shown(group, stream.partitions)),
         **_set_aside(database, group),
+        "max_deliveries": group.max_deliveries,
     }
 
 
@@ -342,13 +342,13 @@ def _parked(
             "reason": event.reason,
             "parked_at": time_text(event.parked_at_us),
             "parked_by": event.parked_by or None,
-            "deliveries": event.deliveries,
-            "members": None if event.deliveries is None else list(event.members),
             "op": op,
             "before": before,
             "after": after,
             "commit_time": time_text(commit_us),
             "txid": txid,
+            "deliveries": event.deliveries,
+            "members": None if event.deliveries is None else list(event.members),
         }
 
 

@@ -70,6 +70,7 @@ def open_scan(
     check_countable(session, stream, None if request.group is None else request.group.max_deliveries)
     request.gives, request.transactions = gives, transactions
     request.delivers, request.limit = delivers, limit
+    stream_reads.check_countable(request)
     copied_lsn = 0
     if request.group is not None and request.after is None and gives:
         copied_lsn = yield from whole_copies.pass_gaps(session, stream, request.group, request.partitions)

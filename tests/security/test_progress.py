@@ -21,7 +21,10 @@ CREATE STREAM sales ON sold;
 GRANT CONSUME ON sales TO bob;
 GRANT CONSUME ON sales TO eve;
 """
-VIEWS = ["pipelines", "pipeline_history", "checkpoints", "consumer_groups", "offsets", "members", "parked"]
+VIEWS = [
+    *("pipelines", "pipeline_history", "checkpoints"),
+    *("consumer_groups", "offsets", "members", "parked", "delivery_counts"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         for user in ("bob", "eve"):
             with started.connect(user=user, password="x") as connection:
                 connection.execute(f"REPORT PIPELINE '{user}s_pipeline' AS '{{\"batch_id\": 1}}'")
-                connection.execute(f"CREATE CONSUMER GROUP {user}s_group ON sales")
+                connection.execute(f"CREATE CONSUMER GROUP {user}s_group ON sales WITH (max_deliveries = 9)")
         yield started
 
 

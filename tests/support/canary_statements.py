@@ -431,8 +431,9 @@ FILLERS: Mapping[str, Sequence[str]] = {
     ),
     "LIST": (
         *(f"ducktail.{name}" for name in ("streams", "partitions", "consumer_groups", "offsets", "members")),
-        *(f"ducktail.{name}" for name in ("copies", "parked", "bookmarks", "pipelines", "pipeline_history")),
+        *(f"ducktail.{name}" for name in ("copies", "parked", "bookmarks", "pipelines", "delivery_counts")),
         *(f"ducktail.{name}" for name in ("checkpoints", "sessions", "schema_versions", "settings", "meta")),
+        *("ducktail.pipeline_history", "ducktail.delivery_log"),
         *("ducktail.__ducktail_users", "ducktail.grant_catalog", "ducktail.owner_catalog"),
         *("information_schema.tables", "information_schema.columns", "pg_catalog.pg_class", "pg_class"),
         *("duckdb_tables", "duckdb_views", "duckdb_columns", "sqlite_master", "duckdb_constraints"),

@@ -423,8 +423,8 @@ ROWS = (
         lambda s: f"SHOW PARKED {clauses.of_group(s.stream, s.group)}",
         View(
             "parked",
-            "partition, lsn, state, key, behind, reason, parked_at, parked_by, deliveries, members, op, "
-            "before, after, commit_time, txid",
+            "partition, lsn, state, key, behind, reason, parked_at, parked_by, op, before, "
+            "after, commit_time, txid, deliveries, members",
         ),
     ),
     Row(
