@@ -372,6 +372,41 @@ def test_a_read_with_commit_commits_at_its_owner(owner: Connection, entry: Conne
     owner.execute("DROP CONSUMER GROUP loop ON s")
 
 
+def test_deliveries_are_counted_at_the_owner(owner: Connection, entry: Connection) -> None:
+    """Whichever node a consumer asks: one count, the same smaller answers, the same event parked."""
+    entry.execute("CREATE CONSUMER GROUP counted ON s WITH (max_deliveries = 3)")
+    read = "SELECT lsn, deliveries FROM STREAM s CONSUMER GROUP counted WITH DELIVERIES LIMIT 25"
+    try:
+        found = [session.execute(read).fetchall() for session in (entry, owner, entry)]
+        assert [len(rows) for rows in found] == [25, 5, 1]
+        assert [rows[0] for rows in found] == [(1, 1), (1, 2), (1, 3)]
+        assert entry.execute(read).fetchall() == [(2, 3)]
+        columns = "lsn, deliveries, members, reason"
+        parked = f"SELECT {columns} FROM ducktail.parked WHERE group_name = 'counted'"
+        assert owner.execute(parked).fetchall() == [(1, 3, [], "delivered 3 times and not committed")]
+        shown = entry.execute("SHOW PARKED ON s CONSUMER GROUP counted").fetchall()
+        assert [row[-2:] for row in shown] == [(3, [])]
+        entry.execute("COMMIT OFFSETS ON s CONSUMER GROUP counted")
+        assert entry.execute(read).fetchall() == [(3, 3)]
+    finally:
+        entry.execute("DROP CONSUMER GROUP counted ON s")
+
+
+def test_a_topic_of_a_cluster_has_no_delivery_counts(entry: Connection) -> None:
+    entry.execute("CREATE TOPIC uncounted WITH (partitions = 2)")
+    try:
+        for text in (
+            "CREATE CONSUMER GROUP g ON uncounted WITH (max_deliveries = 3)",
+            "ALTER CONSUMER GROUP plain ON uncounted SET (max_deliveries = 3)",
+        ):
+            if text.startswith("ALTER"):
+                entry.execute("CREATE CONSUMER GROUP plain ON uncounted")
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                entry.execute(text)
+    finally:
+        entry.execute("DROP TOPIC uncounted CASCADE")
+
+
 def test_a_mixed_read_with_commit(mine: Connection) -> None:
     where = "lsn > (SELECT min(id) FROM names)"
     read = f"SELECT lsn FROM STREAM s CONSUMER GROUP m COMMIT WHERE {where} LIMIT 3"
