@@ -180,6 +180,11 @@ def read(
         if aside is not None:
             bounds = replace(bounds, aside=aside)
     begun.segments = _segments(database, request.stream, bounds)
+    if begun.segments and request.is_counted:
+        raise NotSupported(
+            f'events of topic "{request.stream.name}" that came from another node have no delivery counts',
+            hint="Read them with max_deliveries = 'none'.",
+        )
     scan = None
     if not begun.segments:
         scan = database.buffers.scan(request.stream, bounds, changes=request.changes)

@@ -153,29 +153,17 @@ class Catalog:
         """A stream's groups, oldest first."""
         return tuple(group for group in self.groups.values() if group.stream_id == stream_id)
 
-    def may_copy(self, stream_id: int, group: str | None) -> bool:
-        """True if a group of a stream may take whole copies (`on_gap = 'snapshot'`).
+    def reads_may_write(self, stream_id: int, group: str | None) -> bool:
+        """True if reads of a group of a stream may take whole copies, or count deliveries.
 
         Args:
             group: the name of the group; None for any group of the stream.
         """
         with self.mutex:
             if group is None:
-                return any(one.on_gap == "snapshot" for one in self.groups_of(stream_id))
+                return any(one.reads_may_write for one in self.groups_of(stream_id))
             known = self.groups.get((stream_id, fold(group)))
-            return known is not None and known.on_gap == "snapshot"
-
-    def may_count(self, stream_id: int, group: str | None) -> bool:
-        """True if reads of a group of a stream are counted (`max_deliveries`).
-
-        Args:
-            group: the name of the group; None for any group of the stream.
-        """
-        with self.mutex:
-            if group is None:
-                return any(one.max_deliveries is not None for one in self.groups_of(stream_id))
-            known = self.groups.get((stream_id, fold(group)))
-            return known is not None and known.max_deliveries is not None
+            return known is not None and known.reads_may_write
 
     def copied_versions(self, source: Source) -> set[int]:
         """The table versions of copies that are read or being made."""

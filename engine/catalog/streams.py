@@ -191,6 +191,11 @@ class Group:
     max_deliveries: int | None = None
 
     @property
+    def reads_may_write(self) -> bool:
+        """True if a read may have to take a whole copy, or counts its deliveries."""
+        return self.on_gap == "snapshot" or self.max_deliveries is not None
+
+    @property
     def key(self) -> tuple[int, str]:
         """The group's key in the catalog."""
         return (self.stream_id, quoting.fold(self.name))

@@ -31,7 +31,7 @@ from ...engine.clock import Clock
 from ...engine.database import Database
 from ...engine.errors import NotSupported, UndefinedObject
 from ...engine.log.events import Event, arrow_of, events_of
-from ...engine.quoting import ident
+from ...engine.quoting import fold, ident
 from ...engine.waiting import Waiting, drive
 from ..results.notices import Notice
 from ..results.results import EventBatch, LogBatch
@@ -416,8 +416,8 @@ class GroupFeed:
 
     def _check_uncounted(self) -> None:
         """Refuse a group that counts deliveries: each read here repeats the events that are not committed."""
-        database, stream_id = self._reads.database, self._reads.stream().stream_id
-        if not database.catalog.may_count(stream_id, self._group):
+        group = self._reads.database.catalog.groups.get((self._reads.stream().stream_id, fold(self._group)))
+        if group is None or group.max_deliveries is None:
             return
         raise NotSupported(
             f'consumer group "{self._group}" has max_deliveries, and cannot be followed by a program',

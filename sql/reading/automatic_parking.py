@@ -22,7 +22,7 @@ from ..cluster.shares import is_placed
 from ..session_state.context import Context
 
 
-def check_countable(session: Context, stream: Stream, max_deliveries: int | None) -> None:
+def check_one_owner(session: Context, stream: Stream, max_deliveries: int | None) -> None:
     """Refuse delivery counts of a topic whose partitions have owners by a placement.
 
     Raises:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
@@ -37,6 +38,7 @@ _ARROW = {
 }
 SCHEMA = pa.schema([(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS])
 COUNTED_SCHEMA = SCHEMA.append(pa.field(DELIVERIES[0], _ARROW[DELIVERIES[1]]))
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 _HIDDEN = pa.field(HIDDEN_LSN, pa.int64())
 # The schema without and with the hidden column, by WITH DELIVERIES.
 _SCHEMAS = {False: (SCHEMA, SCHEMA.append(_HIDDEN)), True: (COUNTED_SCHEMA, COUNTED_SCHEMA.append(_HIDDEN))}
@@ -46,21 +48,27 @@ class EventPlaces:
     """The partitions of the events that a relation has returned, by their LSNs."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[pa.Array, pa.Array]] = []
+        self._lsns, self._partitions = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._new: list[tuple[Numbers, Numbers]] = []
+        self._last_lsn = 0
 
-    def note(self, lsns: pa.Array, partitions: pa.Array) -> None:
-        """Note events, in LSN order."""
-        self._parts.append((lsns, partitions))
+    def note(self, lsns: Numbers, partitions: Numbers) -> None:
+        """Note events, in LSN order; those of a scan that is repeated are known."""
+        new = lsns > self._last_lsn
+        if new.any():
+            self._new.append((lsns[new], partitions[new]))
+            self._last_lsn = int(lsns[-1])
 
     def partitions_of(self, lsns: Sequence[int]) -> list[int]:
         """The partition of each of these events, in LSN order; earlier ones are forgotten."""
-        self._parts = [part for part in self._parts if len(part[0]) and part[0][-1].as_py() >= lsns[0]]
-        known: dict[int, int] = {}
-        for part in self._parts:
-            if part[0][0].as_py() > lsns[-1]:
-                continue
-            known.update(zip(part[0].to_pylist(), part[1].to_pylist(), strict=True))
-        return [known[lsn] for lsn in lsns]
+        new, self._new = self._new, []
+        start = int(np.searchsorted(self._lsns, lsns[0]))
+        self._lsns = np.concatenate([self._lsns[start:], *(part[0] for part in new)])
+        self._partitions = np.concatenate([self._partitions[start:], *(part[1] for part in new)])
+        places = np.searchsorted(self._lsns, lsns)
+        assert (self._lsns[places] == lsns).all(), "an answer has events of its scan"
+        found: list[int] = self._partitions[places].tolist()
+        return found
 
 
 class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
@@ -176,10 +184,11 @@ class EventRelation(pa.dataset.Dataset):  # type: ignore[misc]
     def _counted(self, batch: pa.RecordBatch, read: pa.Schema) -> pa.RecordBatch:
         """The columns that are read of events that are counted."""
         assert self._delivery is not None
-        lsns, partitions = (batch.column(name) for name in self._place)
-        self.places.note(lsns, partitions)
+        lsns, partitions = (batch.column(name).to_numpy() for name in self._place)
+        if len(lsns):
+            self.places.note(lsns, partitions.astype(np.int64))
         if self._deliveries and DELIVERIES[0] in read.names:
-            counts = self._delivery.of(lsns.to_pylist(), partitions.to_pylist())
+            counts = self._delivery.of(lsns.tolist(), partitions.tolist())
             batch = batch.append_column(DELIVERIES[0], pa.array(counts, pa.int32()))
         return batch.select(read.names)
 

@@ -32,7 +32,7 @@ from ..session_state.context import Context
 from ..session_state.positions import MemberRead, Reader
 from ..session_state.run_text import Values, text
 from . import whole_copies
-from .automatic_parking import check_countable, park_before
+from .automatic_parking import check_one_owner, park_before
 from .read_requests import Pruning, group_of, narrowed_here, parsed_after, partitions_of, request_of
 from .tracking import OpenedScan, Tracker
 
@@ -67,7 +67,7 @@ def open_scan(
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
     request = request_of(session, stream, wanted, parameters, narrowed_here(session, stream, pruning))
-    check_countable(session, stream, None if request.group is None else request.group.max_deliveries)
+    check_one_owner(session, stream, None if request.group is None else request.group.max_deliveries)
     request.gives, request.transactions = gives, transactions
     request.delivers, request.limit = delivers, limit
     stream_reads.check_countable(request)
@@ -138,7 +138,7 @@ class _Asked:
 def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -> Waiting[OpenedScan]:
     """Open a scan of partitions of several nodes: gather the present events of their owners."""
     group = group_of(session, stream, asked.wanted, asked.parameters)
-    check_countable(session, stream, None if group is None else group.max_deliveries)
+    check_one_owner(session, stream, None if group is None else group.max_deliveries)
     partitions = partitions_of(stream, asked.wanted, asked.parameters, asked.pruning)
     if group is None or asked.wanted.member is None:
         return (yield from _gather(session, stream, owners, asked, group, partitions, None))

@@ -125,8 +125,7 @@ def _may_write(session: Context, stream: Stream, group: object) -> bool:
         return False
     # The group that a parameter names is not known yet.
     name = group if isinstance(group, str) else None
-    catalog = session.database.catalog
-    return catalog.may_copy(stream.stream_id, name) or catalog.may_count(stream.stream_id, name)
+    return session.database.catalog.reads_may_write(stream.stream_id, name)
 
 
 def _is_found_at_once(session: Context, name: st.Name) -> bool:

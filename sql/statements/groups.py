@@ -39,7 +39,7 @@ from ..cluster import definitions, membership, topic_statements
 from ..cluster.shares import check_held, check_owned, is_placed, own_partitions
 from ..language import statements as st
 from ..language.position_text import format_positions, parse_after, require_one_lsn
-from ..reading.automatic_parking import check_countable
+from ..reading.automatic_parking import check_one_owner
 from ..reading.whole_copies import check_copies, create_with_copy
 from ..results.results import Result
 from ..session_state.context import Context
@@ -70,7 +70,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     check_on_park(stream, on_park)
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
     max_deliveries = made.options.integer("max_deliveries")
-    check_countable(session, stream, max_deliveries)
+    check_one_owner(session, stream, max_deliveries)
     check_on_gap(session, stream, on_gap, on_park)
 
     def make(transaction: Transaction, present: Stream, start: StartPosition, copy: Copy | None) -> None:
@@ -252,7 +252,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     on_park = asked.options.text("on_park")
     check_on_park(stream, on_park)
     max_deliveries = asked.options.integer("max_deliveries")
-    check_countable(session, stream, max_deliveries)
+    check_one_owner(session, stream, max_deliveries)
 
     def work(transaction: Transaction) -> Waiting[None]:
         # Every write of group_catalog takes the writer lock: DuckDB fails two that conflict.

@@ -227,6 +227,20 @@ def test_stop_ends_a_waiting_follow(con: ducktail.Connection, group: str | None)
     assert con.execute("SELECT count(*) FROM ducktail.sessions").fetchall() == [(1,)]
 
 
+def test_a_group_that_counts_deliveries_is_not_followed(con: ducktail.Connection) -> None:
+    con.execute("CREATE CONSUMER GROUP g ON s WITH (max_deliveries = 3)")
+    put(con, 0, 10)
+    program = Program(con.streams.open("s"), "c", group="g")
+    program.ended()
+    assert program.error is not None and program.error.sqlstate == "0A000"
+    assert con.execute("SELECT count(*) FROM ducktail.delivery_counts").fetchall() == [(0,)]
+    con.execute("ALTER CONSUMER GROUP g ON s SET (max_deliveries = 'none')")
+    program = Program(con.streams.open("s"), "c", group="g")
+    until(lambda: len(program.lsns) == 10)
+    program.stream.stop()
+    program.ended()
+
+
 @pytest.mark.parametrize("group", [None, "g"])
 def test_closing_the_connection_is_an_error(con: ducktail.Connection, group: str | None) -> None:
     con.execute("CREATE CONSUMER GROUP g ON s")
