@@ -176,7 +176,8 @@ def events_at_once(found: DeliveryRange | None, max_deliveries: int) -> int | No
     if found is None:
         return None
     # Without the tolerance, a power that is a whole number would be rounded up to the next one.
-    return max(1, math.ceil(found.together ** ((left - 1) / left) - 1e-9))
+    share: float = found.together ** ((left - 1) / left)
+    return max(1, math.ceil(share - 1e-9))
 
 
 def _range_of(ranges: Ranges, lsn: int) -> DeliveryRange | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import duckdb
 
@@ -152,12 +152,12 @@ _COLUMNS = "partition, lsn, state, key, by_key, tx_last, reason, epoch_us(parked
 def read_groups(cursor: duckdb.DuckDBPyConnection, where: str = "true") -> dict[int, ParkedOfGroup]:
     """Group id -> its parked and released events in the cursor's MVCC snapshot."""
     found: dict[int, dict[int, ParkedEvent]] = {}
-    for group_id, *row, deliveries, members in cursor.execute(
+    for group_id, *row, members in cursor.execute(
         f"SELECT group_id, {_COLUMNS}, deliveries, members FROM {SCHEMA}.parked_events "
         f"LEFT JOIN {SCHEMA}.parked_deliveries USING (group_id, lsn) "
         f"WHERE state <> '{BEHIND}' AND ({where}) ORDER BY group_id, lsn"
     ).fetchall():
-        event = ParkedEvent(*row, deliveries, tuple(members or ()))
+        event = replace(ParkedEvent(*row), members=tuple(members or ()))
         found.setdefault(group_id, {})[event.lsn] = event
     return {group_id: ParkedOfGroup(events) for group_id, events in found.items()}
 
