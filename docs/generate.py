@@ -72,6 +72,8 @@ COMMAND = """
 | `--port` | 5480 | port to listen on; 0 selects a free port |
 | `--metrics-port` | none | port for [metrics and probes](operations.md#metrics-and-probes) |
 | `--metrics-host` | 127.0.0.1 | address of that port, which has no authentication |
+| `--http` | none | HOST:PORT of the [HTTP API](http.md); other than loopback, it requires TLS and users |
+| `--http-cors` | none | [web origins](http.md#pages-of-other-origins) whose pages may use it; `*` is any |
 | `--allow-dir` | none | directory that SQL may access ([operations.md](operations.md#files)); repeatable |
 | `--allow-network` | none | network that [sinks](sinks.md#receivers-that-are-refused) may reach; repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; reloaded on SIGHUP ([TLS](operations.md#tls)) |

@@ -63,6 +63,9 @@ class Settings:
     message_bytes_max: int = _setting(
         64 * MIB, 64 << 10, (1 << 30) - 1, "longest query, parameter list or piece of COPY data"
     )
+    http_connections_max: int = _setting(
+        2_000, 1, 100_000, "maximum number of connections to the HTTP API; beyond it idle ones are closed"
+    )
     long_polls_max: int = _setting(5_000, 1, 1_000_000, "maximum number of reads that wait for events (WAIT)")
     sinks_max: int = _setting(100, 0, 1_000, "maximum number of sinks (0: none delivers)")
     statements_max: int = _setting(10_000, 1, 1_000_000, "maximum number of prepared statements in a session")

@@ -32,6 +32,8 @@ SERVER = "pgwire_gateway.server"
 PEERS = "pgwire_gateway.peers"
 # They deliver on the server's loop.
 SINKS = "pgwire_gateway.sinks"
+# Its requests are tasks of the server's loop.
+HTTP = "pgwire_gateway.http_api"
 # Runs the server's loop.
 COMMAND = "pgwire_gateway.command"
 # Stands beside the package in the wheel, so it imports the package by its name.
@@ -39,8 +41,9 @@ FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
-    "asyncio": (SERVER, PEERS, SINKS, COMMAND),
-    "socket": (SERVER, f"{SINKS}.webhook"),
+    "asyncio": (SERVER, PEERS, HTTP, SINKS, COMMAND),
+    "aiohttp": (HTTP, SINKS),
+    "socket": (SERVER, HTTP, f"{SINKS}.webhook", COMMAND),
     "ssl": (SERVER,),
     "selectors": (SERVER,),
     "socketserver": (),

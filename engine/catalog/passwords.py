@@ -80,6 +80,18 @@ def make_verifier(password: str, salt: bytes) -> Verifier:
     return Verifier(ITERATIONS, salt, hashlib.sha256(client_key).digest(), server_key)
 
 
+def is_password_of(verifier: Verifier, password: str) -> bool:
+    """True if a password is that of a verifier; takes as long for any password of one length.
+
+    >>> verifier = make_verifier("secret", b"salt")
+    >>> is_password_of(verifier, "secret"), is_password_of(verifier, "Secret")
+    (True, False)
+    """
+    salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), verifier.salt, verifier.iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    return hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
+
+
 def read_verifier(text: str) -> Verifier | None:
     """The verifier in a text; None for other text.
 

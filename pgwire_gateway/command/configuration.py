@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,50 @@ def _port(value: int) -> None:
         raise ValueError(f"not a port from 0 to {PORT_MAX}: {value}")
 
 
+def _address(value: str) -> None:
+    address_of(value)
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT.
+
+    >>> address_of("127.0.0.1:5481"), address_of("[::1]:0")
+    (('127.0.0.1', 5481), ('::1', 0))
+
+    Raises:
+        ValueError: the text is no address.
+    """
+    host, colon, digits = text.rpartition(":")
+    if not colon or not host or not (digits.isascii() and digits.isdecimal() and len(digits) <= 5):
+        raise ValueError(f"not HOST:PORT: {text!r}")
+    _port(int(digits))
+    return host.removeprefix("[").removesuffix("]"), int(digits)
+
+
+# A web origin: scheme and host, with a port where it is not the scheme's own.
+ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
+
+def origins_of(text: str) -> tuple[str, ...]:
+    """Web origins, separated by commas; * is any.
+
+    >>> origins_of("https://a.example, http://localhost:3000")
+    ('https://a.example', 'http://localhost:3000')
+
+    Raises:
+        ValueError: one is no origin.
+    """
+    origins = tuple(part.strip() for part in text.split(","))
+    for origin in origins:
+        if origin != "*" and ORIGIN.fullmatch(origin) is None:
+            raise ValueError(f"not an origin such as https://app.example.com: {origin!r}")
+    return origins
+
+
+def _origins(value: str) -> None:
+    origins_of(value)
+
+
 def one_of(words: tuple[str, ...]) -> Callable[[str], None]:
     """A check for one of several words."""
 
@@ -132,6 +177,14 @@ OPTIONS = (
     Option("port", int, 5480, "TCP port, 0 for any free one", "PORT", _port),
     Option("metrics_port", int, None, "port for /metrics, /ready, /live; 0 for any free one", "PORT", _port),
     Option("metrics_host", str, "127.0.0.1", "address of that port, which has no authentication", "HOST"),
+    Option(
+        "http", str, None, "address of the HTTP API, port 0 for any free one; as --host, beyond loopback it "
+        "requires TLS and users", "HOST:PORT", _address,
+    ),
+    Option(
+        "http_cors", str, None, "web origins whose pages may use the HTTP API, separated by commas; * is any",
+        "ORIGINS", _origins,
+    ),
     Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; reloaded on SIGHUP", "FILE"),
     Option("tls_key", str, None, "the certificate's key, as PEM, without a passphrase", "FILE"),
     Option("cluster", str, None, "the cluster.toml of the cluster; reloaded on SIGHUP", "FILE"),

@@ -16,6 +16,7 @@ import ctypes
 import gc
 import os
 import signal
+import socket
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -27,8 +28,8 @@ from ...engine.cluster.joining import join
 from ...engine.database import Database
 from ...engine.errors import InvalidParameterValue
 from ...engine.server_log import set_up
-from ..server import Server, TimedLoop, TlsFiles, listen
-from .configuration import Configuration, configure
+from ..server import AttachedPort, Server, TimedLoop, TlsFiles, listen
+from .configuration import Configuration, address_of, configure, origins_of
 
 # The interval at which freed memory is returned to the system, if there is much of it.
 GIVE_BACK_S = 10.0
@@ -61,8 +62,12 @@ def run_server(chosen: argparse.Namespace) -> int:
     settings = configuration.settings()
     tls, insecure = _tls(configuration), configuration["insecure"]
     listener = listen(configuration["host"], configuration["port"], elsewhere=tls is not None or insecure)
-    watched = None
+    watched = http = None
     try:
+        if configuration["http"] is not None:
+            http = listen(*address_of(configuration["http"]), elsewhere=tls is not None or insecure)
+        elif configuration["http_cors"] is not None:
+            raise InvalidParameterValue("--http-cors is about the HTTP API, which --http serves")
         if configuration["metrics_port"] is not None:
             # A host other than the default means that others may see the port.
             watched = listen(configuration["metrics_host"], configuration["metrics_port"], elsewhere=True)
@@ -71,9 +76,9 @@ def run_server(chosen: argparse.Namespace) -> int:
         path = str(Path(configuration["path"]))
         database = Database.open(path, settings, accept_loss=configuration["accept_loss"])
     except BaseException:
-        listener.close()
-        if watched is not None:
-            watched.close()
+        for opened in (listener, watched, http):
+            if opened is not None:
+                opened.close()
         raise
     try:
         keep_freed_memory()
@@ -83,6 +88,8 @@ def run_server(chosen: argparse.Namespace) -> int:
         if node is not None:
             join(database, node)
         server = Server(database, listener, tls, insecure=insecure, watched=watched)
+        if http is not None:
+            server.attach(_http_port(server, http, tls, configuration))
         with asyncio.Runner(loop_factory=TimedLoop) as runner:
             runner.run(_serve(server, path))
     finally:
@@ -96,6 +103,25 @@ def _tls(configuration: Configuration) -> TlsFiles | None:
     if (certificate is None) != (key is None):
         raise InvalidParameterValue("--tls-cert and --tls-key go together")
     return None if certificate is None else TlsFiles(certificate, key)
+
+
+def _http_port(
+    server: Server, listener: socket.socket, tls: TlsFiles | None, configuration: Configuration
+) -> AttachedPort:
+    """The port of the HTTP API.
+
+    Raises:
+        InvalidParameterValue: aiohttp is not installed.
+    """
+    try:
+        # Imported here, because a server without that port needs no aiohttp.
+        from ..http_api.http_port import HttpPort
+    except ModuleNotFoundError as error:
+        raise InvalidParameterValue(
+            f"--http wants the package {error.name}", hint="pip install 'ducktail[http]' installs it."
+        ) from None
+    origins = configuration["http_cors"]
+    return HttpPort(server, listener, tls, () if origins is None else origins_of(origins))
 
 
 async def _serve(server: Server, path: str) -> None:

@@ -246,7 +246,7 @@ class Work:
         if result.copy_in is not None:
             result = yield from take_rows(self.channel, self.session, result.copy_in)
         if result.copy_out is not None:
-            types = self._types(result.columns or ())
+            types = self.types(result.columns or ())
             yield from send_rows(self.channel, result, types, result.copy_out, self._reported["TimeZone"])
             assert result.tag is not None, "an exhausted result has its tag"
             result = Result.command(result.tag)
@@ -281,7 +281,7 @@ class Work:
         The answer is False when the limit is reached, because it is unknown whether more rows follow.
         """
         columns = source.columns(result.columns) or ()
-        types = self._types(columns)
+        types = self.types(columns)
         all_formats = spread(formats, len(columns))
         encoding = self.channel.encoding
         texts = encoding.columns(types, all_formats) if encoding.codec else ()
@@ -328,6 +328,13 @@ class Work:
 
     def answer_error(self, error: Exception) -> Steps[None]:
         """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
+        told = yield from self.failed(error)
+        self.channel.settle()
+        self.channel.send(ErrorResponse(report(told, "ERROR")))
+        self.channel.due = True  # At once too, as a client may end its pipeline at an error.
+
+    def failed(self, error: Exception) -> Steps[DucktailError]:
+        """Fail the open block, roll back the implicit transaction, and return the error for the client."""
         self.channel.check()
         yield Need.WORKER
         if not isinstance(error, DucktailError):
@@ -343,9 +350,7 @@ class Work:
         self.session.fail()
         yield from self.session.abort_implicit()
         self._take_news()
-        self.channel.settle()
-        self.channel.send(ErrorResponse(report(error, "ERROR")))
-        self.channel.due = True  # At once too, as a client may end its pipeline at an error.
+        return error
 
     def ready(self) -> None:
         """Send changed parameters, and ReadyForQuery."""
@@ -381,7 +386,7 @@ class Work:
         if "DateStyle" in changes or "IntervalStyle" in changes:
             self._styles = value_types.Styles.of(self._reported)
 
-    def _types(self, columns: Sequence[ResultColumn]) -> list[str]:
+    def types(self, columns: Sequence[ResultColumn]) -> list[str]:
         """The types of columns, by which their values are written in the session's styles."""
         types = [column.type for column in columns]
         return types if self._styles is None else list(map(self._styles.type_text, types))

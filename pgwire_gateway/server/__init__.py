@@ -1,7 +1,7 @@
 """Sockets, event loop and worker threads around the conversation."""
 
 from .event_loop import TimedLoop
-from .postmaster import Server, listen, serve_in_thread
+from .postmaster import AttachedPort, Server, listen, serve_in_thread
 from .tls import TlsFiles
 
-__all__ = ["Server", "TimedLoop", "TlsFiles", "listen", "serve_in_thread"]
+__all__ = ["AttachedPort", "Server", "TimedLoop", "TlsFiles", "listen", "serve_in_thread"]

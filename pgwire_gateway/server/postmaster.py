@@ -15,7 +15,7 @@ import socket
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...engine.cluster.joining import reload
 from ...engine.database import Database
@@ -107,7 +107,7 @@ class Server:
         watched: socket.socket | None = None,
     ) -> None:
         check_listener(listener, database.rights, secured=tls is not None, insecure=insecure)
-        self._insecure = insecure
+        self.insecure = insecure
         self.database = database
         self._listener = listener
         bounds = database.settings
@@ -122,6 +122,7 @@ class Server:
         )
         self._watched = watched
         self._watch_port: WatchPort | None = None
+        self._attached: AttachedPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakes: Wakes | None = None
         self._sinks: Sinks | None = None
@@ -140,7 +141,7 @@ class Server:
         # Sessions are opened on worker threads.
         self._mutex = threading.Lock()
         self._admission = Admission(bounds)
-        self._guests: dict[int, Guest] = {}
+        self._guests: dict[int, Visitor] = {}
 
     @property
     def ready(self) -> bool:
@@ -171,6 +172,10 @@ class Server:
         name = self._listener.getsockname()
         return name[0], name[1]
 
+    def attach(self, port: AttachedPort) -> None:
+        """Start, reload and close another port with this server, which has not started yet."""
+        self._attached = port
+
     async def start(self) -> None:
         """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
@@ -197,6 +202,8 @@ class Server:
 
             self._watch_port = WatchPort(self, self._watched)
             await self._watch_port.start()
+        if self._attached is not None:
+            await self._attached.start(self._workers, self._wakes)
 
     def reload(self) -> None:
         """Read certificate, key and cluster file again; after an error the old ones remain."""
@@ -207,6 +214,8 @@ class Server:
                 log.error("%s; the old certificate stays", error.message)
             else:
                 log.info('certificate "%s" has been read again', self._tls.certificate)
+                if self._attached is not None:
+                    self._attached.reload()
         if self._loop is not None and not self._draining:
             self._loop.run_in_executor(self._workers, self._reload_cluster)
 
@@ -232,6 +241,8 @@ class Server:
         ending = AdminShutdown("terminating connection due to administrator command")
         for connection in list(self._connections):
             connection.end(ending)
+        if self._attached is not None:
+            await self._attached.drain(ending, DRAIN_TIMEOUT_S)
         if not await self._all_over(DRAIN_TIMEOUT_S):
             for connection in list(self._connections):
                 connection.cancel()
@@ -251,6 +262,8 @@ class Server:
             self._peers.close()
         if self._learner is not None:
             await asyncio.to_thread(self._learner.close)
+        if self._attached is not None:
+            await self._attached.close()
         await asyncio.sleep(0)  # The sockets are closed in the loop's next round.
         self._workers.shutdown(wait=not self._connections)
         if self._watch_port is not None:
@@ -296,10 +309,10 @@ class Server:
 
     def door(self, entry: Entry, peer: str, *, secured: bool) -> Door:
         """The authentication required of a client at an address, see `Host.door`."""
-        near = self._insecure or is_loopback(peer)
+        near = self.insecure or is_loopback(peer)
         return door_for(self.database.rights, entry, near=near, secured=secured)
 
-    def open(self, guest: Guest, entry: Entry, door: Door) -> Session:
+    def open(self, guest: Visitor, entry: Entry, door: Door) -> Session:
         """Open a session, see `Host.open_session`."""
         self.database.check_name(entry.database)
         account, user = door.account, door.account or entry.user
@@ -340,11 +353,10 @@ class Server:
         session.listening.on_news = guest.news
         with self._mutex:
             self._guests[session.id] = guest
-        assert guest.connection is not None, "who is let in is connected"
         guest.opened_s = self.now_s()
         self.statement_log.session_opened(
-            session.id, session.user, entry.application_name, guest.connection.peer,
-            tls=guest.connection.conversation.channel.secured,
+            session.id, session.user, entry.application_name, guest.peer,
+            tls=guest.secured,
             node=node,
             trace=session.entry.trace,
         )  # fmt: skip
@@ -357,22 +369,29 @@ class Server:
         """Handle the end of a connection."""
         session = connection.conversation.session
         if session is not None:
-            self._admission.leave(guest.node)
-            with self._mutex:
-                self._guests.pop(session.id, None)
-            lasted_s = self.now_s() - guest.opened_s
-            self.statement_log.session_closed(session.id, lasted_s, connection.conversation.error)
+            self.closed(guest, session.id, connection.conversation.error)
         self._connections.discard(connection)
         self._lingering.add(connection)
         self._over.set()
+
+    def closed(self, guest: Visitor, session_id: int, error: DucktailError | None) -> None:
+        """Handle the end of a session.
+
+        Args:
+            error: the error that ended it, if any.
+        """
+        self._admission.leave(guest.node)
+        with self._mutex:
+            self._guests.pop(session_id, None)
+        self.statement_log.session_closed(session_id, self.now_s() - guest.opened_s, error)
 
     def cancel(self, pid: int, secret: bytes) -> None:
         """Cancel the request of session `pid`, if `secret` is its own."""
         with self._mutex:
             guest = self._guests.get(pid)
         expected = bytes(LONG_KEY_BYTES) if guest is None else guest.secret
-        if hmac.compare_digest(secret, expected) and guest is not None and guest.connection is not None:
-            guest.connection.cancel()
+        if hmac.compare_digest(secret, expected) and guest is not None:
+            guest.cancel_request()
 
     def news(self, guest: Guest) -> None:
         """Deliver notifications to a session; called on any thread."""
@@ -395,6 +414,64 @@ class Server:
             self._loop.call_soon_threadsafe(guest.connection.end, error)
 
 
+class AttachedPort(Protocol):
+    """Another port of the server, which opens sessions for its clients with `Server.open`: the HTTP API.
+
+    A Protocol, because the server does not import it: a server without that port needs none of its libraries.
+    """
+
+    async def start(self, workers: ThreadPoolExecutor, wakes: Wakes) -> None:
+        """Begin to accept connections.
+
+        Args:
+            workers: threads that may block.
+            wakes: wakes the server's loop from other threads.
+        """
+
+    def reload(self) -> None:
+        """Read the certificate again."""
+
+    async def drain(self, error: DucktailError, timeout_s: float) -> None:
+        """End waits and streams with `error`, and let running requests finish for a while."""
+
+    async def close(self) -> None:
+        """End all sessions, and stop listening."""
+
+
+class Visitor(Protocol):
+    """The client of a session: a connection of the wire, or a client of the HTTP API.
+
+    Attributes:
+        secret: the key with which the session's request may be cancelled.
+        node: the node that the client is; None for other clients.
+        opened_s: the time of the session's opening.
+    """
+
+    secret: bytes
+    node: str | None
+    opened_s: float
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+
+    @property
+    def secured(self) -> bool:
+        """True if the client uses TLS."""
+
+    def cancel_request(self) -> None:
+        """Cancel the session's request, on the loop."""
+
+    def news(self) -> None:
+        """Handle new notifications; on any thread, as the two below."""
+
+    def cancelled(self) -> None:
+        """Handle another session's cancel."""
+
+    def ended(self, error: DucktailError) -> None:
+        """Handle the engine's end of the session."""
+
+
 class Guest:
     """The `Host` of one connection's conversation."""
 
@@ -410,10 +487,26 @@ class Guest:
         # A reload must not change the certificate of a running connection.
         self.offers_tls = server.credentials is not None
 
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        assert self.connection is not None, "who is asked about is connected"
+        return self.connection.peer
+
+    @property
+    def secured(self) -> bool:
+        """True if the connection uses TLS."""
+        assert self.connection is not None, "who is asked about is connected"
+        return self.connection.conversation.channel.secured
+
+    def cancel_request(self) -> None:
+        """Cancel the session's request."""
+        if self.connection is not None:
+            self.connection.cancel()
+
     def door(self, entry: Entry, *, secured: bool) -> Door:
         """The authentication required of the client."""
-        assert self.connection is not None, "who asks is connected"
-        return self._server.door(entry, self.connection.peer, secured=secured)
+        return self._server.door(entry, self.peer, secured=secured)
 
     def open_session(self, entry: Entry, door: Door) -> Session:
         """Open a session for the client."""

@@ -107,8 +107,11 @@ class TlsFiles:
     certificate: str
     key: str
 
-    def load(self) -> Credentials:
+    def load(self, protocol: str = ALPN) -> Credentials:
         """Read certificate and key.
+
+        Args:
+            protocol: the protocol that the server announces in ALPN.
 
         Raises:
             InvalidParameterValue: a file is missing or no PEM, or the two do not match.
@@ -117,7 +120,7 @@ class TlsFiles:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
         context.num_tickets = 0
-        context.set_alpn_protocols([ALPN])
+        context.set_alpn_protocols([protocol])
         try:
             # OpenSSL would ask for a passphrase on the terminal, where nobody answers.
             context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)

@@ -1,0 +1,26 @@
+"""The routes of the API: one table, which the port serves and the OpenAPI document describes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from .listings import list_groups, list_streams
+from .sql_route import run_statement
+from .watch_routes import show_live, show_metrics, show_ready
+
+if TYPE_CHECKING:
+    from .http_port import HttpPort
+
+Handler = Callable[["HttpPort", web.Request], Awaitable[web.StreamResponse]]
+
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/v1/streams", list_streams),
+    ("GET", "/v1/groups", list_groups),
+    ("POST", "/v1/sql", run_statement),
+    ("GET", "/metrics", show_metrics),
+    ("GET", "/live", show_live),
+    ("GET", "/ready", show_ready),
+)
