@@ -11,7 +11,7 @@ Source: docs/streams.md, "Filters".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,34 +79,46 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
         DucktailError: DuckDB cannot bind it to the table's columns.
         InvalidParameterValue: the text is longer than 10,000 characters, or not a boolean.
     """
-    if len(text) > FILTER_CHARS_MAX:
-        raise InvalidParameterValue(f"a filter has at most {FILTER_CHARS_MAX} characters")
     with plain_division(cursor) as whole:
-        tree = _parsed(cursor, f"SELECT ({text})")
-        # A text that closes our bracket and reopens it does not fit a bracket of another kind.
-        _parsed(cursor, f"SELECT [{text}]")
-        nodes = list(_nodes(tree["statements"]))
-        for node in nodes:
-            kind = node.get("class")
-            if kind in REFUSED_CLASSES:
-                raise NotSupported(f"a stream's filter cannot hold {REFUSED_CLASSES[kind]}")
-            if kind == "TYPE" and not node["schema"]:
-                _check_type(cursor, str(node["type_name"]))
-            if kind == "FUNCTION":
-                _check_function(cursor, str(node["function_name"]))
-                if whole and node["function_name"] == "/":
-                    raise NotSupported(
-                        "a stream's filter cannot hold / while integer_division is on",
-                        hint="Write // for whole numbers, or SET integer_division = off.",
-                    )
+        nodes = expression_nodes(cursor, text)
+        if whole and any(node.get("function_name") == "/" for node in nodes):
+            raise NotSupported(
+                "a stream's filter cannot hold / while integer_division is on",
+                hint="Write // for whole numbers, or SET integer_division = off.",
+            )
         columns = ", ".join(f"NULL::{column.type} AS {ident(column.name)}" for column in shape.stored)
         query = f"SELECT TRY(({text})::BOOLEAN) FROM (SELECT {columns}) AS {ident(shape.name)} WHERE false"
         try:
             cursor.execute(query).fetchall()
         except duckdb.Error as error:
             raise translated(error) from error
-        _check_words(nodes, shape)
+        check_words(nodes, [column.name for column in shape.stored], shape.name)
         _check_zones(cursor, query)
+
+
+def expression_nodes(cursor: duckdb.DuckDBPyConnection, text: str) -> list[dict[str, Any]]:
+    """The nodes of a filter's parse tree: one expression, of elements that are allowed in a filter.
+
+    Raises:
+        NotSupported: the text contains an element that is not allowed.
+        SyntaxError_: the text is no expression.
+        InvalidParameterValue: the text is longer than 10,000 characters.
+    """
+    if len(text) > FILTER_CHARS_MAX:
+        raise InvalidParameterValue(f"a filter has at most {FILTER_CHARS_MAX} characters")
+    tree = _parsed(cursor, f"SELECT ({text})")
+    # A text that closes our bracket and reopens it does not fit a bracket of another kind.
+    _parsed(cursor, f"SELECT [{text}]")
+    nodes = list(_nodes(tree["statements"]))
+    for node in nodes:
+        kind = node.get("class")
+        if kind in REFUSED_CLASSES:
+            raise NotSupported(f"a stream's filter cannot hold {REFUSED_CLASSES[kind]}")
+        if kind == "TYPE" and not node["schema"]:
+            _check_type(cursor, str(node["type_name"]))
+        if kind == "FUNCTION":
+            _check_function(cursor, str(node["function_name"]))
+    return nodes
 
 
 def types_in(cursor: duckdb.DuckDBPyConnection, text: str) -> set[tuple[str, str]]:
@@ -123,14 +135,18 @@ def _parsed(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
     return tree
 
 
-def _check_words(nodes: list[dict[str, Any]], shape: TableShape) -> None:
-    """Refuse CURRENT_DATE, USER and other functions written like columns."""
-    names = {fold(column.name) for column in shape.stored}
+def check_words(nodes: list[dict[str, Any]], columns: Iterable[str], table: str) -> None:
+    """Refuse CURRENT_DATE, USER and other functions written like columns.
+
+    Args:
+        columns, table: the names to which the expression may refer.
+    """
+    names = {fold(name) for name in (*columns, table)}
     for node in nodes:
         if node.get("class") != "COLUMN_REF" or len(node["column_names"]) > 1:
             continue
         name = str(node["column_names"][0])
-        if fold(name) not in names | {fold(shape.name)}:
+        if fold(name) not in names:
             _refuse_function(name)
 
 

@@ -14,7 +14,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -27,6 +27,7 @@ from ..server.metrics import CONTENT_TYPE, Metrics
 from ..server.tls import TlsFiles
 from .authentication import Authentication
 from .failures import failure
+from .reads import Read
 from .routes import ROUTES
 from .sessions import Client, SessionPool
 
@@ -195,6 +196,25 @@ class HttpPort:
         """
         return await self._authentication.client(request)
 
+    async def until_ending(self, work: asyncio.Future[T]) -> None:
+        """Wait for work that waits itself; it is cancelled when the server ends.
+
+        Raises:
+            AdminShutdown: the server ends.
+        """
+        assert self.ending is not None, "requests come to a started port"
+        try:
+            await asyncio.wait((work, self.ending), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await _cancelled(work)
+            raise
+        if not work.done():
+            await _cancelled(work)
+            raise self.ending.result()
+
+    def committed(self, read: Read) -> None:
+        """Note a commit of a group, whose event streams wait for it."""
+
     async def encoded(self, encode: Callable[[], T], rows: int) -> T:
         """The result of an encoder, which runs on a worker if the rows are many."""
         if rows <= INLINE_ROWS_MAX:
@@ -249,6 +269,12 @@ class HttpPort:
             response.headers["Access-Control-Allow-Credentials"] = "true"
             response.headers["Access-Control-Expose-Headers"] = "Ducktail-Position, Retry-After"
             response.headers["Vary"] = "Origin"
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    """Cancel work and wait for its end."""
+    work.cancel()
+    await asyncio.wait((work,))
 
 
 def _bound(

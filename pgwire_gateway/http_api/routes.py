@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .listings import list_groups, list_streams
+from .polls import commit, poll
+from .publishing import publish
 from .sql_route import run_statement
 from .watch_routes import show_live, show_metrics, show_ready
 
@@ -19,6 +21,9 @@ Handler = Callable[["HttpPort", web.Request], Awaitable[web.StreamResponse]]
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/streams", list_streams),
     ("GET", "/v1/groups", list_groups),
+    ("GET", "/v1/streams/{stream}/poll", poll),
+    ("POST", "/v1/streams/{stream}/commit", commit),
+    ("POST", "/v1/topics/{topic}", publish),
     ("POST", "/v1/sql", run_statement),
     ("GET", "/metrics", show_metrics),
     ("GET", "/live", show_live),

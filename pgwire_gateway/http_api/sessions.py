@@ -90,6 +90,8 @@ class Answer:
         pieces: the rows as DataRow messages, many in each piece.
         tag: the command tag; "" if the answer is truncated.
         truncated: more rows exist than were taken.
+        events: LSN and partition of each row, where the rows are in `copied`.
+        copied: the messages of a COPY ... TO STDOUT.
     """
 
     columns: Sequence[ResultColumn] | None
@@ -98,6 +100,7 @@ class Answer:
     row_count: int = 0
     tag: str = ""
     truncated: bool = False
+    events: list[tuple[int, int]] | None = None
     copied: list[bytes | memoryview] = field(default_factory=list)
 
     @property
@@ -266,19 +269,21 @@ class HttpSession:
         bytes_max: int | None = None,
         foreign: bool = False,
         copies: bool = False,
+        suspends: bool = False,
     ) -> Answer:
         """Run one statement and take its rows.
 
         Args:
             parameters: values, or texts in the wire's form if `foreign`.
             rows_max, bytes_max: the answer is truncated beyond these.
+            suspends: a truncated answer counts as delivered, as that of a portal, for the read position.
             foreign: the statement is a client's own.
             copies: the statement is a COPY ... TO STDOUT.
 
         Raises:
             DucktailError: the statement fails.
         """
-        bounds = _Bounds(rows_max, bytes_max)
+        bounds = _Bounds(rows_max, bytes_max, suspends)
         return await self.steps(self._statement(text, parameters, bounds, foreign=foreign, copies=copies))
 
     async def steps(self, steps: Steps[T]) -> T:
@@ -417,15 +422,15 @@ class _Done:
 
 @dataclass(slots=True)
 class _Bounds:
-    """The room that is left in an answer; None is without bound."""
+    """The room that is left in an answer; None is without bound.
+
+    Args:
+        suspends: the rows of a full answer count as delivered.
+    """
 
     rows: int | None
     bytes: int | None
-
-    @property
-    def full(self) -> bool:
-        """True if no more rows fit."""
-        return (self.rows is not None and self.rows <= 0) or (self.bytes is not None and self.bytes <= 0)
+    suspends: bool = False
 
     def use(self, rows: int, size: int) -> None:
         """Note rows of an answer."""
@@ -468,16 +473,22 @@ def _taken(work: RequestWork, result: Any, answer: Answer, bounds: _Bounds) -> S
             return
         if not result.committed:
             work.channel.check_cancelled()
-        if bounds.full or (bounds.rows is not None and batch.row_count > bounds.rows):
+        if bounds.rows is not None and batch.row_count > bounds.rows:
             answer.truncated = True
-            batch = None if bounds.full else batch.cut(0, bounds.rows)
-        if batch is not None and answer.types:
+            batch = batch.cut(0, bounds.rows)
+        if answer.types:
             rows = batch.datarows(answer.types, formats, "UTC")
             answer.pieces.append(rows)
             answer.row_count += batch.row_count
             bounds.use(batch.row_count, len(rows))
+        if bounds.bytes is not None and bounds.bytes <= 0:
+            answer.truncated = True
         if answer.truncated:
-            result.fail()
+            if bounds.suspends:
+                result.suspend()
+                result.close()
+            else:
+                result.fail()
             return
 
 
