@@ -26,10 +26,11 @@ from ..server.event_loop import Wakes
 from ..server.metrics import CONTENT_TYPE, Metrics
 from ..server.tls import TlsFiles
 from .authentication import Authentication
+from .event_stream import CATCHING_UP_MAX
 from .failures import failure
-from .reads import Read
 from .routes import ROUTES
 from .sessions import Client, SessionPool
+from .tails import Tails
 
 if TYPE_CHECKING:
     from ..server import Server
@@ -90,7 +91,7 @@ class HttpPort:
         # Connections without a request, the longest idle first; some may be closed already.
         self._idle: dict[RequestHandler, None] = {}
         self._busy: set[asyncio.Task[object]] = set()
-        self.ending: asyncio.Future[DucktailError] | None = None
+        self._ending: asyncio.Future[DucktailError] | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -102,8 +103,11 @@ class HttpPort:
         """Begin to accept connections."""
         loop = asyncio.get_running_loop()
         self.workers: Executor = workers
-        self.ending = loop.create_future()
+        self._ending = loop.create_future()
         self.sessions = SessionPool(self.server, workers, wakes)
+        self.tails = Tails(self)
+        self.catching_up = asyncio.Semaphore(CATCHING_UP_MAX)
+        self.lookers: set[asyncio.Event] = set()
         self._authentication = Authentication(self.server, workers, self._origins)
         application = web.Application(
             middlewares=[self._answered],
@@ -142,8 +146,8 @@ class HttpPort:
 
     async def drain(self, error: DucktailError, timeout_s: float) -> None:
         """End streams and waits with `error`, and let running requests finish for a while."""
-        assert self.ending is not None and self._port is not None, "only a started port is drained"
-        self.ending.set_result(error)
+        assert self._port is not None, "only a started port is drained"
+        self.ending_future.set_result(error)
         self._port.close()
         if self._busy:
             await asyncio.wait(set(self._busy), timeout=timeout_s)
@@ -155,6 +159,7 @@ class HttpPort:
 
     async def close(self) -> None:
         """Close all connections and sessions."""
+        await self.tails.close()
         if self._runner is not None:
             await self._runner.cleanup()
         await self.sessions.close()
@@ -202,18 +207,30 @@ class HttpPort:
         Raises:
             AdminShutdown: the server ends.
         """
-        assert self.ending is not None, "requests come to a started port"
         try:
-            await asyncio.wait((work, self.ending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, self.ending_future), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await _cancelled(work)
             raise
         if not work.done():
             await _cancelled(work)
-            raise self.ending.result()
+            raise self.ending_future.result()
 
-    def committed(self, read: Read) -> None:
-        """Note a commit of a group, whose event streams wait for it."""
+    @property
+    def ending_future(self) -> asyncio.Future[DucktailError]:
+        """Done when the server ends, with the error for its clients."""
+        assert self._ending is not None, "requests come to a started port"
+        return self._ending
+
+    @property
+    def ended_by(self) -> DucktailError | None:
+        """The error with which the server ends; None while it does not."""
+        return self.ending_future.result() if self.ending_future.done() else None
+
+    def committed(self) -> None:
+        """Let the event streams of groups look at what their groups have committed."""
+        for looking in self.lookers:
+            looking.set()
 
     async def encoded(self, encode: Callable[[], T], rows: int) -> T:
         """The result of an encoder, which runs on a worker if the rows are many."""

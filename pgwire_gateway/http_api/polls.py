@@ -20,11 +20,11 @@ from .failures import JSON, failure
 from .positions import Position
 from .reads import (
     PARAMETERS,
-    Read,
     Target,
     end_of,
     moved,
     partitions_after,
+    place_columns,
     read_of,
     read_position,
     target_of,
@@ -41,6 +41,8 @@ ANSWER_BYTES_MAX = 16 << 20
 WAIT_S_MAX = 60
 ARROW = "application/vnd.apache.arrow.stream"
 FORMS = (JSON, NDJSON, ARROW)
+# Clients accept headers of some kilobytes; a map of many partitions is in the body alone.
+HEADER_CHARS_MAX = 2048
 POSITION_HEADER = "Ducktail-Position"
 # Each piece of a COPY's data has its message's head.
 COPY_HEAD_BYTES = 5
@@ -83,7 +85,10 @@ async def poll(port: HttpPort, request: web.Request) -> web.StreamResponse:
         body = b'{"events":[%s],%s' % (body, rest.encode()[1:])
     elif form == NDJSON:
         body += json.dumps({"partitions": partitions}).encode() + b"\n"
-    return web.Response(body=body, headers={"Content-Type": form, POSITION_HEADER: shown})
+    headers = {"Content-Type": form}
+    if len(shown) <= HEADER_CHARS_MAX:
+        headers[POSITION_HEADER] = shown
+    return web.Response(body=body, headers=headers)
 
 
 def accepted_form(request: web.Request) -> str:
@@ -131,7 +136,7 @@ def _arrow(answer: Answer, target: Target) -> tuple[bytes, Answer]:
 
 
 def _places(table: pa.Table, target: Target) -> list[tuple[int, int]]:
-    lsn_at, partition_at = target.places
+    lsn_at, partition_at = place_columns(target.read, target.names)
     lsns, partitions = table.column(lsn_at).to_pylist(), table.column(partition_at).to_pylist()
     return list(zip(lsns, partitions, strict=True))
 
@@ -169,5 +174,5 @@ async def commit(port: HttpPort, request: web.Request) -> web.StreamResponse:
         words.append(f"MEMBER ${len(values)}")
     async with port.sessions.borrowed(client) as session:
         await session.statement(" ".join(words), values)
-    port.committed(Read(stream, group))
+    port.committed()
     return web.json_response({"committed": True})

@@ -8,8 +8,8 @@ envelope `changes` the table's. As in a stream's filter, a row on which it fails
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -18,7 +18,7 @@ from ...engine import stream_reads
 from ...engine.catalog.filters import check_words, expression_nodes
 from ...engine.catalog.streams import Stream
 from ...engine.database import Database
-from ...engine.errors import InvalidParameterValue
+from ...engine.errors import InvalidParameterValue, UndefinedObject
 from ...engine.system_views.group_rows import position_of
 from ...sql.language.clauses import Name, name_sql, scalar_sql
 from ..conversation import Need
@@ -144,12 +144,6 @@ class Target:
         return self.stream is not None
 
     @property
-    def places(self) -> tuple[int, int]:
-        """The places of LSN and partition among the columns."""
-        lsn, partition = PLACES[self.read.envelope]
-        return self.names.index(lsn), self.names.index(partition)
-
-    @property
     def chosen(self) -> Sequence[int]:
         """The partitions that are read."""
         return self.read.partitions or range(self.partitions)
@@ -215,7 +209,7 @@ def moved(position: Position, target: Target, answer: Answer, end: Position) -> 
         end: the stream's end before the read; the read has seen all events up to there unless it is full.
     """
     after = position.copy()
-    for lsn, partition in places_in(target, answer):
+    for lsn, partition in places_of(target.read, answer):
         if target.ordered:
             after.reach(lsn)
         else:
@@ -227,12 +221,32 @@ def moved(position: Position, target: Target, answer: Answer, end: Position) -> 
     return after
 
 
-def places_in(target: Target, answer: Answer) -> Iterable[tuple[int, int]]:
+def places_of(read: Read, answer: Answer) -> list[tuple[int, int]]:
     """LSN and partition of each row of an answer."""
     if answer.events is not None:
         return answer.events
-    lsn_at, partition_at = target.places
+    lsn_at, partition_at = place_columns(read, answer.names)
     return [(int(row[lsn_at] or b"0"), int(row[partition_at] or b"0")) for row in answer.rows()]
+
+
+def place_columns(read: Read, names: Sequence[str]) -> tuple[int, int]:
+    """The places of LSN and partition among the columns of a read."""
+    lsn, partition = PLACES[read.envelope]
+    return names.index(lsn), names.index(partition)
+
+
+def renamed(session: HttpSession, target: Target) -> Read:
+    """The read, under the present name of its stream.
+
+    Raises:
+        UndefinedObject: the stream has been dropped.
+    """
+    if target.stream is None:
+        return target.read
+    present = session.session.database.catalog.present(target.stream)
+    if present is None:
+        raise UndefinedObject(f'stream "{target.stream.name}" does not exist', detail="It was dropped.")
+    return replace(target.read, stream=Name((present.schema, present.name)))
 
 
 def partition_rows(

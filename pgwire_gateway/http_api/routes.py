@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from .event_stream import stream_events
 from .listings import list_groups, list_streams
 from .polls import commit, poll
 from .publishing import publish
@@ -21,6 +22,7 @@ Handler = Callable[["HttpPort", web.Request], Awaitable[web.StreamResponse]]
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/streams", list_streams),
     ("GET", "/v1/groups", list_groups),
+    ("GET", "/v1/streams/{stream}/events", stream_events),
     ("GET", "/v1/streams/{stream}/poll", poll),
     ("POST", "/v1/streams/{stream}/commit", commit),
     ("POST", "/v1/topics/{topic}", publish),
