@@ -1,8 +1,8 @@
 """The changes of users, owners and grants: each writes rows of tables and computes the next value.
 
-The tables `__ducktail_users`, `owner_catalog` and `grant_catalog` store the contents of `rights.Rights`. A
-change is written within a transaction, and the value in memory is replaced after its COMMIT (`add`). Source:
-docs/security.md.
+The tables `__ducktail_users`, `__ducktail_users_tokens`, `owner_catalog` and `grant_catalog` store the
+contents of `rights.Rights`. A change is written within a transaction, and the value in memory is replaced
+after its COMMIT (`add`). Source: docs/security.md.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from .catalog.passwords import read_verifier
-from .catalog.rights import Item, Rights, User
+from .catalog.rights import Item, Rights, Token, User
 from .duck.cursors import ask_maybe
 from .parts import Parts
 from .quoting import literal
 from .schema import SCHEMA as OURS
-from .schema import USERS
+from .schema import TOKENS, USERS
 from .transactions.transaction import CommitStep, Transaction
 
 NONCE = "authentication_nonce"
 TABLE = f"{OURS}.{USERS}"
+TOKEN_TABLE = f"{OURS}.{TOKENS}"
 
 
 class Change(ABC):
@@ -60,17 +61,22 @@ class PutUser(Change):
 
 @dataclass(frozen=True, slots=True)
 class DropUser(Change):
-    """The removal of a user who owns nothing any more."""
+    """The removal of a user who owns nothing any more, and of the user's tokens."""
 
     user: User
 
     def statements(self) -> Iterable[str]:
         """The statements that write the change."""
         yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
+        yield f"DELETE FROM {TOKEN_TABLE} WHERE user_name = {literal(self.user.key)}"
 
     def apply(self, rights: Rights) -> Rights:
         """The rights after the change."""
-        return replace(rights, users={k: u for k, u in rights.users.items() if k != self.user.key})
+        return replace(
+            rights,
+            users={k: u for k, u in rights.users.items() if k != self.user.key},
+            tokens={d: t for d, t in rights.tokens.items() if t.user != self.user.key},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ class RenameUser(Change):
         yield f"UPDATE {TABLE} SET user_name = {literal(self.name)} WHERE lower(user_name) = {old}"
         yield f"UPDATE ducktail.owner_catalog SET owner = {new} WHERE owner = {old}"
         yield f"UPDATE ducktail.grant_catalog SET user_name = {new} WHERE user_name = {old}"
+        yield f"UPDATE {TOKEN_TABLE} SET user_name = {new} WHERE user_name = {old}"
 
     def apply(self, rights: Rights) -> Rights:
         """The rights after the change."""
@@ -99,7 +106,42 @@ class RenameUser(Change):
             users={**{key: user for key, user in rights.users.items() if key != old}, renamed.key: renamed},
             owners={item: now(owner) for item, owner in rights.owners.items()},
             grants={(now(user), item): given for (user, item), given in rights.grants.items()},
+            tokens={digest: replace(token, user=now(token.user)) for digest, token in rights.tokens.items()},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PutToken(Change):
+    """A new token."""
+
+    token: Token
+
+    def statements(self) -> Iterable[str]:
+        """The statements that write the change."""
+        token = self.token
+        until = "NULL" if token.valid_until_us is None else str(token.valid_until_us)
+        texts = ", ".join(map(literal, (token.name, token.user, token.digest)))
+        yield f"INSERT INTO {TOKEN_TABLE} VALUES ({texts}, {token.created_at_us}, {until})"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after the change."""
+        return replace(rights, tokens={**rights.tokens, self.token.digest: self.token})
+
+
+@dataclass(frozen=True, slots=True)
+class DropToken(Change):
+    """The removal of a token."""
+
+    token: Token
+
+    def statements(self) -> Iterable[str]:
+        """The statements that write the change."""
+        yield f"DELETE FROM {TOKEN_TABLE} WHERE hash = {literal(self.token.digest)}"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after the change."""
+        tokens = {digest: token for digest, token in rights.tokens.items() if digest != self.token.digest}
+        return replace(rights, tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,4 +305,8 @@ def read_rights(cursor: duckdb.DuckDBPyConnection, known: Rights | None = None) 
     for row in cursor.execute(given).fetchall():
         key = (row[4], Item(*row[:4]))
         grants[key] = grants.get(key, frozenset()) | {row[5]}
-    return Rights(users, owners, grants, secret)
+    stored = cursor.execute(
+        f"SELECT token_name, user_name, hash, created_at_us, valid_until_us FROM {TOKEN_TABLE}"
+    ).fetchall()
+    tokens = {row[2]: Token(*row) for row in stored}
+    return Rights(users, owners, grants, secret, tokens)

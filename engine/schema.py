@@ -43,6 +43,7 @@
     segment_producers  the last sequences of the producers of segments
     offset_log      commits of offsets, appended as `offsets.Move.entry`; the highest seq counts
     __ducktail_users  a user and the password's verifier (see `rights.py`); no user can read it by SQL
+    __ducktail_users_tokens  a token of a user: the hash of its text, and the end of its validity
     owner_catalog   the owner of an object
     grant_catalog   a user's privilege on an object
     commits         one row for each captured transaction: txid, first and last LSN, commit time, annotation
@@ -72,9 +73,12 @@ SCHEMA = "ducktail"
 # Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
-# Holds the keys and tokens of sinks, and is kept from SQL in the same way.
+# Tokens of users; its name contains the other one, so that the same texts are refused.
+TOKENS = f"{USERS}_tokens"
+# The keys and headers of sinks.
 SINKS = "__ducktail_sinks"
-SECRET_TABLES = (USERS, SINKS)
+# No SQL of any user reads them.
+SECRET_TABLES = (USERS, TOKENS, SINKS)
 FORMAT_VERSION = 4
 # Of a stream that was made before there was compaction: the defaults (`streams.py`).
 LAG_US, TOMBSTONES_US = 3_600_000_000, 86_400_000_000
@@ -151,6 +155,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.row_sums (
     table_id INTEGER, lsn BIGINT, row_count BIGINT, hash_sum HUGEINT, taken_lsn BIGINT, reason VARCHAR,
     taken_at TIMESTAMP WITH TIME ZONE, duckdb_version VARCHAR, differs VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.{USERS} (user_name VARCHAR, verifier VARCHAR, superuser BOOLEAN);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.{TOKENS} (
+    token_name VARCHAR, user_name VARCHAR, hash VARCHAR, created_at_us BIGINT, valid_until_us BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.owner_catalog (
     kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR, owner VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.grant_catalog (

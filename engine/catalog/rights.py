@@ -6,6 +6,7 @@ rights_changes.py has the changes from one value to the next. Source: docs/secur
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,6 +79,44 @@ def pipeline_item(pipeline: str) -> Item:
 THE_DATABASE = Item(DATABASE)
 
 
+# The beginning of each token, by which a scanner of published sources recognizes one.
+TOKEN_PREFIX = "ducktail_"
+# The tokens of a database.
+TOKENS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, which authenticates a user of the HTTP API.
+
+    Args:
+        name: its name, unique in the database.
+        user: the user's key.
+        digest: `digest_of` its text, which is not stored.
+        created_at_us, valid_until_us: times in microseconds since 1970; None is valid until it is dropped.
+    """
+
+    name: str
+    user: str
+    digest: str
+    created_at_us: int
+    valid_until_us: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The token's name in lower case."""
+        return self.name.lower()
+
+    def is_valid(self, now_us: int) -> bool:
+        """True if the token is accepted at a time."""
+        return self.valid_until_us is None or now_us < self.valid_until_us
+
+
+def digest_of(token: str) -> str:
+    """The stored form of a token: its text is random, so that one round of a hash is enough."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """A user who may connect.
@@ -107,12 +146,14 @@ class Rights:
         owners: object -> its creator's name in lower case; objects without an entry belong to the superusers.
         grants: privileges by user (in lower case) and object.
         nonce: a secret of this database; empty until it has its first user.
+        tokens: the tokens by digest.
     """
 
     users: Mapping[str, User] = field(default_factory=dict)
     owners: Mapping[Item, str] = field(default_factory=dict)
     grants: Mapping[tuple[str, Item], frozenset[str]] = field(default_factory=dict)
     nonce: bytes = field(default=b"", repr=False)
+    tokens: Mapping[str, Token] = field(default_factory=dict, repr=False)
 
     def privileges(self, user: str, item: Item) -> frozenset[str]:
         """The privileges of a user on exactly this object."""
@@ -144,6 +185,10 @@ class Rights:
             return True
         owned = any(owner == user and item.schema == schema for item, owner in self.owners.items())
         return owned or any(key == user and item.schema == schema for key, item in self.grants)
+
+    def token(self, name: str) -> Token | None:
+        """The token of this name; None without one."""
+        return next((token for token in self.tokens.values() if token.key == name.lower()), None)
 
     def belongings(self, user: str) -> list[Item]:
         """The objects that a user owns or has privileges on."""

@@ -417,7 +417,13 @@ OVER_NUMERIC = frozenset({"FLOAT", "DOUBLE", "BIGNUM"})
 PREPARE = "PREPARE __ducktail_place AS "
 LOSSY = "SET SESSION arrow_lossless_conversion = false"
 KEPT_ROWS = "__ducktail_rows"
-ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
+ARROW = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "DOUBLE": pa.float64(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
 
 
 Values = tuple[object, ...]

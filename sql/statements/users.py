@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP USER, GRANT and REVOKE. Source: docs/security.md.
+"""CREATE, ALTER and DROP USER, tokens, GRANT and REVOKE. Source: docs/security.md.
 
 Each is part of its transaction, under the writer lock: of two transactions that each remove one of the last
 two superusers, the second one is refused.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 
@@ -26,6 +27,7 @@ from ...engine.errors import (
     InvalidSchemaName,
     NotSupported,
     ObjectInUse,
+    ProgramLimitExceeded,
     SerializationFailure,
     UndefinedObject,
     UndefinedTable,
@@ -33,12 +35,13 @@ from ...engine.errors import (
 )
 from ...engine.quoting import fold
 from ...engine.transactions.transaction import CommitStep, Transaction
+from ...engine.values.temporal_input import read_timestamptz
 from ...engine.waiting import Waiting
 from ..language import statements as st
 from ..language.statements import PRIVILEGES
 from ..results.results import Result
 from ..session_state.context import Context
-from .runners import runs
+from .runners import answer, runs
 from .set_and_show import PUBLIC
 
 Values = tuple[object, ...]
@@ -48,6 +51,9 @@ ON_STREAM = frozenset({"select", "consume"})
 ON_TOPIC = ON_STREAM | {"publish"}
 ON_ALL = r.INHERITED | {"create"}
 ON_GROUP = frozenset({"consume"})
+# The random bytes of a token.
+TOKEN_BYTES = 32
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _write(
@@ -202,6 +208,88 @@ def drop_user(session: Context, dropped: st.DropUser, parameters: Values) -> Wai
 
     yield from _write(session, changes)
     return Result.command(st.tag_of(dropped))
+
+
+TOKEN_COLUMNS = (("token_name", "VARCHAR"), ("token", "VARCHAR"), ("valid_until", "TIMESTAMP WITH TIME ZONE"))
+TOKENS_COLUMNS = (
+    ("token_name", "VARCHAR"),
+    ("user_name", "VARCHAR"),
+    ("created_at", "TIMESTAMP WITH TIME ZONE"),
+    ("valid_until", "TIMESTAMP WITH TIME ZONE"),
+    ("valid", "BOOLEAN"),
+)
+
+
+@runs(st.CreateToken, TOKEN_COLUMNS)
+def create_token(session: Context, asked: st.CreateToken, parameters: Values) -> Waiting[Result]:
+    """CREATE TOKEN t FOR USER u [VALID UNTIL '...']; users may create tokens of their own."""
+    if session.access.user != asked.user.lower():
+        session.access.require_superuser("create tokens of other users")
+    _check_name(asked.name)
+    until_us = None if asked.valid_until is None else _moment_us(session, asked.valid_until)
+    text, now_us = r.TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES), session.database.clock.now_us()
+    if until_us is not None and until_us <= now_us:
+        raise InvalidParameterValue(f'"{asked.valid_until}" in VALID UNTIL is over')
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        user = _user(rights, asked.user)
+        if rights.token(asked.name) is not None:
+            raise DuplicateObject(f'token "{asked.name}" already exists')
+        if len(rights.tokens) >= r.TOKENS_MAX:
+            raise ProgramLimitExceeded(
+                f"a database has at most {r.TOKENS_MAX} tokens", hint="DROP TOKEN removes one."
+            )
+        return [edit.PutToken(r.Token(asked.name, user.key, r.digest_of(text), now_us, until_us))]
+
+    yield from _write(session, changes)
+    session.notices.add("the token is shown this once: only a hash of it is stored")
+    return answer(asked, [[asked.name, text, until_us]])
+
+
+def _moment_us(session: Context, text: str) -> int:
+    """A timestamp in microseconds since 1970; without an offset it is in the session's TimeZone."""
+    found = read_timestamptz(text, session.variables["TimeZone"])
+    if not isinstance(found, datetime):
+        raise InvalidParameterValue(f'VALID UNTIL takes a timestamp of the years 1 to 9999, not "{text}"')
+    return (found - EPOCH) // timedelta(microseconds=1)
+
+
+@runs(st.DropToken)
+def drop_token(session: Context, dropped: st.DropToken, parameters: Values) -> Waiting[Result]:
+    """DROP TOKEN [IF EXISTS] t; users may drop their own."""
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        token = rights.token(dropped.name)
+        if token is not None and session.access.limited and token.user != session.access.user:
+            token = None  # As if it did not exist: names of others' tokens are hidden.
+        if token is None and dropped.if_exists:
+            session.notices.add(f'token "{dropped.name}" does not exist, skipping')
+            return []
+        if token is None:
+            raise UndefinedObject(f'token "{dropped.name}" does not exist')
+        return [edit.DropToken(token)]
+
+    yield from _write(session, changes)
+    return Result.command(st.tag_of(dropped))
+
+
+@runs(st.ShowTokens, TOKENS_COLUMNS)
+def show_tokens(session: Context, asked: st.ShowTokens, parameters: Values) -> Waiting[Result]:
+    """SHOW TOKENS: the user's own; superusers see all."""
+    rights, now_us = session.access.rights, session.database.clock.now_us()
+    rows = [
+        [
+            token.name,
+            rights.users[token.user].name if token.user in rights.users else token.user,
+            token.created_at_us,
+            token.valid_until_us,
+            token.is_valid(now_us),
+        ]
+        for token in sorted(rights.tokens.values(), key=lambda token: token.key)
+        if not session.access.limited or token.user == session.access.user
+    ]
+    return answer(asked, rows)
+    yield
 
 
 def _shown(item: r.Item) -> str:

@@ -41,7 +41,17 @@ from .streams import (
 )
 from .table import OPENINGS, ROWS, find_opening, render_statement, row_of, tag_of
 from .topics import CommentOnTopic, CreateTopic, DropTopic, RenameTopic, SetTopic, ShowTopics
-from .users import PRIVILEGES, AlterUser, CreateUser, DropUser, Grant, Revoke
+from .users import (
+    PRIVILEGES,
+    AlterUser,
+    CreateToken,
+    CreateUser,
+    DropToken,
+    DropUser,
+    Grant,
+    Revoke,
+    ShowTokens,
+)
 
 __all__ = [
     "EARLIEST",
@@ -59,6 +69,7 @@ __all__ = [
     "CreateGroup",
     "CreateSink",
     "CreateStream",
+    "CreateToken",
     "CreateTopic",
     "CreateUser",
     "DescribeGroup",
@@ -67,6 +78,7 @@ __all__ = [
     "DropGroup",
     "DropSink",
     "DropStream",
+    "DropToken",
     "DropTopic",
     "DropUser",
     "Effect",
@@ -114,6 +126,7 @@ __all__ = [
     "ShowReadPosition",
     "ShowSinks",
     "ShowStreams",
+    "ShowTokens",
     "ShowTopics",
     "Statement",
     "Text",

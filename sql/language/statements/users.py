@@ -74,6 +74,28 @@ class Revoke(Grant):
     """REVOKE privileges ON object FROM user."""
 
 
+@dataclass(frozen=True, slots=True)
+class CreateToken(Statement):
+    """CREATE TOKEN name FOR USER user; `valid_until` is a timestamp's text."""
+
+    name: str
+    user: str
+    valid_until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropToken(Statement):
+    """DROP TOKEN name."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTokens(Statement):
+    """SHOW TOKENS."""
+
+
 def _superuser(g: Grammar) -> bool | None:
     word = g.accept_one("SUPERUSER", "NOSUPERUSER")
     return None if word is None else word == "SUPERUSER"
@@ -168,6 +190,26 @@ def revoke(g: Grammar) -> Statement:
     return Revoke(privileges, kind, on, g.simple_name("the name of a user"), group)
 
 
+def create_token(g: Grammar) -> Statement:
+    """CREATE TOKEN t FOR USER u [VALID UNTIL '...']"""
+    name = g.simple_name("the name of the token")
+    g.expect("FOR", "USER")
+    user = g.simple_name("the name of a user")
+    until = g.literal("a timestamp") if g.accept("VALID", "UNTIL") else None
+    return CreateToken(name, user, until)
+
+
+def drop_token(g: Grammar) -> Statement:
+    """DROP TOKEN [IF EXISTS] t"""
+    exists = g.accept("IF", "EXISTS")
+    return DropToken(g.simple_name("the name of the token"), exists)
+
+
+def _create_token_sql(s: CreateToken) -> str:
+    verb = f"CREATE TOKEN {ident(s.name)} FOR USER {ident(s.user)}"
+    return clauses.words(verb, clauses.clause("VALID UNTIL", s.valid_until))
+
+
 def _create_user_sql(s: CreateUser) -> str:
     verb = f"CREATE USER {ident(s.name)} PASSWORD {literal(s.password)}"
     return clauses.words(verb, clauses.when(s.superuser, "SUPERUSER"))
@@ -217,6 +259,34 @@ ROWS = (
         drop_user,
         "DROP USER [IF EXISTS] u",
         lambda s: clauses.drop("DROP USER", s.if_exists, ident(s.name)),
+    ),
+    Row(
+        CreateToken,
+        "CREATE TOKEN",
+        Right.CHECKED_BY_RUNNER,
+        Effect.WRITES,
+        InCluster.ENTRY_NODE,
+        create_token,
+        "CREATE TOKEN t FOR USER u [VALID UNTIL '...']",
+        _create_token_sql,
+    ),
+    Row(
+        DropToken,
+        "DROP TOKEN",
+        Right.CHECKED_BY_RUNNER,
+        Effect.WRITES,
+        InCluster.ENTRY_NODE,
+        drop_token,
+        "DROP TOKEN [IF EXISTS] t",
+        lambda s: clauses.drop("DROP TOKEN", s.if_exists, ident(s.name)),
+    ),
+    Row(
+        ShowTokens,
+        "SHOW TOKENS",
+        Right.CHECKED_BY_RUNNER,
+        Effect.READS,
+        InCluster.ENTRY_NODE,
+        lambda g: ShowTokens(),
     ),
     Row(
         Grant,
