@@ -109,6 +109,8 @@ def expression_nodes(cursor: duckdb.DuckDBPyConnection, text: str) -> list[dict[
     tree = _parsed(cursor, f"SELECT ({text})")
     # A text that closes our bracket and reopens it does not fit a bracket of another kind.
     _parsed(cursor, f"SELECT [{text}]")
+    # Brackets also hold a list of several.
+    _parsed(cursor, f"SELECT CASE WHEN {text} THEN true END")
     nodes = list(_nodes(tree["statements"]))
     for node in nodes:
         kind = node.get("class")

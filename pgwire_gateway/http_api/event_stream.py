@@ -63,6 +63,7 @@ async def stream_events(port: HttpPort, request: web.Request) -> web.StreamRespo
     try:
         async with port.sessions.borrowed(client) as session:
             target = await target_of(session, read)
+            position.check(target.partitions)
             # Errors of the first read, such as a gap, are an answer with a status.
             statement, values = read.statement(1, after=position.text(target.partitions))
             await session.statement(statement, values)

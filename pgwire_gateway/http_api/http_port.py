@@ -50,11 +50,9 @@ INLINE_ROWS_MAX = 100
 CANCEL_S = 5.0
 # The time for which a browser may keep the answer to a preflight request.
 PREFLIGHT_S = "600"
-HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
-ALLOWED_HEADERS = (
-    "Authorization, Content-Type, Last-Event-ID, Ducktail-Producer, Ducktail-Sequence, Ducktail-Content-Type"
-)
-# SQLSTATE class 08 is the client's own fault only for this status.
+HEADERS = {"Server": "ducktail", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+ALLOWED_HEADERS = "Authorization, Content-Type, Last-Event-ID, Ducktail-Producer, Ducktail-Sequence"
+# aiohttp's own refusals -> the class of their errors.
 REASONS = {404: UndefinedObject, 405: ProtocolViolation, 413: ProtocolViolation}
 
 log = logging.getLogger("ducktail.gateway")
@@ -279,7 +277,7 @@ class HttpPort:
 
     async def _prepared(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers of every answer."""
-        response.headers.update({name: v for name, v in HEADERS.items() if name not in response.headers})
+        response.headers.update(HEADERS)
         origin = request.get("origin")
         if origin is not None:
             response.headers["Access-Control-Allow-Origin"] = origin

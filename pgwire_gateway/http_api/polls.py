@@ -61,6 +61,7 @@ async def poll(port: HttpPort, request: web.Request) -> web.StreamResponse:
     start = Position.parse(text_in(request, "after") or "0")
     async with port.sessions.borrowed(client) as session:
         target = await target_of(session, read)
+        start.check(target.partitions)
         end = await end_of(session, target) if read.group is None else Position()
         after = None if read.group is not None else start.text(target.partitions)
         text, values = read.statement(limit, after=after, wait_ms=wait_ms, literals=form == ARROW)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...engine.errors import InvalidParameterValue
 from ...sql.language.position_text import format_positions, parse_after
 
 
@@ -39,6 +40,16 @@ class Position:
         """
         found = parse_after(text)
         return cls(found) if isinstance(found, int) else cls(0, found)
+
+    def check(self, partitions: int) -> None:
+        """Refuse a position of partitions that the stream does not have.
+
+        Raises:
+            InvalidParameterValue: it names one.
+        """
+        for partition in self.ahead:
+            if partition >= partitions:
+                raise InvalidParameterValue(f"partition {partition} does not exist: there are {partitions}")
 
     def copy(self) -> Position:
         """The same position, which moves on its own."""

@@ -85,8 +85,7 @@ class Read:
         if wait_ms:
             words.append(f"WAIT {value(f'{wait_ms} ms')}")
         if self.where is not None:
-            # A line's end, because the predicate may end in a comment.
-            words.append(f"WHERE TRY(({self.where}\n)::BOOLEAN)")
+            words.append(f"WHERE TRY(({self.where})::BOOLEAN)")
         words.append(f"LIMIT {value(limit)}")
         return " ".join(words), tuple(values)
 

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from .event_stream import stream_events
 from .listings import list_groups, list_streams
+from .openapi import show_document
 from .polls import commit, poll
 from .publishing import publish
 from .sql_route import run_statement
@@ -27,6 +28,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/streams/{stream}/commit", commit),
     ("POST", "/v1/topics/{topic}", publish),
     ("POST", "/v1/sql", run_statement),
+    ("GET", "/v1/openapi.json", show_document),
     ("GET", "/metrics", show_metrics),
     ("GET", "/live", show_live),
     ("GET", "/ready", show_ready),

@@ -51,8 +51,8 @@ IDLE_SESSIONS_MAX = 16
 IDLE_S = 20.0
 # A cancel between two calls to the session is repeated after this time, then after twice as long.
 CANCEL_AGAIN_S = 0.05
-# Rows that are taken from a result at once.
-ROWS_AT_ONCE = 2000
+# Rows that are taken from a result at once; fewer where each counts for a read position once it is taken.
+ROWS_AT_ONCE, ROWS_AT_ONCE_TRACKED = 2000, 200
 # Classes of SQLSTATEs after which a session is not used again.
 BROKEN = frozenset({"08", "25", "28", "57", "58", "XX"})
 ROW_HEAD_BYTES = 5
@@ -458,9 +458,10 @@ def _closing(session: Session) -> Steps[None]:
 def _taken(work: RequestWork, result: Any, answer: Answer, bounds: _Bounds) -> Steps[None]:
     """Take a result's rows into an answer, up to its end or a bound."""
     formats = (TEXT,) * len(answer.types)
+    most = ROWS_AT_ONCE_TRACKED if bounds.suspends else ROWS_AT_ONCE
     while True:
         # One row more than fits tells whether there are more.
-        wanted = ROWS_AT_ONCE if bounds.rows is None else min(ROWS_AT_ONCE, bounds.rows + 1)
+        wanted = most if bounds.rows is None else min(most, bounds.rows + 1)
         if result.elsewhere:
             yield from result.arrive(wanted)
         elif not result.is_ready(wanted):
@@ -477,11 +478,14 @@ def _taken(work: RequestWork, result: Any, answer: Answer, bounds: _Bounds) -> S
             answer.truncated = True
             batch = batch.cut(0, bounds.rows)
         if answer.types:
-            rows = batch.datarows(answer.types, formats, "UTC")
+            rows, count = batch.datarows(answer.types, formats, "UTC"), batch.row_count
+            if bounds.bytes is not None and len(rows) > bounds.bytes and not bounds.suspends:
+                rows, count = _fitting(rows, bounds.bytes)
+                answer.truncated = True
             answer.pieces.append(rows)
-            answer.row_count += batch.row_count
-            bounds.use(batch.row_count, len(rows))
-        if bounds.bytes is not None and bounds.bytes <= 0:
+            answer.row_count += count
+            bounds.use(count, len(rows))
+        if bounds.suspends and bounds.bytes is not None and bounds.bytes <= 0:
             answer.truncated = True
         if answer.truncated:
             if bounds.suspends:
@@ -490,6 +494,17 @@ def _taken(work: RequestWork, result: Any, answer: Answer, bounds: _Bounds) -> S
             else:
                 result.fail()
             return
+
+
+def _fitting(rows: bytes | memoryview, size: int) -> tuple[bytes | memoryview, int]:
+    """The first DataRows of a run that fit into a size, and their number."""
+    view, place, count = memoryview(rows), 0, 0
+    while place < len(view):
+        end = place + 1 + int.from_bytes(view[place + 1 : place + ROW_HEAD_BYTES], "big")
+        if end > size:
+            break
+        place, count = end, count + 1
+    return view[:place], count
 
 
 def _only_statement(work: RequestWork, text: str) -> tuple[str, int]:
