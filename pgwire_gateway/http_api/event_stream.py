@@ -61,7 +61,7 @@ async def stream_events(port: HttpPort, request: web.Request) -> web.StreamRespo
     text = request.headers.get("Last-Event-ID") or text_in(request, "after") or "0"
     position = Position.parse(text)
     try:
-        async with port.sessions.borrowed(client) as session:
+        async with port.catching_up, port.sessions.borrowed(client) as session:
             target = await target_of(session, read)
             position.check(target.partitions)
             # Errors of the first read, such as a gap, are an answer with a status.

@@ -198,7 +198,7 @@ def test_no_gap_and_no_repeat_over_restarts(place: Path) -> None:
             wire.execute("CREATE STREAM s ON t WITH (partitions = 3)")
         got: list[int] = []
         last, number, acknowledged = "0", 0, 0
-        for _ in range(amount(3, soak=20)):
+        for _ in range(amount("DUCKTAIL_HTTP_KILLS", 3, 20)):
             client = HttpClient(http_port(server))
 
             def write() -> None:
