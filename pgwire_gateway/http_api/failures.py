@@ -59,6 +59,11 @@ CHALLENGE = 'Basic realm="ducktail", charset="UTF-8"'
 RETRY_AFTER_S = "1"
 
 
+def json_answer(value: object) -> web.Response:
+    """An answer with a JSON value."""
+    return web.Response(body=json.dumps(value, ensure_ascii=False).encode(), content_type=JSON)
+
+
 def status_of(error: DucktailError) -> int:
     """The HTTP status of an error.
 

@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
+from aiohttp.http import HttpVersion10
 from aiohttp.web_protocol import RequestHandler
 
 from ...engine.errors import DucktailError, InternalError, ProtocolViolation, UndefinedObject
@@ -55,6 +56,9 @@ ALLOWED_HEADERS = "Authorization, Content-Type, Last-Event-ID, Ducktail-Producer
 # aiohttp's own refusals -> the class of their errors.
 REASONS = {404: UndefinedObject, 405: ProtocolViolation, 413: ProtocolViolation}
 
+# The origin of the page that has sent a request, if it is another's.
+ORIGIN: web.RequestKey[str | None] = web.RequestKey("origin", str)
+
 log = logging.getLogger("ducktail.gateway")
 
 
@@ -88,6 +92,9 @@ class HttpPort:
         self._runner: web.AppRunner | None = None
         # Connections without a request, the longest idle first; some may be closed already.
         self._idle: dict[RequestHandler, None] = {}
+        # Connections that asyncio has not made yet, or not ended yet after an abort.
+        self._starting: dict[RequestHandler, float] = {}
+        self._ending_ones: set[RequestHandler] = set()
         self._busy: set[asyncio.Task[object]] = set()
         self._ending: asyncio.Future[DucktailError] | None = None
 
@@ -169,26 +176,44 @@ class HttpPort:
         """The protocol of a new connection."""
         assert self._runner is not None and self._runner.server is not None, "a started port has a runner"
         most = self.server.database.settings.http_connections_max
-        if len(self._runner.server.connections) >= most and not self._close_idle():
+        made, now_s = set(self._runner.server.connections), asyncio.get_running_loop().time()
+        # One whose TLS handshake has failed is never made.
+        latest_s = now_s - HANDSHAKE_S - 1
+        self._starting = {
+            one: since_s for one, since_s in self._starting.items() if one not in made and since_s > latest_s
+        }
+        there = made | self._starting.keys()
+        self._ending_ones &= there
+        if len(there) - len(self._ending_ones) >= most and not self._close_idle():
             return _Refused()
         handler = self._runner.server()
+        self._starting[handler] = now_s
         self._idle[handler] = None
         if len(self._idle) > 2 * most:
-            open_ones = set(self._runner.server.connections)
-            self._idle = {one: None for one in self._idle if one in open_ones}
+            self._idle = {one: None for one in self._idle if one in there}
         return handler
 
     def _close_idle(self) -> bool:
         """Close the connection that has been idle longest; False if there is none."""
         while self._idle:
             oldest = next(iter(self._idle))
+            starts = oldest in self._starting
+            if starts and self._context is not None:
+                return False  # Its handshake ends within a bound of its own.
             del self._idle[oldest]
-            if oldest.transport is not None:
-                oldest.transport.abort()
+            if starts or oldest.transport is not None:
+                self._ending_ones.add(oldest)
+                # One of the same burst is made before this runs.
+                asyncio.get_running_loop().call_soon(_abort, oldest)
                 return True
         return False
 
     # Requests.
+
+    @property
+    def requests_now(self) -> int:
+        """The number of requests that are being answered."""
+        return len(self._busy)
 
     async def client(self, request: web.Request) -> Client:
         """The authenticated client of a request.
@@ -252,8 +277,10 @@ class HttpPort:
         self._idle.pop(connection, None)
         self._busy.add(task)
         try:
-            request["origin"] = self._authentication.allowed_origin(request)
-            if request.method == "OPTIONS" and request["origin"] is not None:
+            if request.version < HttpVersion10:
+                raise web.HTTPBadRequest
+            request[ORIGIN] = self._authentication.allowed_origin(request)
+            if request.method == "OPTIONS" and request[ORIGIN] is not None:
                 return _preflight(request)
             return await handler(request)
         except DucktailError as error:
@@ -278,12 +305,17 @@ class HttpPort:
     async def _prepared(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers of every answer."""
         response.headers.update(HEADERS)
-        origin = request.get("origin")
+        origin = request.get(ORIGIN)
         if origin is not None:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Allow-Credentials"] = "true"
             response.headers["Access-Control-Expose-Headers"] = "Ducktail-Position, Retry-After"
             response.headers["Vary"] = "Origin"
+
+
+def _abort(connection: RequestHandler) -> None:
+    if connection.transport is not None:
+        connection.transport.abort()
 
 
 async def _cancelled(work: asyncio.Future[Any]) -> None:

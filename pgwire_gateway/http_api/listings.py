@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from .failures import JSON
+from .failures import json_answer
 from .json_rows import RowObjects
 from .requests import check_known
 
@@ -46,7 +46,7 @@ async def list_streams(port: HttpPort, request: web.Request) -> web.StreamRespon
     client = await port.client(request)
     async with port.sessions.borrowed(client) as session:
         found = await session.statement(STREAMS)
-    return _response({"streams": _rows(found)})
+    return json_answer({"streams": _rows(found)})
 
 
 async def list_groups(port: HttpPort, request: web.Request) -> web.StreamResponse:
@@ -65,14 +65,10 @@ async def list_groups(port: HttpPort, request: web.Request) -> web.StreamRespons
         lags = [row["lag_seconds"] for row in partitions if row["lag_seconds"] is not None]
         group["lag_seconds"] = max(lags, default=None)
         group["partitions"] = partitions
-    return _response({"groups": groups})
+    return json_answer({"groups": groups})
 
 
 def _rows(answer: Answer) -> list[Row]:
     """Few rows as values of JSON."""
     objects = RowObjects(answer.names, answer.types)
     return [json.loads(objects.of(row)) for row in answer.rows()]
-
-
-def _response(value: object) -> web.Response:
-    return web.Response(text=json.dumps(value, ensure_ascii=False), content_type=JSON)

@@ -5,7 +5,6 @@ Source: OpenAPI Specification 3.1; docs/http.md.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from aiohttp import web
 
 from ...engine.version import VERSION
 from .event_messages import CONTENT_TYPE, EVENTS_MAX
-from .failures import JSON
+from .failures import JSON, json_answer
 from .polls import ARROW, EVENTS_DEFAULT, WAIT_S_MAX
 from .polls import EVENTS_MAX as POLL_EVENTS_MAX
 from .publishing import PRODUCER, SEQUENCE
@@ -340,4 +339,4 @@ def document() -> Schema:
 
 async def show_document(port: HttpPort, request: web.Request) -> web.StreamResponse:
     """GET /v1/openapi.json: the document of this API."""
-    return web.Response(text=json.dumps(document()), content_type=JSON)
+    return json_answer(document())

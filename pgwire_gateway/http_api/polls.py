@@ -16,7 +16,7 @@ from aiohttp import web
 
 from ...engine.errors import InvalidParameterValue, ProgramLimitExceeded, WrongState
 from ...sql.language.clauses import name_sql
-from .failures import JSON, failure
+from .failures import JSON, failure, json_answer
 from .positions import Position
 from .reads import (
     PARAMETERS,
@@ -176,4 +176,4 @@ async def commit(port: HttpPort, request: web.Request) -> web.StreamResponse:
     async with port.sessions.borrowed(client) as session:
         await session.statement(" ".join(words), values)
     port.committed()
-    return web.json_response({"committed": True})
+    return json_answer({"committed": True})

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation, ProgramLimitExceeded
 from ...sql.language.clauses import name_sql
+from .failures import json_answer
 from .requests import JSON, NDJSON, body_in, check_known, name_in
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def publish(port: HttpPort, request: web.Request) -> web.StreamResponse:
     places = [
         {"partition": int(row["partition"] or 0), "lsn": int(row["lsn"] or 0)} for row in answer.texts()
     ]
-    return web.json_response({"events": places, "notices": notices})
+    return json_answer({"events": places, "notices": notices})
 
 
 def _producer(request: web.Request) -> tuple[str, list[object]]:

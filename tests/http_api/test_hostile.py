@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -26,7 +27,6 @@ def raw(port: int, data: bytes) -> bytes:
     """What a server answers to bytes, up to its end of the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as one:
         one.sendall(data)
-        one.shutdown(socket.SHUT_WR)
         found = b""
         while part := one.recv(1 << 16):
             found += part
@@ -63,13 +63,14 @@ INNER = "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def test_a_request_is_one_request(client: HttpClient, request_: str) -> None:
     """What an intermediary and this server could divide differently is refused, with all that follows."""
     answer = raw(client.port, request_.encode("latin-1"))
-    assert b"live\n" not in answer and answer.count(b"HTTP/1.") <= 1
-    assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
+    assert b"live\n" not in answer and len(re.findall(rb"(?m)^HTTP/1.. \d", answer)) <= 1
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400", b"HTTP/0.9 400"))
     assert client.get("/live").status == 200
 
 
 def test_pipelined_requests_have_their_answers(client: HttpClient) -> None:
-    answer = raw(client.port, (INNER * 3).encode())
+    last = INNER.replace("Host", "Connection: close\r\nHost")
+    answer = raw(client.port, (INNER * 2 + last).encode())
     assert answer.count(b"HTTP/1.1 200 OK") == 3 == answer.count(b"live\n")
 
 
@@ -134,7 +135,7 @@ def test_without_cors_no_page_may(client: HttpClient) -> None:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpClient]:
+def quick_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpPort]:
     """A server in this process, whose times are short."""
     monkeypatch.setattr(port_module, "IDLE_S", 0.4)
     monkeypatch.setattr(requests, "BODY_S", 0.4)
@@ -145,10 +146,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpClient]:
     server.attach(port)
     thread = ServerThread(server)
     try:
-        yield HttpClient(port.address[1])
+        yield port
     finally:
         thread.stop()
         database.close()
+
+
+@pytest.fixture
+def quick(quick_port: HttpPort) -> HttpClient:
+    return HttpClient(quick_port.address[1])
 
 
 def ended(one: socket.socket) -> bytes:
@@ -174,7 +180,7 @@ def test_slow_heads_and_bodies(quick: HttpClient) -> None:
         assert ended(one).count(b"HTTP/1.1") == 1
 
 
-def test_a_client_that_takes_nothing_is_told_its_position(quick: HttpClient) -> None:
+def test_a_client_that_takes_nothing_is_told_its_position(quick: HttpClient, quick_port: HttpPort) -> None:
     quick.sql("CREATE TOPIC p WITH (partitions = 1)")
     for _ in range(8):
         quick.post("/v1/topics/p", [{"payload": "x" * 1_000_000}] * 4)
@@ -183,7 +189,7 @@ def test_a_client_that_takes_nothing_is_told_its_position(quick: HttpClient) -> 
         reader = one.makefile("rb")
         assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
         # The server waits for this client, which reads on when it has been given up.
-        while quick.sql("SELECT count(*) FROM ducktail.sessions") != [[1]]:
+        while quick_port.requests_now:
             pass
         lines = reader.read().split(b"\n")
         reader.close()
@@ -262,7 +268,8 @@ def with_token(server: ServerProcess, token: str) -> HttpClient:
 
 ROUTES_OF_S = [
     ("GET", "/v1/streams/{}/poll", {}), ("GET", "/v1/streams/{}/poll", {"group": "g"}),
-    ("GET", "/v1/streams/{}/poll", {"group": "g", "member": "m"}), ("GET", "/v1/streams/{}/poll", {"after": 5}),
+    ("GET", "/v1/streams/{}/poll", {"group": "g", "member": "m"}),
+    ("GET", "/v1/streams/{}/poll", {"after": 5}),
     ("GET", "/v1/streams/{}/poll", {"where": "op = 'insert'"}),
     ("GET", "/v1/streams/{}/poll", {"envelope": "changes"}), ("GET", "/v1/streams/{}/poll", {"partition": 0}),
     ("GET", "/v1/streams/{}/events", {}), ("GET", "/v1/streams/{}/events", {"group": "g"}),
@@ -347,7 +354,7 @@ def test_tokens(guarded: ServerProcess) -> None:
     for text, sqlstate in (
         ("CREATE TOKEN ci2 FOR USER root", "42501"), ("CREATE TOKEN CI FOR USER lee", "42710"),
         ("CREATE TOKEN x FOR USER lee VALID UNTIL '2001-01-01'", "22023"), ("DROP TOKEN nothing", "42704"),
-        ("CREATE TOKEN x FOR USER lee VALID UNTIL 'soon'", "22007"),
+        ("CREATE TOKEN x FOR USER lee VALID UNTIL 'soon'", "22P02"),
     ):  # fmt: skip
         answer = lee.post("/v1/sql", {"sql": text})
         assert answer.sqlstate == sqlstate, answer.body
