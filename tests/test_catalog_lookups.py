@@ -83,6 +83,12 @@ FOLDS_OTHERS = {
     "sql/text/units.py": "units",
     "sql/settings.py": "settings",
     "sql/text/tokens.py": "words of SQL",
+    "pgwire_gateway/http_api/authentication.py": "users and words of headers",
+    "pgwire_gateway/http_api/openapi.py": "methods",
+    "pgwire_gateway/http_api/polls.py": "words of a header",
+    "pgwire_gateway/http_api/requests.py": "words of a header",
+    "pgwire_gateway/http_api/sessions.py": "users",
+    "pgwire_gateway/http_api/watch_routes.py": "users",
 }
 
 

@@ -108,11 +108,7 @@ def _tls(configuration: Configuration) -> TlsFiles | None:
 def _http_port(
     server: Server, listener: socket.socket, tls: TlsFiles | None, configuration: Configuration
 ) -> AttachedPort:
-    """The port of the HTTP API.
-
-    Raises:
-        InvalidParameterValue: aiohttp is not installed.
-    """
+    """The port of the HTTP API; refused where aiohttp is not installed."""
     try:
         # Imported here, because a server without that port needs no aiohttp.
         from ..http_api.http_port import HttpPort

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from ...engine.database import Database
+from ...engine.catalog.streams import Group
+from ...engine.definitions.groups import find_group
 from ...engine.errors import DucktailError, ProgramLimitExceeded
 from ...engine.stream_waits import HEARTBEATS
 from ...sql.language.clauses import name_sql
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 EVENTS_DEFAULT = 100
 # The interval at which the group's commits are looked at; those of this API are known at once.
 LOOK_S = 1.0
+# The session_timeout of a group on another node: the default.
+SESSION_TIMEOUT_MS = 30_000
 
 Place = tuple[int, int]
 
@@ -136,7 +139,7 @@ class GroupReader:
         """Wait until all these events are committed, or the group has been moved by a SEEK."""
         loop = asyncio.get_running_loop()
         state = await self._state()
-        beat_s = await self._beat_s()
+        beat_s = self._beat_s()
         left = {place for place in sent if not state.has(place)}
         # Released events are at or before the committed LSN: a commit of theirs ends their release.
         again, seeks, beaten_s = sent - left, state.seeks, loop.time()
@@ -165,34 +168,47 @@ class GroupReader:
                 self._connection.send(chunk_of(BEAT))
             state = await self._state()
 
+    def _group(self) -> Group | None:
+        """The group; None for one of a stream of other nodes.
+
+        Raises:
+            UndefinedObject: the group has been dropped.
+        """
+        stream, name = self._target.stream, self._target.read.group
+        assert name is not None, "a group reads"
+        return (
+            None if stream is None else find_group(self._session.session.database.catalog, stream, name, None)
+        )
+
     async def _state(self) -> GroupState:
-        """What the group has committed."""
-        target, read = self._target, renamed(self._session, self._target)
-        database = self._session.session.database
-        if target.stream is not None and (found := _local_state(database, target, read)) is not None:
-            return found
+        """The committed LSNs of the group, and the number of its SEEKs."""
+        offsets, group = self._session.session.database.offsets, self._group()
+        if group is not None:
+            lsns = {
+                partition: position.lsn for partition, position in offsets.glimpse(group.group_id).items()
+            }
+            return GroupState(lsns, offsets.seeks(group.group_id))
+        read = self._target.read
         shown = await self._session.statement(
             f"SHOW OFFSETS ON {name_sql(read.stream)} CONSUMER GROUP $1", (read.group,)
         )
         lsns = {int(row["partition"] or 0): int(row["committed_lsn"] or 0) for row in shown.texts()}
         return GroupState(lsns, 0)
 
-    async def _beat_s(self) -> float:
-        """The interval of the member's heartbeats."""
-        found = await self._session.statement(
-            "SELECT epoch(session_timeout::INTERVAL) AS seconds FROM ducktail.consumer_groups "
-            "WHERE lower(stream_name) = lower($1) AND lower(group_name) = lower($2)",
-            (self._target.read.stream.last, self._target.read.group),
-        )
-        seconds = [float(row["seconds"] or 0) for row in found.texts()]
-        return min(seconds, default=30.0) / HEARTBEATS
+    def _beat_s(self) -> float:
+        """The interval of the member's heartbeats, in seconds."""
+        group = self._group()
+        return (SESSION_TIMEOUT_MS if group is None else group.session_timeout_ms) / 1000 / HEARTBEATS
 
     async def _released(self) -> set[Place]:
         """The events that are released and not committed yet."""
+        group, read = self._group(), renamed(self._session, self._target)
+        if group is None:
+            return set()
         found = await self._session.statement(
-            "SELECT lsn, partition FROM ducktail.parked WHERE lower(stream_name) = lower($1) "
-            "AND lower(group_name) = lower($2) AND state = 'released'",
-            (self._target.read.stream.last, self._target.read.group),
+            "SELECT lsn, partition FROM ducktail.parked WHERE schema_name = $1 AND stream_name = $2 "
+            "AND group_name = $3 AND state = 'released'",
+            (*read.stream.parts, group.name),
         )
         return {(int(row["lsn"] or 0), int(row["partition"] or 0)) for row in found.texts()}
 
@@ -208,14 +224,3 @@ class GroupState:
         """True if an event is committed."""
         lsn, partition = place
         return lsn <= self.lsns.get(partition, 0)
-
-
-def _local_state(database: Database, target: Target, read: Read) -> GroupState | None:
-    """The state of a group on a stream of this node; None if the group is not there."""
-    assert target.stream is not None and read.group is not None
-    for group in database.catalog.groups_of(target.stream.stream_id):
-        if group.name.lower() == read.group.lower():
-            positions = database.offsets.glimpse(group.group_id)
-            lsns = {partition: position.lsn for partition, position in positions.items()}
-            return GroupState(lsns, database.offsets.seeks(group.group_id))
-    return None

@@ -54,6 +54,7 @@ PREFLIGHT_S = "600"
 HEADERS = {"Server": "ducktail", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 ALLOWED_HEADERS = "Authorization, Content-Type, Last-Event-ID, Ducktail-Producer, Ducktail-Sequence"
 # aiohttp's own refusals -> the class of their errors.
+REFUSALS = {404: "there is no such route", 405: "the route has other methods", 413: "the body is too long"}
 REASONS = {404: UndefinedObject, 405: ProtocolViolation, 413: ProtocolViolation}
 
 # The origin of the page that has sent a request, if it is another's.
@@ -289,7 +290,7 @@ class HttpPort:
             if error.status < 400:
                 raise
             kind = REASONS.get(error.status, ProtocolViolation)
-            answer = failure(kind(error.reason.lower()), error.status)
+            answer = failure(kind(REFUSALS.get(error.status, "the request is malformed")), error.status)
             if "Allow" in error.headers:
                 answer.headers["Allow"] = error.headers["Allow"]
             return answer

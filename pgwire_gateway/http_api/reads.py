@@ -165,7 +165,8 @@ async def target_of(session: HttpSession, read: Read) -> Target:
     if read.where is not None:
         await session.steps(_checked_where(session, read.where, read.stream, answer.names))
     if stream is not None:
-        partitions, own = stream.partitions, stream
+        own: Stream | None = stream
+        partitions = stream.partitions
         placed = stream.topic and session.session.database.cluster.placement.epoch
         if placed or session.session.database.catalog.segments.of(stream.stream_id):
             own = None
@@ -251,7 +252,7 @@ def renamed(session: HttpSession, target: Target) -> Read:
 def partition_rows(
     database: Database, stream: Stream, chosen: Sequence[int], position: Position
 ) -> list[dict[str, Any]]:
-    """What lies before and behind a position in each partition; may query the log."""
+    """The retained events and the number of events ahead, by partition; may query the log."""
     buffer = database.buffers.of(stream)
     rows = []
     for number in chosen:

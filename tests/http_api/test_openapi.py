@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 from http_client import Answer, HttpClient
 from jsonschema import Draft202012Validator
-from openapi_spec_validator import validate
 
 from ducktail.pgwire_gateway.http_api.openapi import OPERATIONS, document
 from ducktail.pgwire_gateway.http_api.routes import ROUTES
@@ -15,8 +16,20 @@ from ducktail.pgwire_gateway.http_api.routes import ROUTES
 
 def test_the_document_is_valid(client: HttpClient) -> None:
     served = client.get("/v1/openapi.json").json()
-    validate(served)
     assert served == document()
+    assert (served["openapi"], served["security"]) == ("3.1.0", [{"password": []}, {"token": []}])
+    Draft202012Validator.check_schema({"$defs": served["components"]["schemas"]})
+    for path, operations in served["paths"].items():
+        for operation in operations.values():
+            parameters = operation.get("parameters", [])
+            in_path = {one["name"] for one in parameters if one["in"] == "path"}
+            assert in_path == set(re.findall(r"{(\w+)}", path))
+            for one in parameters:
+                Draft202012Validator.check_schema(one["schema"])
+            assert {"200", "default"} == set(operation["responses"])
+    text = json.dumps(served)
+    for name in re.findall(r'"#/components/schemas/(\w+)"', text):
+        assert name in served["components"]["schemas"]
 
 
 def test_it_has_exactly_the_routes() -> None:
