@@ -169,11 +169,7 @@ class GroupReader:
             state = await self._state()
 
     def _group(self) -> Group | None:
-        """The group; None for one of a stream of other nodes.
-
-        Raises:
-            UndefinedObject: the group has been dropped.
-        """
+        """The group; None for one of a stream of other nodes."""
         stream, name = self._target.stream, self._target.read.group
         assert name is not None, "a group reads"
         return (

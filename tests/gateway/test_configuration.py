@@ -83,7 +83,12 @@ def test_a_server_says_where_each_value_comes_from(tmp_path: Path, serve: Serve)
 
 def test_every_setting_in_each_of_its_places(tmp_path: Path) -> None:
     """Flag before environment before file, for whatever setting there is or will be."""
-    texts = {"log_level": ("debug", "error", "warning"), "log_format": ("json", "text", "json")}
+    texts = {
+        "log_level": ("debug", "error", "warning"),
+        "log_format": ("json", "text", "json"),
+        "http": ("127.0.0.1:1", "[::1]:2", "localhost:3"),
+        "http_cors": ("https://a.example", "http://localhost:3000,https://b.example", "*"),
+    }
     lows = {item.name: item.metadata["low"] for item in numbers()}
     for option in OPTIONS:
         low = lows.get(option.name, 201)
