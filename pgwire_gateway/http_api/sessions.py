@@ -526,11 +526,7 @@ KINDS_OF_CONNECTIONS = {
 
 
 def _check(statement: ParsedStatement) -> None:
-    """Refuse a statement that makes no sense in a request of its own.
-
-    Raises:
-        NotSupported: the statement needs a connection.
-    """
+    """Refuse a statement that needs a connection."""
     copy = statement.classified.copy
     if copy is not None and copy.client:
         raise NotSupported(
