@@ -146,12 +146,7 @@ def _blanks(text: str, at: int) -> int:
 
 
 def _event(text: str, at: int) -> tuple[NewEvent, int]:
-    """The event that begins at a place, and its end.
-
-    Raises:
-        ValueError: it is no JSON.
-        InvalidParameterValue: it is no event.
-    """
+    """The event that begins at a place, and its end; ValueError if it is no JSON."""
     if text[at : at + 1] != "{":
         _, end = _DECODER.raw_decode(text, at)
         raise InvalidParameterValue(
