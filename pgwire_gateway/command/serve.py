@@ -20,7 +20,7 @@ import socket
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -28,8 +28,11 @@ from ...engine.cluster.joining import join
 from ...engine.database import Database
 from ...engine.errors import InvalidParameterValue
 from ...engine.server_log import set_up
-from ..server import AttachedPort, Server, TimedLoop, TlsFiles, listen
+from ..server import Server, TimedLoop, TlsFiles, listen
 from .configuration import Configuration, address_of, configure, origins_of
+
+if TYPE_CHECKING:
+    from ..http_api.http_port import HttpPort
 
 # The interval at which freed memory is returned to the system, if there is much of it.
 GIVE_BACK_S = 10.0
@@ -88,10 +91,13 @@ def run_server(chosen: argparse.Namespace) -> int:
         if node is not None:
             join(database, node)
         server = Server(database, listener, tls, insecure=insecure, watched=watched)
+        console = None
         if http is not None:
-            server.attach(_http_port(server, http, tls, configuration))
+            port = _http_port(server, http, tls, configuration)
+            server.attach(port)
+            console = f"{'http' if tls is None else 'https'}://{_shown(*port.address)}/"
         with asyncio.Runner(loop_factory=TimedLoop) as runner:
-            runner.run(_serve(server, path))
+            runner.run(_serve(server, path, console))
     finally:
         database.close()
     return 0
@@ -107,7 +113,7 @@ def _tls(configuration: Configuration) -> TlsFiles | None:
 
 def _http_port(
     server: Server, listener: socket.socket, tls: TlsFiles | None, configuration: Configuration
-) -> AttachedPort:
+) -> HttpPort:
     """The port of the HTTP API; refused where aiohttp is not installed."""
     try:
         # Imported here, because a server without that port needs no aiohttp.
@@ -120,11 +126,17 @@ def _http_port(
     return HttpPort(server, listener, tls, () if origins is None else origins_of(origins))
 
 
-async def _serve(server: Server, path: str) -> None:
+def _shown(host: str, port: int) -> str:
+    """An address as it is written in front of a path."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _serve(server: Server, path: str, console: str | None) -> None:
     """Serve until a signal ends it.
 
     Args:
         path: the database file, for the message that the server is ready.
+        console: the address of the console, if the HTTP API is served.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -133,9 +145,9 @@ async def _serve(server: Server, path: str) -> None:
     await server.start()
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    host, port = server.address
-    shown = f"[{host}]" if ":" in host else host
-    print(f"listening on {shown}:{port}, file {path}", flush=True)
+    if console is not None:
+        print(f"console at {console}", flush=True)
+    print(f"listening on {_shown(*server.address)}, file {path}", flush=True)
     while not stop.is_set():
         try:
             await asyncio.wait_for(stop.wait(), GIVE_BACK_S)

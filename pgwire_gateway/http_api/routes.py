@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .event_stream import stream_events
+from .console import show_console
 from .listings import list_groups, list_streams
 from .openapi import show_document
 from .polls import commit, poll
@@ -32,4 +33,6 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/metrics", show_metrics),
     ("GET", "/live", show_live),
     ("GET", "/ready", show_ready),
+    ("GET", "/", show_console),
+    ("GET", "/console/{file:.+}", show_console),
 )

@@ -87,12 +87,7 @@ export class Tail {
   path() {
     const stream = this.current();
     const query = new URLSearchParams();
-    if (this.fromField.value === "first") {
-      query.set("after", "0");
-    } else {
-      const places = stream.places.map((place) => [place.partition, Number(place.last_lsn ?? 0)]);
-      query.set("after", JSON.stringify(Object.fromEntries(places)));
-    }
+    query.set("after", position(stream, this.fromField.value === "first"));
     if (this.partitionField.value !== "") query.set("partition", this.partitionField.value);
     if (this.whereField.value.trim()) query.set("where", this.whereField.value.trim());
     return `/v1/streams/${encodeURIComponent(quoted(stream.schema_name, stream.stream_name))}/events?${query}`;
@@ -241,6 +236,15 @@ export class Tail {
       ["Headers", event.headers == null ? null : h("code", {}, text(event.headers))]]),
     difference(event.before, event.after));
   }
+}
+
+// The position after which a tail begins: before the first retained event, or at the present end. Where this node
+// has all partitions, their events come in LSN order and one LSN is a position.
+function position(stream, first) {
+  const before = (place) => Number(place.trimmed_through_lsn ?? 0);
+  const at = first ? before : (place) => Number(place.last_lsn ?? before(place));
+  if (!first && stream.places.every((place) => place.owner_local)) return String(Math.max(0, ...stream.places.map(at)));
+  return JSON.stringify(Object.fromEntries(stream.places.map((place) => [place.partition, at(place)])));
 }
 
 // The arrow keys move between the events.
