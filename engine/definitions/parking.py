@@ -1,9 +1,9 @@
-"""PARK and RELEASE, and commits that cover released events: the work inside a transaction.
+"""PARK, RELEASE and DISCARD, and commits that cover released events: the work inside a transaction.
 
-Each runs in a transaction that holds the group, so that no other transaction changes its events; PARK and
-RELEASE hold the writer lock as well, like every numbered transaction in `commits`. Checks use the state in
-memory; a transaction with an older snapshot fails with 40001. groups/parked.py describes the states of
-events.
+Each runs in a transaction that holds the group, so that no other transaction changes its events; PARK,
+RELEASE and DISCARD hold the writer lock as well, like every numbered transaction in `commits`. Checks use the
+state in memory; a transaction with an older snapshot fails with 40001. groups/parked.py describes the states
+of events.
 """
 
 from __future__ import annotations
@@ -171,13 +171,7 @@ def release(
     partition, lsn = place
     check_lsns(database, stream, {partition: 0})
     parked = _held(database, transaction, group)
-    heads = [e for e in parked.of(PARKED, partition) if lsn is None or e.lsn == lsn]
-    if lsn is not None and not heads:
-        raise UndefinedObject(
-            f'consumer group "{group.name}" has no parked event with LSN {lsn} in partition {partition}',
-            hint=f"SHOW PARKED ON {ident(stream.name)} CONSUMER GROUP {ident(group.name)} shows what it has.",
-        )
-    left = [e for e in parked.of(PARKED, partition) if e not in heads]
+    heads, left = _chosen(parked, stream, group, place)
     if lsn is not None:
         of_key = (e for e in left if e.by_key and same_key(e.key, heads[0].key))
         earlier = next((e for e in of_key if e.lsn < lsn), None)
@@ -197,14 +191,80 @@ def release(
             released += _release_behind(database, transaction, stream, group, head, until)
     lsns = [head.lsn for head in heads]
     transaction.at(CommitStep.MEMORY, lambda: database.deliveries.drop(group.group_id, partition, lsns))
+    _check_released(group, released)
+    transaction.defines = True
+    _follow(database, transaction, group)
+    return len(heads)
+
+
+def discard(
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    group: Group,
+    place: tuple[int, int | None],
+    committed_lsn: int,
+) -> int:
+    """Delete parked events, which their group never receives then, and release the events behind them.
+
+    Args:
+        place: partition, and the LSN of one parked event; None for all of the partition.
+        committed_lsn: the committed LSN of the partition, as visible in the transaction. A later event would
+            be read again once nothing says that it is parked.
+
+    Returns:
+        The number of discarded events.
+
+    Raises:
+        UndefinedObject: no such event is parked.
+        WrongState: the group has not committed past an event.
+        ProgramLimitExceeded: too many events would be released.
+        SerializationFailure: the transaction's snapshot is older than the group's state.
+    """
+    check_lsns(database, stream, {place[0]: 0})
+    parked = _held(database, transaction, group)
+    heads, left = _chosen(parked, stream, group, place)
+    ahead = next((e for e in heads if e.lsn > committed_lsn), None)
+    if ahead is not None:
+        raise WrongState(
+            f'LSN {ahead.lsn} cannot be discarded: consumer group "{group.name}" has committed LSN '
+            f"{committed_lsn} of partition {place[0]}",
+            hint="Reads of the group pass the event: commit past it first.",
+        )
+    released = len(parked.of(RELEASED))
+    for head in heads:
+        of_key = [e.lsn for e in left if head.by_key and e.by_key and same_key(e.key, head.key)]
+        # Behind an earlier parked event of the key, its events stay in order.
+        if head.by_key and not any(lsn < head.lsn for lsn in of_key):
+            released += _release_behind(database, transaction, stream, group, head, min(of_key, default=None))
+    _check_released(group, released)
+    if heads:
+        _delete(transaction, group, parked, [head.lsn for head in heads])
+    transaction.defines = True
+    _follow(database, transaction, group)
+    return len(heads)
+
+
+def _chosen(
+    parked: ParkedOfGroup, stream: Stream, group: Group, place: tuple[int, int | None]
+) -> tuple[list[ParkedEvent], list[ParkedEvent]]:
+    """The parked events of a partition that a statement is about, and the others."""
+    partition, lsn = place
+    heads = [e for e in parked.of(PARKED, partition) if lsn is None or e.lsn == lsn]
+    if lsn is not None and not heads:
+        raise UndefinedObject(
+            f'consumer group "{group.name}" has no parked event with LSN {lsn} in partition {partition}',
+            hint=f"SHOW PARKED ON {ident(stream.name)} CONSUMER GROUP {ident(group.name)} shows what it has.",
+        )
+    return heads, [e for e in parked.of(PARKED, partition) if e not in heads]
+
+
+def _check_released(group: Group, released: int) -> None:
     if released > RELEASED_MAX:
         raise ProgramLimitExceeded(
             f'consumer group "{group.name}" would have more than {RELEASED_MAX} released events to read',
             hint="Read and commit what is released, or release less at a time.",
         )
-    transaction.defines = True
-    _follow(database, transaction, group)
-    return len(heads)
 
 
 def _release_behind(
@@ -265,6 +325,12 @@ def cover(database: Database, transaction: Transaction, group: Group, lsns: Coll
     released = {event.lsn for event in parked.of(RELEASED)}
     if not released.issuperset(lsns):
         raise covered_meanwhile(group)
+    _delete(transaction, group, parked, lsns)
+    _follow(database, transaction, group)
+
+
+def _delete(transaction: Transaction, group: Group, parked: ParkedOfGroup, lsns: Collection[int]) -> None:
+    """Delete events of a group, with their deliveries."""
     tables = [TABLE]
     if any(parked.events[lsn].deliveries is not None for lsn in lsns):
         tables.append(DELIVERIES)
@@ -273,7 +339,6 @@ def cover(database: Database, transaction: Transaction, group: Group, lsns: Coll
             f"DELETE FROM {table} WHERE group_id = {group.group_id} AND lsn IN (SELECT unnest($1::BIGINT[]))",
             [sorted(lsns)],
         ).fetchall()
-    _follow(database, transaction, group)
 
 
 def covered_meanwhile(group: Group) -> SerializationFailure:

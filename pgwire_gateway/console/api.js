@@ -107,7 +107,15 @@ export function sql(text, parameters = [], { limit = 1000, ...options } = {}) {
 
 // The rows of a query as objects.
 export async function records(text, parameters, options) {
-  const { columns, rows } = await sql(text, parameters, options);
+  return objects(await sql(text, parameters, options));
+}
+
+// The rows of a view of the schema `ducktail` as objects.
+export async function view(name, { limit = 1000, ...options } = {}) {
+  return objects(await call(`/v1/views/${encodeURIComponent(name)}?limit=${limit}`, options));
+}
+
+function objects({ columns, rows }) {
   return rows.map((row) => Object.fromEntries(columns.map(({ name }, at) => [name, row[at]])));
 }
 

@@ -70,7 +70,7 @@ class App {
     this.view?.close?.();
     const route = ROUTES[rest.length ? `${name}/` : name];
     if (route) this.view = new route(this, rest);
-    else if (VIEWS[name]) this.view = new SystemView(this, VIEWS[name]);
+    else if (VIEWS[name]) this.view = new SystemView(this, name);
     else return location.replace("#/");
     this.at = name;
     this.menu = false;

@@ -1,6 +1,6 @@
 // The state of streams and groups that most views show, read together, and its history while the page is open.
 
-import { records } from "./api.js";
+import { call, view } from "./api.js";
 
 // Rows of one view that a refresh reads at most; the page says where there are more.
 export const ROWS_MAX = 2000;
@@ -8,13 +8,8 @@ export const ROWS_MAX = 2000;
 const POINTS_MAX = 600;
 const LINES_MAX = 300;
 
-const VIEWS = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'ducktail'";
-const QUERIES = {
-  streams: "SELECT * FROM ducktail.streams ORDER BY schema_name, stream_name",
-  partitions: "SELECT * FROM ducktail.partitions ORDER BY schema_name, stream_name, partition",
-  offsets: "SELECT * FROM ducktail.offsets ORDER BY schema_name, stream_name, group_name, partition",
-  members: "SELECT * FROM ducktail.members ORDER BY schema_name, stream_name, group_name, member_name",
-};
+// Their rows come in the order of names and partitions.
+const VIEWS = ["streams", "partitions", "offsets", "members"];
 
 // Points in time of several lines: a bounded history.
 export class History {
@@ -61,17 +56,15 @@ export class Feed {
 
   // Who the user is, and which views this server has.
   async open(signal) {
-    const [told] = await records("SELECT current_user AS user_name", [], { signal });
-    this.user = told.user_name;
-    this.views = new Set((await records(VIEWS, [], { signal })).map((row) => row.table_name));
+    const { views, user } = await call("/v1/views", { signal });
+    this.views = new Set(views);
+    this.user = user;
   }
 
   async load(signal) {
     if (!this.user) await this.open(signal);
     const found = {};
-    for (const [name, query] of Object.entries(QUERIES)) {
-      found[name] = await records(query, [], { signal, limit: ROWS_MAX });
-    }
+    for (const name of VIEWS) found[name] = await view(name, { signal, limit: ROWS_MAX });
     this.truncated = Object.values(found).some((rows) => rows.length >= ROWS_MAX);
     this.take(found, Date.now());
   }

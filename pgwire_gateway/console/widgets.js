@@ -173,7 +173,7 @@ export function difference(before, after) {
   const names = [...new Set([...Object.keys(old ?? {}), ...Object.keys(next ?? {})])];
   const side = (found, name, shown) => {
     if (!found) return h("td", { class: "absent" }, NOTHING);
-    return h("td", { class: shown }, Object.hasOwn(found, name) ? value(found[name], name, 400) : NOTHING);
+    return h("td", { class: shown }, Object.hasOwn(found, name) ? value(found[name], name, 160) : NOTHING);
   };
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Before and after by column" },
     h("table", { class: "difference" },

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from .event_stream import stream_events
 from .console import show_console
+from .event_stream import stream_events
 from .listings import list_groups, list_streams
 from .openapi import show_document
 from .polls import commit, poll
 from .publishing import publish
 from .sql_route import run_statement
+from .system_views import list_views, show_view
 from .watch_routes import show_live, show_metrics, show_ready
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/topics/{topic}", publish),
     ("POST", "/v1/sql", run_statement),
     ("GET", "/v1/openapi.json", show_document),
+    ("GET", "/v1/views", list_views),
+    ("GET", "/v1/views/{view}", show_view),
     ("GET", "/metrics", show_metrics),
     ("GET", "/live", show_live),
     ("GET", "/ready", show_ready),

@@ -39,7 +39,7 @@ async def run_statement(port: HttpPort, request: web.Request) -> web.StreamRespo
         answer = await session.statement(
             text, parameters, rows_max=limit, bytes_max=ANSWER_BYTES_MAX, foreign=True
         )
-        return await port.encoded(lambda: _rendered(session, answer), answer.row_count)
+        return await port.encoded(lambda: rendered(session, answer), answer.row_count)
 
 
 def _within(value: int, name: str, most: int) -> int:
@@ -57,7 +57,8 @@ def _text_of(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _rendered(session: HttpSession, answer: Answer) -> web.Response:
+def rendered(session: HttpSession, answer: Answer) -> web.Response:
+    """The answer of a statement as JSON: columns, rows, command, truncated, notices."""
     columns = [
         {"name": column.name, "type": type_}
         for column, type_ in zip(answer.columns or (), answer.types, strict=True)

@@ -194,15 +194,17 @@ def park_event(topic: SharedTopic, asked: st.Park) -> Waiting[Result | None]:
     return (yield from _at_owner(topic, whole, partition))
 
 
-def release_events(topic: SharedTopic, asked: st.Release) -> Waiting[Result | None]:
-    """ALTER CONSUMER GROUP ... RELEASE."""
+def end_parking(topic: SharedTopic, asked: st.Release | st.Discard) -> Waiting[Result | None]:
+    """ALTER CONSUMER GROUP ... RELEASE and DISCARD."""
     lsn = None if asked.lsn is None else topic.number(asked.lsn, "AT")
     partition = topic.number(asked.partition, "PARTITION")
     whole = replace(asked, partition=partition, lsn=lsn)
     return (yield from _at_owner(topic, whole, partition))
 
 
-def _at_owner(topic: SharedTopic, asked: st.Park | st.Release, partition: int) -> Waiting[Result | None]:
+def _at_owner(
+    topic: SharedTopic, asked: st.Park | st.Release | st.Discard, partition: int
+) -> Waiting[Result | None]:
     """Execute a statement about a partition at its owner, if that is another node."""
     if partition >= topic.stream.partitions or topic.owners.of(partition) == topic.owners.local:
         return None

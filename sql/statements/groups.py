@@ -358,21 +358,38 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
     return Result.command(st.tag_of(asked))
 
 
-@runs(st.Release, at_owners=topic_statements.release_events)
+@runs(st.Release, at_owners=topic_statements.end_parking)
 def release_events(session: Context, asked: st.Release, parameters: Values) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... RELEASE."""
+    return (yield from _end_parking(session, asked, parameters))
+
+
+@runs(st.Discard, at_owners=topic_statements.end_parking)
+def discard_events(session: Context, asked: st.Discard, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... DISCARD."""
+    return (yield from _end_parking(session, asked, parameters))
+
+
+def _end_parking(session: Context, asked: st.Release | st.Discard, parameters: Values) -> Waiting[Result]:
+    """Release or discard one parked event, or all of a partition."""
     lsn = None if asked.lsn is None else number(asked.lsn, parameters, "AT")
     place = number(asked.partition, parameters, "PARTITION"), lsn
 
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
 
-    def release(transaction: Transaction, present: Stream, group: Group) -> None:
-        if not parking.release(session.database, transaction, present, group, place):
+    def end(transaction: Transaction, present: Stream, group: Group) -> None:
+        if isinstance(asked, st.Release):
+            ended = parking.release(session.database, transaction, present, group, place)
+        else:
+            committed = committed_lsns(session.database, session.block.transaction, group)
+            committed_lsn = committed.get(place[0], 0)
+            ended = parking.discard(session.database, transaction, present, group, place, committed_lsn)
+        if not ended:
             session.notices.add(
                 f'consumer group "{group.name}" has no parked events in partition {place[0]}, skipping'
             )
 
-    yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
+    yield from _on_locked_group(session, stream, text(asked.group, parameters), end)
     return Result.command(st.tag_of(asked))
 
 

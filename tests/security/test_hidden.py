@@ -180,6 +180,7 @@ OTHERS = [
     ("SHOW PARKED ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
     ("ALTER CONSUMER GROUP {0} ON open_stream PARK PARTITION 0 AT 1", "hidden_group", "absent_group"),
     ("ALTER CONSUMER GROUP {0} ON open_stream RELEASE PARTITION 0", "hidden_group", "absent_group"),
+    ("ALTER CONSUMER GROUP {0} ON open_stream DISCARD PARTITION 0", "hidden_group", "absent_group"),
     ("CREATE BOOKMARK b ON {0}", "hidden_stream", "absent_stream"),
     ("DROP BOOKMARK hidden_bookmark ON {0}", "hidden_stream", "absent_stream"),
     ("DROP BOOKMARK {0} ON open_stream", "hidden_bookmark", "absent_bookmark"),

@@ -304,6 +304,7 @@ def test_a_group_is_whose_made_it(bob: Connection, eve: Connection, ann: Connect
         "LEAVE CONSUMER GROUP bobs_group ON open_stream MEMBER 'm'",
         "SHOW PARKED ON open_stream CONSUMER GROUP bobs_group",
         "ALTER CONSUMER GROUP bobs_group ON open_stream RELEASE PARTITION 0",
+        "ALTER CONSUMER GROUP bobs_group ON open_stream DISCARD PARTITION 0",
         "DROP CONSUMER GROUP bobs_group ON open_stream",
     )
     for use in uses:

@@ -124,6 +124,7 @@ STATEMENTS: dict[str, st.Statement] = {
     ),
     "ALTER CONSUMER GROUP g ON s SEEK BOOKMARK b": st.SeekGroup("g", name("s"), st.Place("bookmark", "b")),
     "ALTER CONSUMER GROUP g ON s PARK PARTITION 1 AT 5 REASON 'bad'": st.Park("g", name("s"), 1, 5, "bad"),
+    "ALTER CONSUMER GROUP g ON s DISCARD PARTITION 1 AT 25": st.Discard("g", name("s"), 1, 25),
     "ALTER CONSUMER GROUP g ON s RELEASE PARTITION 1": st.Release("g", name("s"), 1),
     "DROP CONSUMER GROUP IF EXISTS g ON s": st.DropGroup("g", name("s"), if_exists=True),
     "DESCRIBE CONSUMER GROUP g ON s": st.DescribeGroup("g", name("s")),

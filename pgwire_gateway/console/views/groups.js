@@ -1,6 +1,6 @@
 // Consumer groups: their lag over time, and what each member owns.
 
-import { records } from "../api.js";
+import { view } from "../api.js";
 import { LineChart, spark } from "../charts.js";
 import { h } from "../dom.js";
 import { groupKey } from "../feed.js";
@@ -9,7 +9,6 @@ import { ago, badge, empty, facts, pair, panel, table, tile, tiles } from "../wi
 import { groupLink, laggards, streamLink, streamPath } from "./links.js";
 import { groupName } from "./overview.js";
 
-const OPTIONS = "SELECT * FROM ducktail.consumer_groups WHERE schema_name = $1 AND stream_name = $2 AND group_name = $3";
 // Colours of members; with more of them a colour stands for several, and the name beside it tells them apart.
 const COLOURS = 8;
 
@@ -70,7 +69,10 @@ export class GroupDetail {
 
   async load(signal) {
     // The settings of a group rarely change, and the view that has them counts its lag again.
-    if (!this.options) [this.options] = await records(OPTIONS, [this.schema, this.stream, this.name], { signal });
+    if (!this.options) {
+      this.options = (await view("consumer_groups", { signal, limit: 10_000 })).find((row) =>
+        row.schema_name === this.schema && row.stream_name === this.stream && row.group_name === this.name);
+    }
   }
 
   render() {

@@ -1,6 +1,6 @@
 // The first page: how much flows, who is behind, and what asks for attention.
 
-import { records } from "../api.js";
+import { view } from "../api.js";
 import { LineChart, spark } from "../charts.js";
 import { h } from "../dom.js";
 import { streamKey, groupKey, sum } from "../feed.js";
@@ -29,8 +29,8 @@ export class Overview {
   }
 
   async load(signal) {
-    this.sessions = await records("SELECT * FROM ducktail.sessions", [], { signal });
-    if (this.app.feed.views.has("sinks")) this.sinks = await records("SELECT * FROM ducktail.sinks", [], { signal });
+    this.sessions = await view("sessions", { signal });
+    if (this.app.feed.views.has("sinks")) this.sinks = await view("sinks", { signal });
   }
 
   render() {

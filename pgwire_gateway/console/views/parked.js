@@ -1,6 +1,6 @@
 // Events that groups have set aside: why, what is in them, and what becomes of them.
 
-import { records, sql } from "../api.js";
+import { sql, view } from "../api.js";
 import { h } from "../dom.js";
 import { NOTHING, count, moment, quoted, shown } from "../format.js";
 import { ago, badge, confirm, difference, empty, facts, panel, table, value } from "../widgets.js";
@@ -8,7 +8,6 @@ import { groupLink, streamLink } from "./links.js";
 import { keyText } from "./tail.js";
 
 const ROWS_MAX = 1000;
-const PARKED = "SELECT * FROM ducktail.parked ORDER BY state, parked_at DESC, schema_name, stream_name, group_name, partition, lsn";
 
 function identity(row) {
   return JSON.stringify([row.schema_name, row.stream_name, row.group_name, row.partition, Number(row.lsn)]);
@@ -22,7 +21,7 @@ export class Parked {
   }
 
   async load(signal) {
-    this.rows = await records(PARKED, [], { signal, limit: ROWS_MAX });
+    this.rows = await view("parked", { signal, limit: ROWS_MAX });
   }
 
   render() {

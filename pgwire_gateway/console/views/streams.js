@@ -1,6 +1,6 @@
 // Streams and topics: the list, and one of them with its partitions, groups and columns.
 
-import { records } from "../api.js";
+import { view } from "../api.js";
 import { LineChart, spark } from "../charts.js";
 import { h } from "../dom.js";
 import { streamKey, sum } from "../feed.js";
@@ -10,8 +10,8 @@ import { groupTable } from "./groups.js";
 import { address, streamLink } from "./links.js";
 import { isTopic, source } from "./overview.js";
 
-const VERSIONS = "SELECT * FROM ducktail.schema_versions WHERE schema_name = $1 AND stream_name = $2 "
-  + "ORDER BY schema_version DESC LIMIT 20";
+// Versions of a stream's columns that are listed, the newest ones.
+const VERSIONS_MAX = 20;
 
 export class Streams {
   title = "Streams and topics";
@@ -65,13 +65,16 @@ export function headroom(row) {
 
 export class StreamDetail {
   constructor(app, [schema, name]) {
-    Object.assign(this, { app, schema, name, title: shown(schema, name), versions: [] });
+    Object.assign(this, { app, schema, name, title: shown(schema, name), versions: null });
     this.parent = ["Streams and topics", "#/streams"];
     this.chart = new LineChart("Events per second", short);
   }
 
   async load(signal) {
-    this.versions = await records(VERSIONS, [this.schema, this.name], { signal });
+    // They rarely change: once for each visit is enough.
+    this.versions ??= (await view("schema_versions", { signal, limit: 10_000 }))
+      .filter((row) => row.schema_name === this.schema && row.stream_name === this.name)
+      .sort((one, other) => other.schema_version - one.schema_version).slice(0, VERSIONS_MAX);
   }
 
   render() {
@@ -118,7 +121,7 @@ export class StreamDetail {
         ] })),
       panel("Consumer groups", { key: "groups" }, groupTable(this.app, `groups ${key}`, stream.groups)),
       !isTopic(stream) && panel("Columns", { about: "By version of the table, the newest first" }, table({
-        name: `versions ${key}`, caption: "Versions of the columns", rows: this.versions, key: (row) => `${row.table_name} ${row.schema_version}`,
+        name: `versions ${key}`, caption: "Versions of the columns", rows: this.versions ?? [], key: (row) => `${row.table_name} ${row.schema_version}`,
         redraw, none: "No versions are known.",
         columns: [
           { label: "Table", cell: (row) => row.table_name },

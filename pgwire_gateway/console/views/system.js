@@ -1,6 +1,6 @@
 // The server itself: sessions, storage, pipelines, settings, and any other view of the schema `ducktail`.
 
-import { call, records } from "../api.js";
+import { call, records, view } from "../api.js";
 import { h } from "../dom.js";
 import { streamKey, sum } from "../feed.js";
 import { NOTHING, bytes, count, duration, rate, secondsSince, shown, text } from "../format.js";
@@ -20,8 +20,7 @@ export class Sessions {
   }
 
   async load(signal) {
-    this.rows = await records("SELECT * FROM ducktail.sessions ORDER BY transaction_started_at NULLS LAST, session_id", [],
-      { signal, limit: ROWS_MAX });
+    this.rows = await view("sessions", { signal, limit: ROWS_MAX });
   }
 
   render() {
@@ -41,7 +40,7 @@ export class Sessions {
         columns: [
           { label: "Session", number: true, cell: (row) => row.session_id, sort: (row) => row.session_id },
           { label: "User", cell: (row) => row.user_name, sort: (row) => row.user_name },
-          { label: "Application", cell: (row) => value(row.application_name || null, "application", 40), sort: (row) => row.application_name },
+          { label: "Application", cell: (row) => row.application_name ? value(row.application_name, "application", 40) : NOTHING, sort: (row) => row.application_name },
           { label: "State", cell: (row) => badge(row.state, row.state === "active" ? "good" : /fail/i.test(row.state) ? "bad" : "quiet"), sort: (row) => row.state },
           { label: "Since", cell: (row) => ago(row.state_changed_at), sort: (row) => row.state_changed_at },
           { label: "Transaction", number: true, sort: open, cell: (row) => {
@@ -75,7 +74,7 @@ export class Storage {
   }
 
   async load(signal) {
-    [this.database] = await records("SELECT * FROM pragma_database_size()", [], { signal }).catch(() => [null]);
+    [this.database] = await records("SELECT * FROM pragma_database_size() WHERE database_name = current_database()", [], { signal }).catch(() => [null]);
     // A limited user may not see the metrics; the sizes of streams are shown without them.
     this.metrics = await fetchMetrics(signal).catch(() => null);
   }
@@ -128,7 +127,7 @@ export class Pipelines {
   }
 
   async load(signal) {
-    this.rows = await records("SELECT * FROM ducktail.pipelines ORDER BY pipeline_name", [], { signal, limit: ROWS_MAX });
+    this.rows = await view("pipelines", { signal, limit: ROWS_MAX });
   }
 
   render() {
@@ -151,12 +150,12 @@ export class Pipelines {
 
 // Any view: its columns as they come, with the most telling ones first.
 export class SystemView {
-  constructor(app, { title, view, about, order, none }) {
-    Object.assign(this, { app, title, view, about, order, none, columns: [], rows: [] });
+  constructor(app, name) {
+    Object.assign(this, { app, name, ...VIEWS[name], columns: [], rows: [] });
   }
 
   async load(signal) {
-    const rows = await records(`SELECT * FROM ducktail.${this.view}${this.order ? ` ORDER BY ${this.order}` : ""}`, [], { signal, limit: ROWS_MAX });
+    const rows = await view(this.name, { signal, limit: ROWS_MAX });
     this.rows = rows;
     // A column that is empty in all rows says nothing.
     this.columns = rows.length ? Object.keys(rows[0]).filter((name) => rows.some((row) => row[name] !== null)) : [];
@@ -164,7 +163,7 @@ export class SystemView {
 
   render() {
     return panel(this.title, { key: "view", about: this.about }, table({
-      name: `view ${this.view}`, caption: this.title, rows: this.rows, redraw: this.app.redraw, none: this.none ?? "Nothing to show.",
+      name: `view ${this.name}`, caption: this.title, rows: this.rows, redraw: this.app.redraw, none: this.none ?? "Nothing to show.",
       more: this.rows.length >= ROWS_MAX,
       columns: this.columns.map((name) => ({
         label: name.replaceAll("_", " "), number: this.rows.every((row) => row[name] === null || typeof row[name] === "number"),
@@ -188,12 +187,12 @@ function cell(name, row) {
 }
 
 export const VIEWS = {
-  sinks: { title: "Sinks", view: "sinks", about: "Where events are sent to, and which sinks fail", none: "There are no sinks. CREATE SINK makes one." },
-  deliveries: { title: "Deliveries", view: "deliveries", about: "The latest deliveries of sinks", none: "No delivery is recorded." },
-  sources: { title: "Sources", view: "sources", about: "Where events come from", none: "There are no sources." },
-  statements: { title: "Slowest statements", view: "statements", about: "Statements by the time that they took", none: "No statement is recorded." },
-  checkpoints: { title: "Checkpoints", view: "checkpoints", about: "Positions from which consumers, groups and pipelines resume", none: "There are no checkpoints." },
-  bookmarks: { title: "Bookmarks", view: "bookmarks", about: "Positions that have a name", order: "schema_name, stream_name, bookmark_name", none: "There are no bookmarks." },
-  nodes: { title: "Nodes", view: "nodes", about: "The nodes of the cluster", order: "local DESC, node", none: "There are no nodes that you may see." },
-  settings: { title: "Settings", view: "settings", about: "Settings of this server, and where each was set", order: "name", none: "There are no settings that you may see." },
+  sinks: { title: "Sinks", about: "Where events are sent to, and which sinks fail", none: "There are no sinks. CREATE SINK makes one." },
+  deliveries: { title: "Deliveries", about: "The latest deliveries of sinks", none: "No delivery is recorded." },
+  sources: { title: "Sources", about: "Where events come from", none: "There are no sources." },
+  statements: { title: "Slowest statements", about: "Statements by the time that they took", none: "No statement is recorded." },
+  checkpoints: { title: "Checkpoints", about: "Positions from which consumers, groups and pipelines resume", none: "There are no checkpoints." },
+  bookmarks: { title: "Bookmarks", about: "Positions that have a name", none: "There are no bookmarks." },
+  nodes: { title: "Nodes", about: "The nodes of the cluster", none: "There are no nodes that you may see." },
+  settings: { title: "Settings", about: "Settings of this server, and where each was set", none: "There are no settings that you may see." },
 };

@@ -91,6 +91,16 @@ class Release(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Discard(Statement):
+    """ALTER CONSUMER GROUP group ON stream DISCARD PARTITION p; `lsn` None is all parked events."""
+
+    group: Text
+    stream: Name
+    partition: Number
+    lsn: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DropGroup(Statement):
     """DROP CONSUMER GROUP group ON stream."""
 
@@ -193,7 +203,7 @@ def create_group(g: Grammar) -> Statement:
 
 
 def alter_group(g: Grammar) -> Statement:
-    """ALTER CONSUMER GROUP g ON s { SEEK | SET | PARK | RELEASE } ..."""
+    """ALTER CONSUMER GROUP g ON s { SEEK | SET | PARK | RELEASE | DISCARD } ..."""
     group, stream = g.group_on_stream()
     if g.accept("SEEK"):
         return _seek(g, group, stream)
@@ -206,14 +216,15 @@ def alter_group(g: Grammar) -> Statement:
         lsn = g.number("AT")
         reason = g.string("the reason") if g.accept("REASON") else None
         return Park(group, stream, partition, lsn, reason)
-    if g.accept("RELEASE"):
-        g.expect("PARTITION")
-        partition = g.partition()
-        return Release(group, stream, partition, g.number("AT") if g.accept("AT") else None)
+    for word, kind in (("RELEASE", Release), ("DISCARD", Discard)):
+        if g.accept(word):
+            g.expect("PARTITION")
+            partition = g.partition()
+            return kind(group, stream, partition, g.number("AT") if g.accept("AT") else None)
     if g.peek() in ("RESET", "SKIP"):
         other = "SEEK TO EARLIEST" if g.peek() == "RESET" else "PARK PARTITION p AT lsn"
-        raise g.expected(f"SEEK, SET (...), PARK or RELEASE, here perhaps {other}")
-    raise g.expected("SEEK, SET (...), PARK or RELEASE")
+        raise g.expected(f"SEEK, SET (...), PARK, RELEASE or DISCARD, here perhaps {other}")
+    raise g.expected("SEEK, SET (...), PARK, RELEASE or DISCARD")
 
 
 def _seek(g: Grammar, group: Text, stream: Name) -> Statement:
@@ -283,7 +294,7 @@ def _create_group_sql(s: CreateGroup) -> str:
     )
 
 
-def _alter_sql(s: SeekGroup | SetGroup | Park | Release, *words: str) -> str:
+def _alter_sql(s: SeekGroup | SetGroup | Park | Release | Discard, *words: str) -> str:
     return clauses.words(f"ALTER CONSUMER GROUP {clauses.group_on_stream(s.group, s.stream)}", *words)
 
 
@@ -297,12 +308,16 @@ def _park_sql(s: Park) -> str:
     return _alter_sql(s, partition, lsn, clauses.clause("REASON", s.reason))
 
 
+def _parked_sql(word: str, s: Release | Discard) -> str:
+    return _alter_sql(s, f"{word} PARTITION {scalar_sql(s.partition)}", clauses.clause("AT", s.lsn))
+
+
 def _leave_group_sql(s: LeaveGroup) -> str:
     group = clauses.group_on_stream(s.group, s.stream)
     return clauses.words("LEAVE CONSUMER GROUP", group, clauses.member_clause(s.member))
 
 
-_ALTER_FORM = "ALTER CONSUMER GROUP g ON s { SEEK place | SET (...) | PARK ... | RELEASE ... }"
+_ALTER_FORM = "ALTER CONSUMER GROUP g ON s { SEEK place | SET (...) | PARK ... | RELEASE ... | DISCARD ... }"
 
 ROWS = (
     Row(
@@ -357,8 +372,19 @@ ROWS = (
         InCluster.OWNER,
         alter_group,
         _ALTER_FORM,
-        lambda s: _alter_sql(s, f"RELEASE PARTITION {scalar_sql(s.partition)}", clauses.clause("AT", s.lsn)),
+        lambda s: _parked_sql("RELEASE", s),
         heading="ALTER CONSUMER GROUP ... RELEASE",
+    ),
+    Row(
+        Discard,
+        "ALTER CONSUMER GROUP",
+        Right.CHECKED_BY_RUNNER,
+        Effect.WRITES,
+        InCluster.OWNER,
+        alter_group,
+        _ALTER_FORM,
+        lambda s: _parked_sql("DISCARD", s),
+        heading="ALTER CONSUMER GROUP ... DISCARD",
     ),
     Row(
         DropGroup,
