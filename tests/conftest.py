@@ -80,6 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "postgres": postgres_programs(),
         "node": shutil.which("node") and NODE_MODULES.is_dir(),
         "odbc": odbc_driver(),
+        "chromium": shutil.which("chromium") and (NODE_MODULES / "axe-core").is_dir(),
         "sqlglotc": COMPILED_SQLGLOT.is_dir(),
         "jdbc": shutil.which("javac") and JDBC_DRIVER.exists(),
     }

@@ -101,8 +101,9 @@ export async function call(path, options = {}) {
 }
 
 // A statement's answer: columns, rows, command, truncated.
-export function sql(text, parameters = [], { limit = 1000, ...options } = {}) {
-  return call("/v1/sql", { method: "POST", body: { sql: text, parameters, limit }, ...options });
+export function sql(text, parameters = [], { limit = 1000, timeout = REQUEST_MS / 2, ...options } = {}) {
+  const body = { sql: text, parameters, limit, timeout_ms: timeout };
+  return call("/v1/sql", { method: "POST", body, ...options, timeout: timeout + REQUEST_MS });
 }
 
 // The rows of a query as objects.

@@ -24,7 +24,7 @@ from .requests import check_known
 if TYPE_CHECKING:
     from .http_port import HttpPort
 
-PAGE = "index.html"
+PAGE, FOLDER = "index.html", "/console/"
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -83,9 +83,9 @@ def _assets(folder: Traversable, path: str) -> Iterator[tuple[str, Asset]]:
 
 
 async def show_console(port: HttpPort, request: web.Request) -> web.StreamResponse:
-    """GET /: the page. GET /console/{file}: a file of it."""
+    """GET /: the page. GET /console/{file} and /console/views/{file}: a file of it."""
     check_known(request, ())
-    asset = assets().get(request.match_info.get("file", PAGE))
+    asset = assets().get(request.path.removeprefix(FOLDER) if "file" in request.match_info else PAGE)
     if asset is None:
         raise UndefinedObject("the console has no such file")
     headers = {**HEADERS, "Content-Type": asset.content_type, "ETag": asset.tag}

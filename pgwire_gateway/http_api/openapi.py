@@ -18,6 +18,8 @@ from .polls import EVENTS_MAX as POLL_EVENTS_MAX
 from .publishing import PRODUCER, SEQUENCE
 from .requests import NDJSON
 from .sql_route import PARAMETERS_MAX, ROWS_DEFAULT, ROWS_MAX, TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX
+from .system_views import ROWS_DEFAULT as VIEW_ROWS_DEFAULT
+from .system_views import ROWS_MAX as VIEW_ROWS_MAX
 
 if TYPE_CHECKING:
     from .http_port import HttpPort
@@ -249,6 +251,12 @@ def _body(name: str) -> Schema:
     return {JSON: {"schema": _ref(name)}}
 
 
+def _console_file(*kinds: str) -> Schema:
+    file: Schema = {"name": "file", "in": "path", "required": True, "schema": STRING}
+    answer = _answer("The file.", **dict.fromkeys(kinds, STRING))
+    return _operation("A file of the console", answer, [file], open_to_all=True)
+
+
 OPERATIONS: dict[tuple[str, str], Schema] = {
     ("GET", "/v1/streams"): _operation(
         "The streams and topics that the user may see",
@@ -298,6 +306,18 @@ OPERATIONS: dict[tuple[str, str], Schema] = {
     ("POST", "/v1/sql"): _operation(
         "Run one statement", _answer("Its rows.", **{JSON: _ref("Rows")}), None, _body("Statement")
     ),
+    ("GET", "/v1/views"): _operation(
+        "The names of the views of schema ducktail, and the user who asks",
+        _answer("The names.", **{JSON: _object({"views": _list(STRING), "user": STRING})}),
+    ),
+    ("GET", "/v1/views/{view}"): _operation(
+        "The rows of such a view that the user may see",
+        _answer("Its rows.", **{JSON: _ref("Rows")}),
+        [
+            {"name": "view", "in": "path", "required": True, "schema": STRING},
+            _query("limit", _number(1, VIEW_ROWS_MAX, VIEW_ROWS_DEFAULT), "The maximum number of rows."),
+        ],
+    ),
     ("GET", "/v1/openapi.json"): _operation(
         "This document", _answer("The document.", **{JSON: {"type": "object"}}), open_to_all=True
     ),
@@ -313,6 +333,9 @@ OPERATIONS: dict[tuple[str, str], Schema] = {
         _answer("Ready.", **{"text/plain": STRING}),
         open_to_all=True,
     ),
+    ("GET", "/"): _operation("The console", _answer("The page.", **{"text/html": STRING}), open_to_all=True),
+    ("GET", "/console/{file}"): _console_file("text/javascript", "text/css", "image/svg+xml"),
+    ("GET", "/console/views/{file}"): _console_file("text/javascript"),
 }
 
 

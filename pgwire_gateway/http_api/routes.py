@@ -37,5 +37,6 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/live", show_live),
     ("GET", "/ready", show_ready),
     ("GET", "/", show_console),
-    ("GET", "/console/{file:.+}", show_console),
+    ("GET", "/console/{file}", show_console),
+    ("GET", "/console/views/{file}", show_console),
 )

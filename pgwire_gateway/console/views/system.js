@@ -70,10 +70,12 @@ export class Storage {
   title = "Disk and retention";
 
   constructor(app) {
-    Object.assign(this, { app, database: null, metrics: null });
+    Object.assign(this, { app, database: null, metrics: null, loads: 0 });
   }
 
   async load(signal) {
+    // Each of these is a session of its own on the server: sizes are read less often than the rest.
+    if (this.loads++ % 5) return;
     [this.database] = await records("SELECT * FROM pragma_database_size() WHERE database_name = current_database()", [], { signal }).catch(() => [null]);
     // A limited user may not see the metrics; the sizes of streams are shown without them.
     this.metrics = await fetchMetrics(signal).catch(() => null);
