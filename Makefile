@@ -125,5 +125,5 @@ $(READY): pyproject.toml requirements.lock
 	@touch $(SERVING) $@
 
 $(SERVING): pyproject.toml requirements.lock
-	$(call install,ducktail with its own libraries,20 seconds,-e .)
+	$(call install,ducktail with its own libraries,20 seconds,-e '.[http]')
 	@touch $@

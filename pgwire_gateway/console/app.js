@@ -49,8 +49,7 @@ class App {
   }
 
   shell() {
-    this.navigation = h("nav", { "aria-label": "Views", id: "navigation" });
-    this.head = h("header", { class: "head" });
+    this.head = h("div", { class: "head" });
     this.banner = h("div", { class: "banner" });
     this.main = h("main", { id: "content", tabindex: "-1" });
     this.content = h("div", { class: "content" });
@@ -59,7 +58,7 @@ class App {
       event.preventDefault();
       this.main.focus();
     } }, "Skip to the content");
-    this.side = h("div", { class: "side" });
+    this.side = h("header", { class: "side" });
     document.body.replaceChildren(skip, this.side, this.main);
     theme(remembered(THEME));
   }

@@ -28,8 +28,7 @@ SHOP = (
     "CREATE CONSUMER GROUP behind ON still_stream",
     "CREATE CONSUMER GROUP shared ON still_stream WITH (session_timeout = '600 s')",
     "INSERT INTO still SELECT i, repeat('long ', 100), 9007199254740993 FROM range(20) r(i)",
-    "SELECT lsn FROM STREAM still_stream CONSUMER GROUP shared MEMBER 'worker-a'",
-    "SELECT lsn FROM STREAM still_stream CONSUMER GROUP shared MEMBER 'worker-b'",
+    *[f"SELECT lsn FROM STREAM still_stream CONSUMER GROUP shared MEMBER 'worker-{n}'" for n in "abab"],
     "CREATE TOPIC clicks WITH (partitions = 2)",
     "CREATE SCHEMA sales",
     "CREATE TABLE sales.customers (id INT PRIMARY KEY)",
@@ -60,7 +59,9 @@ class Load:
                     connection.execute("UPDATE orders SET status = 'paid' WHERE id = %s", [number])
                     connection.execute("""PUBLISH TO clicks KEY 'ada' '{"page": "/start"}'""")
                     if number % 10 == 0:
-                        connection.execute("SELECT lsn FROM STREAM orders_stream CONSUMER GROUP billing LIMIT 15")
+                        connection.execute(
+                            "SELECT lsn FROM STREAM orders_stream CONSUMER GROUP billing LIMIT 15"
+                        )
                         connection.execute("COMMIT OFFSETS ON orders_stream CONSUMER GROUP billing")
         except Exception as error:
             self.error = error

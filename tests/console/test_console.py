@@ -62,7 +62,7 @@ def row(page: Page, text: str) -> Any:
     return page.locator("tbody tr").filter(has=page.get_by_text(text, exact=True)).first
 
 
-def park(server: ServerProcess, lsn: int | None = None) -> tuple[int, int]:
+def park(server: ServerProcess) -> tuple[int, int]:
     """Park the next event of group behind, commit past it, and return its partition and LSN."""
     with server.connect() as connection:
         first = connection.execute(
@@ -73,7 +73,7 @@ def park(server: ServerProcess, lsn: int | None = None) -> tuple[int, int]:
             f"ALTER CONSUMER GROUP behind ON still_stream PARK PARTITION {first[0]} AT {first[1]} REASON '{HOSTILE}'"
         )
         connection.execute(
-            f"COMMIT OFFSET {first[1]} ON still_stream CONSUMER GROUP behind PARTITION {first[0]}"
+            f"COMMIT OFFSET PARTITION {first[0]} AT {first[1]} ON still_stream CONSUMER GROUP behind"
         )
     return first[0], first[1]
 
@@ -94,15 +94,21 @@ def test_each_view_is_one_click_away(page: Page) -> None:
 
 def test_numbers_are_those_of_the_views(page: Page, server: ServerProcess) -> None:
     with server.connect() as connection:
-        size = connection.execute("SELECT bytes FROM ducktail.streams WHERE stream_name = 'still_stream'").fetchone()
+        size = connection.execute(
+            "SELECT bytes FROM ducktail.streams WHERE stream_name = 'still_stream'"
+        ).fetchone()
         events = connection.execute(
             "SELECT events FROM ducktail.partitions WHERE stream_name = 'still_stream' ORDER BY partition"
         ).fetchall()
     assert size is not None
     opened(page, "Streams and topics")
+    expect(row(page, "still_stream")).to_be_visible()
     cells = row(page, "still_stream").locator("td").all_inner_texts()
     assert cells[1:3] == ["main.still", "2"]
-    assert cells[4:6] == ["20", f"{size[0] / 1024:.1f} KiB" if size[0] < 102400 else f"{size[0] / 1024:.0f} KiB"]
+    assert cells[4:6] == [
+        "20",
+        f"{size[0] / 1024:.1f} KiB" if size[0] < 102400 else f"{size[0] / 1024:.0f} KiB",
+    ]
     page.get_by_role("link", name="still_stream").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("still_stream")
     rows = page.get_by_role("region", name="Partitions").locator("tbody tr")
@@ -117,7 +123,9 @@ def test_lag_is_drawn_over_time_and_owners_are_shown(page: Page) -> None:
     opened(page, "Consumer groups")
     line = page.locator(".chart path.line").first
     expect(line).to_have_attribute("d", re.compile(r"^M[\d.]+ [\d.]+L[\d.]+ [\d.]+"))
-    expect(page.locator(".chart svg")).to_have_attribute("aria-label", re.compile("behind on still_stream 20"))
+    expect(page.locator(".chart svg")).to_have_attribute(
+        "aria-label", re.compile("behind on still_stream 20")
+    )
     page.locator(".canvas").hover()
     expect(page.locator(".tip")).to_contain_text("behind on still_stream 20")
     row(page, "shared").get_by_role("link", name="shared").click()
@@ -191,7 +199,9 @@ def test_the_tail_of_a_busy_stream_is_bounded(page: Page) -> None:
 def test_sql_shows_rows_and_errors(page: Page) -> None:
     opened(page, "SQL")
     box = page.get_by_label("Statement")
-    box.fill("SELECT 9007199254740993 AS big, 0.10::DECIMAL(9,2) AS price, NULL AS none, repeat('x', 500) AS long")
+    box.fill(
+        "SELECT 9007199254740993 AS big, 0.10::DECIMAL(9,2) AS price, NULL AS none, repeat('x', 500) AS long"
+    )
     box.press("Control+Enter")
     cells = page.locator("tbody td")
     expect(cells).to_have_count(4)
@@ -226,7 +236,7 @@ def test_parked_events_are_discarded(page: Page, server: ServerProcess) -> None:
     expect(page.locator(".difference")).to_contain_text("note")
     page.get_by_role("button", name="Discard").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text(f'ON "main"."still_stream" DISCARD PARTITION')
+    expect(dialog).to_contain_text('ON "main"."still_stream" DISCARD PARTITION')
     dialog.get_by_role("button", name="Cancel").click()
     assert states(server) == {lsn: "parked"}
     page.get_by_role("button", name="Discard").click()
@@ -243,7 +253,8 @@ def test_the_keyboard_alone(page: Page, server: ServerProcess) -> None:
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     press("Enter")
     expect(page.locator("main")).to_be_focused()
-    page.evaluate("document.activeElement.blur()")
+    page.reload()
+    expect(page.locator(".tile").first).to_be_visible()
     seen = []
     for _ in range(40):
         press("Tab")
@@ -253,9 +264,8 @@ def test_the_keyboard_alone(page: Page, server: ServerProcess) -> None:
         assert outline == "solid", name
         if name.startswith("Parked events"):
             break
-    assert [name.partition("\n")[0] for name in seen[-6:]] == [
-        "Streams and topics", "Live tail", "SQL", "Consumer groups", "Parked events"
-    ][-6:] or seen[-1].startswith("Parked events")
+    entries = ["Streams and topics", "Live tail", "SQL", "Consumer groups", "Parked events"]
+    assert [name.partition("\n")[0] for name in seen[-5:]] == entries
     press("Enter")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
     event = page.get_by_role("button", name=f"Event {lsn}", exact=True)
@@ -287,7 +297,7 @@ def tab_to(page: Page, name: str) -> None:
 
 
 def test_names_and_values_are_never_markup(page: Page) -> None:
-    for path in ("", "streams", "groups", "parked", *DETAILS):
+    for path in ("", "streams", "groups", *DETAILS[2:]):
         at(page, path)
         expect(page.locator(".content")).to_contain_text("<")
     at(page, f"tail/main/{HOSTILE_PATH}")
@@ -307,7 +317,17 @@ def test_axe_finds_nothing(browser: Browser, address: str, axe: str, theme: Any)
     page = context.new_page()
     page.goto(address)
     page.evaluate(axe)
-    for path in ("", "streams", *DETAILS[:2], "groups", "parked", "tail/main/orders_stream", "sessions", "storage", "settings"):
+    for path in (
+        "",
+        "streams",
+        *DETAILS[:2],
+        "groups",
+        "parked",
+        "tail/main/orders_stream",
+        "sessions",
+        "storage",
+        "settings",
+    ):
         at(page, path)
         if path.startswith("tail"):
             page.locator("tbody button").first.click()
@@ -340,7 +360,9 @@ def violations(page: Page) -> list[str]:
 def test_a_narrow_window_has_a_menu_and_no_scrolling_sideways(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     for path in ("", "streams", "groups", "parked", "tail", "sql", "sessions", "storage", *DETAILS):
-        at(page, path) if path not in ("tail", "sql") else page.evaluate("p => { location.hash = '#/' + p }", path)
+        at(page, path) if path not in ("tail", "sql") else page.evaluate(
+            "p => { location.hash = '#/' + p }", path
+        )
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, path
     menu = page.get_by_role("button", name="Menu")
@@ -355,19 +377,21 @@ def test_a_paused_or_hidden_page_asks_nothing(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     expect(page.locator(".tile").first).to_be_visible()
-    hide = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });" \
+    hide = (
+        "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
         " document.dispatchEvent(new Event('visibilitychange')) }"
+    )
     page.evaluate(hide, True)
-    page.wait_for_timeout(3500)  # A refresh that was under way ends, and the next does not begin.
+    page.wait_for_timeout(1000)  # A refresh that was under way ends, and the next does not begin.
     asked.clear()
-    page.wait_for_timeout(3500)
+    page.wait_for_timeout(3200)
     assert asked == []
     with page.expect_request(re.compile("/v1/views/streams")):
         page.evaluate(hide, False)
     page.get_by_role("button", name="Pause updates").click()
-    page.wait_for_timeout(3500)
+    page.wait_for_timeout(1000)
     asked.clear()
-    page.wait_for_timeout(3500)
+    page.wait_for_timeout(3200)
     assert asked == []
     with page.expect_request(re.compile("/v1/views/streams")):
         page.get_by_role("button", name="Resume updates").click()
@@ -385,7 +409,11 @@ def test_files_are_served_under_a_strict_policy(address: str) -> None:
     status, headers, _ = get("/")
     policy = headers["Content-Security-Policy"]
     assert status == 200
-    assert "default-src 'none'" in policy and "unsafe" not in policy and "require-trusted-types-for 'script'" in policy
+    assert (
+        "default-src 'none'" in policy
+        and "unsafe" not in policy
+        and "require-trusted-types-for 'script'" in policy
+    )
     assert get("/", **{"If-None-Match": headers["ETag"]})[0] == 304
     assert get("/console/app.js")[1]["Content-Type"] == "text/javascript; charset=utf-8"
     for path in ("/console/none.js", "/console/..%2Fserver%2Ftls.py", "/console/views/..%2F..%2F__init__.py"):
@@ -397,11 +425,15 @@ def test_files_are_served_under_a_strict_policy(address: str) -> None:
 def test_the_page_needs_nothing_from_elsewhere() -> None:
     folder = files("ducktail.pgwire_gateway") / "console"
     texts = [folder.joinpath(name).read_text() for name in ("index.html", "style.css", "icon.svg")]
-    texts += [entry.read_text() for entry in [*folder.iterdir(), *folder.joinpath("views").iterdir()] if entry.name.endswith(".js")]
+    texts += [
+        entry.read_text()
+        for entry in [*folder.iterdir(), *folder.joinpath("views").iterdir()]
+        if entry.name.endswith(".js")
+    ]
     assert len(texts) > 15
     for text in texts:
         assert set(re.findall(r"\w+://[^\s\"'`]+", text)) <= {"http://www.w3.org/2000/svg"}
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|on\w+=\"", text)
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|\son\w+=\"", text)
 
 
 def test_signing_in(browser: Browser, address: str, server: ServerProcess) -> None:

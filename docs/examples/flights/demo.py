@@ -35,6 +35,7 @@ SETUP = (
     "CREATE CONSUMER GROUP averages ON flights_stream",
     "CREATE CONSUMER GROUP mirror ON flights_stream",
 )
+SERVE = ("--port", "0", "--http", "127.0.0.1:0", "--log-level", "warning")
 GROUPS = ("averages", "mirror")
 # A read moves nothing, so looking for what a group has not committed disturbs nobody.
 UNREAD = "SELECT lsn FROM STREAM flights_stream CONSUMER GROUP {} LIMIT 1"
@@ -62,9 +63,11 @@ def started(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def port_of(server: subprocess.Popen[str]) -> int:
-    """The port that a server says it listens on."""
+    """The port that a server says it listens on; the console's address is shown."""
     assert server.stdout
     for line in server.stdout:
+        if line.startswith("console at "):
+            print(f"{line.strip()}: the streams, while this runs\n")
         if line.startswith("listening on "):
             return int(line.partition(",")[0].rpartition(":")[2])
     raise SystemExit("the server did not start")
@@ -122,7 +125,7 @@ def run(directory: Path, limit: int | None, hours: int, on_spark: bool) -> bool:
     """The whole demonstration; True when all that was made of the stream is what the table says."""
     original, rebuilt = directory / "flights.duckdb", directory / "mirror.duckdb"
     with (
-        started(DUCKTAIL, "serve", original, "--port", "0", "--log-level", "warning") as server,
+        started(DUCKTAIL, "serve", original, *SERVE) as server,
         psycopg.connect(CONNINFO.format(port_of(server)), autocommit=True) as connection,
     ):
         conninfo = connection.info.dsn
@@ -185,8 +188,9 @@ def main() -> None:
     same = run(arguments.directory, arguments.limit, arguments.hours, not arguments.no_spark)
     print(
         f"\nLook for yourself:\n"
-        f"  make serve DB={arguments.directory / 'flights.duckdb'}\n"
-        '  psql "host=127.0.0.1 port=5480 dbname=flights" -c "SELECT * FROM STREAM flights_stream LIMIT 5"'
+        f"  make serve DB={arguments.directory / 'flights.duckdb'} ARGS='--http 127.0.0.1:5481'\n"
+        '  psql "host=127.0.0.1 port=5480 dbname=flights" -c "SELECT * FROM STREAM flights_stream LIMIT 5"\n'
+        "  the console: http://127.0.0.1:5481/"
     )
     sys.exit(0 if same else 1)
 

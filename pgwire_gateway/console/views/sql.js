@@ -65,7 +65,7 @@ export class Sql {
     if (!text) return;
     if (this.past.at(-1) !== text) this.past.push(text);
     if (this.past.length > HISTORY_MAX) this.past.shift();
-    this.at = this.past.length;
+    this.at = this.past.length - 1;
     try {
       sessionStorage.setItem(DRAFT, text);
     } catch {
