@@ -42,6 +42,7 @@ export class LineChart {
     this.format = format;
     this.whole = whole;
     this.lines = [];
+    this.colours = new Map();
     this.pointer = null;
     this.canvas = h("div", { class: "canvas" });
     this.tip = h("div", { class: "tip", hidden: true });
@@ -52,11 +53,26 @@ export class LineChart {
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
-  // lines: {name, points: [[ms, value], ...]}; the order decides the colours.
+  // lines: {name, points: [[ms, value], ...]}, the most important first. A line keeps its colour while it is shown.
   update(lines) {
     this.more = Math.max(0, lines.length - LINES_MAX);
     this.lines = lines.slice(0, LINES_MAX);
+    const kept = new Map();
+    for (const { name } of this.lines) if (this.colours.has(name)) kept.set(name, this.colours.get(name));
+    const used = new Set(kept.values());
+    for (const { name } of this.lines) {
+      if (kept.has(name)) continue;
+      const free = Array.from({ length: LINES_MAX }, (_, colour) => colour).find((colour) => !used.has(colour));
+      kept.set(name, free);
+      used.add(free);
+    }
+    this.colours = kept;
     this.draw();
+  }
+
+  // The class of a line's colour.
+  colour({ name }) {
+    return `line-${this.colours.get(name)}`;
   }
 
   draw() {
@@ -78,13 +94,13 @@ export class LineChart {
         this.format(tick))),
       times.map((at, place) => s("text", { class: "scale", x: this.x(at), y: HEIGHT - 6,
         "text-anchor": place === 0 ? "start" : place === times.length - 1 ? "end" : "middle" }, timeOfDay(at))),
-      this.lines.map((line, place) => [
-        alone && s("path", { class: `area line-${place}`, d: this.area(line.points) }),
-        s("path", { class: `line line-${place}`, d: path(line.points, this.x, this.y) }),
-        line.points.length && s("circle", { class: `dot line-${place}`, r: 3, cx: this.x(line.points.at(-1)[0]),
+      this.lines.map((line) => [
+        alone && s("path", { class: `area ${this.colour(line)}`, d: this.area(line.points) }),
+        s("path", { class: `line ${this.colour(line)}`, d: path(line.points, this.x, this.y) }),
+        line.points.length && s("circle", { class: `dot ${this.colour(line)}`, r: 3, cx: this.x(line.points.at(-1)[0]),
           cy: this.y(line.points.at(-1)[1]) })]),
       s("line", { class: "hair", y1: TOP, y2: HEIGHT - BOTTOM, hidden: true })));
-    render(this.legend, this.lines.map((line, place) => h("li", {}, h("span", { class: `swatch line-${place}` }),
+    render(this.legend, this.lines.map((line) => h("li", {}, h("span", { class: `swatch ${this.colour(line)}` }),
       h("span", { class: "name" }, line.name),
       h("span", { class: "value" }, line.points.length ? this.format(line.points.at(-1)[1]) : "–"))),
     this.more > 0 && h("li", { class: "muted" }, `and ${this.more} more`));
@@ -130,9 +146,9 @@ export class LineChart {
       Math.abs(this.x(point[0]) - this.pointer) < Math.abs(this.x(best[0]) - this.pointer) ? point : best)[0];
     for (const side of ["x1", "x2"]) hair.setAttribute(side, this.x(near));
     hair.removeAttribute("hidden");
-    render(this.tip, h("div", { class: "muted" }, timeOfDay(near)), this.lines.map((line, place) => {
+    render(this.tip, h("div", { class: "muted" }, timeOfDay(near)), this.lines.map((line) => {
       const found = line.points.find(([at]) => at === near);
-      return found && h("div", {}, h("span", { class: `swatch line-${place}` }), `${line.name} `,
+      return found && h("div", {}, h("span", { class: `swatch ${this.colour(line)}` }), `${line.name} `,
         h("strong", {}, this.format(found[1])));
     }));
     this.tip.hidden = false;
