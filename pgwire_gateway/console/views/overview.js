@@ -53,7 +53,7 @@ export class Overview {
         tile("Parked", short(parked), { href: "#/parked", tone: parked ? "warn" : "", about: parked ? "events set aside" : "no event set aside" }),
         tile("Sessions", count(this.sessions.length), { href: "#/sessions",
           about: `${count(this.sessions.filter((row) => row.transaction_started_at).length)} in a transaction` }),
-        tile("Retained", bytes(sum(feed.streams, (row) => row.bytes)), { href: "#/storage", about: "events of all streams" })),
+        tile("Retained", bytes(sum(feed.streams, (row) => row.bytes)), { href: "#/storage", about: "in all streams" })),
       panel("Needs attention", { key: "attention" }, found.length ? h("ul", { class: "notices" }, found.map(([tone, title, about, href]) =>
         h("li", { key: title }, notice(tone, href ? h("a", { href }, title) : title, about && h("p", {}, about)))))
         : notice("good", "Nothing needs attention.", h("p", { class: "muted" },
