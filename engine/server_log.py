@@ -101,7 +101,10 @@ def without_values(error: BaseException) -> str:
 def _trace(error: BaseException | None) -> str:
     """The tracebacks of an error and of its causes, the first cause first."""
     parts: list[str] = []
-    while error is not None:
+    shown: set[int] = set()
+    # An error that was raised from itself, or from one that it has caused, would never end.
+    while error is not None and id(error) not in shown:
+        shown.add(id(error))
         frames = "".join(format_tb(error.__traceback__))
         parts.append(f"{frames}{type(error).__name__}: {without_values(error)}")
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

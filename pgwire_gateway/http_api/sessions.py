@@ -323,7 +323,10 @@ class HttpSession:
             raise error.error from None
         except Exception as error:
             told = yield from self._work.failed(error)
-            raise (self._ended or told) from error
+            raised = self._ended or told
+            if raised is error:
+                raise
+            raise raised from error
 
     def _statement(
         self, text: str, parameters: Sequence[object], bounds: _Bounds, *, foreign: bool, copies: bool

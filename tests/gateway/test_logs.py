@@ -202,3 +202,13 @@ def test_a_long_statement_is_cut() -> None:
     text = masked("select " + ", ".join("column_name" for _ in range(1000)))
     assert text.endswith(" ...") and len(text) <= SHOWN_CHARS_MAX + 10
     assert masked('select "' + "x" * 5000 + '"') == "select ..."
+
+
+def test_an_error_that_is_its_own_cause_is_logged() -> None:
+    """A loop of causes ends, where the event loop would stand still for ever."""
+    error = ValueError("x")
+    error.__cause__ = RuntimeError("y")
+    error.__cause__.__cause__ = error
+    record = logging.LogRecord("ducktail", logging.ERROR, "", 0, "it failed", None, (ValueError, error, None))
+    text = TextFormatter().format(record)
+    assert (text.count("ValueError: "), text.count("RuntimeError: ")) == (1, 1)
