@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 KEPT_MAX, KEPT_S = 1024, 60.0
 # Passwords that are verified at once: more would only take the workers from statements.
 VERIFYING_MAX = 2
+# A browser's word on the page that made a request; "none" is its user, "same-origin" the console.
+OTHER_SITES = frozenset({"cross-site", "same-site"})
 # The user of a client that is trusted and names none.
 NOBODY = "ducktail"
 
@@ -63,6 +65,9 @@ class Authentication:
             InsufficientPrivilege: the page may not use it.
         """
         origin = request.headers.get("Origin")
+        if origin is None and request.path != "/" and request.headers.get("Sec-Fetch-Site") in OTHER_SITES:
+            # An image, a script or a link of another page: a GET, too, moves a group's members.
+            raise InsufficientPrivilege("permission denied for what pages of another origin embed or link")
         if origin is None or origin == f"{request.scheme}://{request.host}":
             return None
         if origin in self._origins or "*" in self._origins:

@@ -29,6 +29,7 @@ from ..server.tls import TlsFiles
 from .authentication import Authentication
 from .event_stream import CATCHING_UP_MAX
 from .failures import failure
+from .requests import check_head
 from .routes import ROUTES
 from .sessions import Client, SessionPool
 from .tails import Tails
@@ -280,6 +281,7 @@ class HttpPort:
         try:
             if request.version < HttpVersion10:
                 raise web.HTTPBadRequest
+            check_head(request)
             request[ORIGIN] = self._authentication.allowed_origin(request)
             if request.method == "OPTIONS" and request[ORIGIN] is not None:
                 return _preflight(request)

@@ -29,7 +29,17 @@ from .reads import (
     read_position,
     target_of,
 )
-from .requests import NDJSON, body_in, check_known, member_of, name_in, number_in, object_of, text_in
+from .requests import (
+    NDJSON,
+    body_in,
+    check_known,
+    json_text,
+    member_of,
+    name_in,
+    number_in,
+    object_of,
+    text_in,
+)
 from .sessions import Answer, HttpSession
 
 if TYPE_CHECKING:
@@ -167,7 +177,7 @@ async def commit(port: HttpPort, request: web.Request) -> web.StreamResponse:
     values: list[object] = [group]
     words = ["COMMIT OFFSETS"]
     if offsets is not None:
-        values.append(json.dumps(offsets))
+        values.append(json_text(offsets))
         words.append("AT $2")
     words.append(f"ON {name_sql(stream)} CONSUMER GROUP $1")
     if member is not None:

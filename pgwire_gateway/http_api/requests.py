@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
@@ -31,6 +32,30 @@ from ...sql.text.tokens import tokenize
 BODY_S = 30.0
 NAME_CHARS_MAX = 1024
 JSON, NDJSON = "application/json", "application/x-ndjson"
+# The begin of the escape of a surrogate in JSON; only pairs of them are a character.
+SURROGATE = "\\ud"
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """A number of JSON with a fraction or an exponent, as it is written: a float would lose digits."""
+
+    text: str
+
+
+def check_head(request: web.BaseRequest) -> None:
+    """Refuse a head that is not UTF-8, whose bytes aiohttp turns into halves of surrogate pairs.
+
+    Raises:
+        InvalidTextRepresentation: it is not.
+    """
+    try:
+        for text in (request.path_qs, request.path, *request.headers.values()):
+            text.encode()
+        for name, text in request.query.items():
+            name.encode(), text.encode()
+    except UnicodeEncodeError:
+        raise InvalidTextRepresentation("the head of the request is not UTF-8") from None
 
 
 def name_in(text: str, what: str) -> Name:
@@ -138,7 +163,13 @@ def object_of(text: str, known: Collection[str]) -> dict[str, Any]:
         InvalidParameterValue: it is no object, or has an unknown member.
     """
     try:
-        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_doubles)
+        found = json.loads(
+            text, parse_constant=_no_constant, parse_float=Digits, object_pairs_hook=_without_doubles
+        )
+        if SURROGATE in text.lower():
+            json_text(found).encode()
+    except UnicodeEncodeError:
+        raise InvalidTextRepresentation("a string of the body has half of a surrogate pair") from None
     except DucktailError:
         raise
     except (ValueError, RecursionError) as error:
@@ -149,6 +180,22 @@ def object_of(text: str, known: Collection[str]) -> dict[str, Any]:
         if name not in known:
             raise InvalidParameterValue(f'unknown member "{name}": known are {", ".join(sorted(known))}')
     return found
+
+
+def json_text(value: Any) -> str:
+    """A value of `object_of` as JSON; its numbers keep their digits.
+
+    >>> json_text({"price": Digits("1.50")})
+    '{"price": 1.50}'
+    """
+    if isinstance(value, Digits):
+        return value.text
+    if isinstance(value, list):
+        return f"[{', '.join(map(json_text, value))}]"
+    if isinstance(value, dict):
+        members = (f"{json_text(name)}: {json_text(item)}" for name, item in value.items())
+        return f"{{{', '.join(members)}}}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _no_constant(word: str) -> float:

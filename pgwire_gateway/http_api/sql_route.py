@@ -10,7 +10,7 @@ from aiohttp import web
 from ...engine.errors import InvalidParameterValue
 from .failures import JSON
 from .json_rows import as_array, turn_of
-from .requests import body_in, check_known, member_of, object_of
+from .requests import body_in, check_known, json_text, member_of, object_of
 from .sessions import Answer, HttpSession
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _text_of(value: Any) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False)
+    return json_text(value)
 
 
 def rendered(session: HttpSession, answer: Answer) -> web.Response:

@@ -125,6 +125,31 @@ def test_pages_of_other_sites(place: Path) -> None:
             assert client.get("/v1/streams", {"Host": host}).status == status, host
 
 
+def test_what_pages_of_other_sites_embed(client: HttpClient, table: str) -> None:
+    """Browsers send no Origin with the GET of an image, a script or a link: it must not move a group."""
+    path = f"/v1/streams/{table}_s/poll"
+    for site in ("cross-site", "same-site"):
+        assert client.get(path, {"Sec-Fetch-Site": site}, group="g", member="m").status == 403, site
+        assert client.get("/", {"Sec-Fetch-Site": site}).status == 200, site
+    shown = client.sql(f"SELECT count(last_read_at) FROM ducktail.offsets WHERE stream_name = '{table}_s'")
+    assert shown == [[0]]
+    assert client.get(path, {"Sec-Fetch-Site": "same-origin"}, group="g", member="m").status == 200
+
+
+def test_texts_that_are_no_unicode(client: HttpClient, table: str, topic: str) -> None:
+    kind = {"Content-Type": "application/json"}
+    for path, body in (
+        (f"/v1/streams/{table}_s/commit", b'{"group": "\\ud800", "member": "m"}'),
+        ("/v1/sql", b'{"sql": "SELECT \'\\ud800\'"}'),
+        ("/v1/sql", b'{"sql": "SELECT $1", "parameters": [["\\uD800"]]}'),
+        (f"/v1/topics/{topic}", b'{"payload": "\\ud800"}'),
+        (f"/v1/topics/{topic}", b'{"payload": 1, "key": "\\ud800"}'),
+    ):
+        answer = client.request("POST", path, body, kind)
+        assert (answer.status, answer.json()["error"]["sqlstate"]) == (400, "22P02"), body
+    assert client.sql("SELECT $1::VARCHAR", "\U0001f600") == [["\U0001f600"]]
+
+
 def test_without_cors_no_page_may(client: HttpClient) -> None:
     assert client.get("/v1/streams", {"Origin": "https://app.example"}).status == 403
     answer = client.request("OPTIONS", "/v1/sql", headers={"Origin": "https://app.example"})

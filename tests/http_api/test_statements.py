@@ -213,3 +213,10 @@ def test_another_session_can_cancel_it(client: HttpClient, wire: psycopg.Connect
 
 def test_the_setting_is_one_of_the_server() -> None:
     assert Settings().http_connections_max == 2000
+
+
+def test_numbers_of_parameters_keep_their_digits(client: HttpClient) -> None:
+    values = b'[12345678901234567.123456789012345678, {"p": 1.50}]'
+    body = b'{"sql": "SELECT $1::DECIMAL(38,18), $2::JSON", "parameters": ' + values + b"}"
+    answer = client.post("/v1/sql", body)
+    assert b'"rows":[[12345678901234567.123456789012345678,{"p": 1.50}]]' in answer.body
