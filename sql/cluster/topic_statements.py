@@ -52,7 +52,12 @@ from .shares import (
 )
 
 DONE_HINT = "What is done stands: DROP BOOKMARK IF EXISTS takes it away wherever it is."
-ARROW_TYPES = {**EVENT_ARROW_TYPES, "DOUBLE": pa.float64(), "INTEGER[]": pa.list_(pa.int32())}
+ARROW_TYPES = {
+    **EVENT_ARROW_TYPES,
+    "DOUBLE": pa.float64(),
+    "INTEGER[]": pa.list_(pa.int32()),
+    "VARCHAR[]": pa.list_(pa.string()),
+}
 Columns = tuple[ResultColumn, ...]
 
 
