@@ -96,6 +96,7 @@ class Authentication:
             account = await self._verified(name, password)
         elif scheme.lower() == "bearer":
             account = self._token(words.strip())
+            return Client(account, account, peer, secured, by_token=True)
         else:
             raise InvalidAuthorization("the request wants an Authorization: Basic or Bearer")
         return Client(account, account, peer, secured)
@@ -137,9 +138,10 @@ class Authentication:
         """The account of a token."""
         rights = self._server.database.rights
         found = rights.tokens.get(digest_of(token))
-        if found is None or not found.is_valid(self._server.database.clock.now_us()):
+        user = None if found is None else rights.users.get(found.user)
+        if found is None or user is None or not found.is_valid(self._server.database.clock.now_us()):
             raise InvalidPassword("authentication failed: there is no such token, or its time is over")
-        return rights.users[found.user].name
+        return user.name
 
 
 def _credentials(words: str) -> tuple[str, str]:

@@ -67,12 +67,14 @@ class Client:
         user: the name of its sessions.
         peer: the client's address.
         secured: it uses TLS.
+        by_token: it has authenticated by a token.
     """
 
     account: str | None
     user: str
     peer: str
     secured: bool
+    by_token: bool = False
 
     @property
     def key(self) -> str | None:
@@ -244,6 +246,7 @@ class HttpSession:
             await self.close()
             raise
         session: Any = self._session
+        session.access.by_token = self.client.by_token
         observed = StatementTimer(
             session.id, self._server.now_s, self._server.statement_log.statement_ended, session.trace
         )

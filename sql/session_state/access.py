@@ -62,6 +62,8 @@ class Access:
         self.replaced: Callable[[], frozenset[tuple[str, Key]]] = frozenset
         # True if the client is another node, which asks for the user.
         self.of_node = False
+        # True if the client has authenticated by a token.
+        self.by_token = False
         self._database = database
         self._transaction = transaction
 

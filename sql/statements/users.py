@@ -90,6 +90,14 @@ def _own_users(session: Context, what: str) -> None:
         )
 
 
+def _credentials(session: Context, what: str) -> None:
+    """Refuse the statement to the holder of a token, who would get access that outlives the token."""
+    if session.access.by_token:
+        raise InsufficientPrivilege(
+            f"{what} is not permitted with a token", hint="Authenticate with user and password."
+        )
+
+
 def _user(rights: r.Rights, name: str) -> r.User:
     """The user of this name."""
     user = rights.users.get(name.lower())
@@ -102,6 +110,7 @@ def _user(rights: r.Rights, name: str) -> r.User:
 def create_user(session: Context, made: st.CreateUser, parameters: Values) -> Waiting[Result]:
     """CREATE USER u PASSWORD '...' [SUPERUSER]."""
     session.access.require_superuser("create a user")
+    _credentials(session, "CREATE USER")
     _own_users(session, "CREATE USER")
     _check_name(made.name)
     user = r.User(made.name, verifier_of(made.password, secrets.token_bytes(SALT_BYTES)), made.superuser)
@@ -129,6 +138,7 @@ def alter_user(session: Context, asked: st.AlterUser, parameters: Values) -> Wai
     """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; users may set their own
     passwords."""
     _own_users(session, "ALTER USER")
+    _credentials(session, "ALTER USER")
     if asked.new is not None:
         return (yield from _rename_user(session, asked.name, asked.new))
     own = asked.superuser is None and session.access.user == asked.name.lower()
@@ -223,6 +233,7 @@ TOKENS_COLUMNS = (
 @runs(st.CreateToken, TOKEN_COLUMNS)
 def create_token(session: Context, asked: st.CreateToken, parameters: Values) -> Waiting[Result]:
     """CREATE TOKEN t FOR USER u [VALID UNTIL '...']; users may create tokens of their own."""
+    _credentials(session, "CREATE TOKEN")
     if session.access.user != asked.user.lower():
         session.access.require_superuser("create tokens of other users")
     _check_name(asked.name)

@@ -374,6 +374,10 @@ def test_tokens(guarded: ServerProcess) -> None:
     assert (name, until, token[:9]) == ("ci", None, "ducktail_")
     holder = with_token(guarded, token)
     assert holder.sql("SELECT current_user") == [["lee"]]
+    # Nobody prolongs a token by means of it.
+    for text in ("CREATE TOKEN ci2 FOR USER lee", "ALTER USER lee PASSWORD 'other'"):
+        answer = holder.post("/v1/sql", {"sql": text})
+        assert (answer.status, answer.sqlstate) == (403, "42501"), answer.body
     assert [row[:2] for row in lee.sql("SHOW TOKENS")] == [["ci", "lee"]]
     assert as_user(guarded, "nobody", "n").sql("SHOW TOKENS") == []
     for text, sqlstate in (
