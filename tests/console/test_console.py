@@ -28,6 +28,8 @@ VIEWS = {
     "SQL": "Rows at most",
     "Consumer groups": "Lag over time",
     "Parked events": "event",
+    "Sinks": "There are no sinks.",
+    "Deliveries": "No delivery is recorded.",
     "Pipelines": "No pipeline has reported.",
     "Checkpoints": "position type",
     "Bookmarks": "There are no bookmarks.",

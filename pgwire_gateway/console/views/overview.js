@@ -136,7 +136,7 @@ function attention(feed, sessions, sinks) {
   }
   for (const sink of sinks) {
     if (/fail|stop/i.test(sink.state ?? "")) {
-      found.push(["bad", `Sink ${sink.sink_name ?? sink.name} is ${sink.state}`, sink.last_error ?? "", "#/sinks"]);
+      found.push(["bad", `Sink ${sink.sink_name} is ${sink.state}`, sink.fault ?? sink.reason ?? "", "#/sinks"]);
     }
   }
   const order = ["bad", "warn", "info"];
