@@ -293,19 +293,9 @@ class Work:
             return encoding.rows(rows, texts) if texts else rows
 
         while limit is None or limit > 0:
-            wanted = rows_wanted(result, limit)
-            if result.elsewhere:
-                yield from result.arrive(wanted)
-            elif not result.is_ready(wanted):
-                yield Need.WORKER
-            batch = result.fetch(wanted)
+            batch = yield from self.fetch(result, rows_wanted(result, limit))
             if batch is None:
-                if result.settles:
-                    yield from result.settled()
-                self._take_news()
                 return True
-            if not result.committed:
-                self.channel.check_cancelled()
             if limit is not None:
                 limit -= batch.row_count
             for piece in encoded(batch, datarows):
@@ -314,6 +304,21 @@ class Work:
                 at_once=result.row_count == FIRST_ROWS, committed=result.committed
             )
         return False
+
+    def fetch(self, result: Result, wanted: int | None) -> Steps[ResultBatch | None]:
+        """The next rows of a result, at most `wanted`; None at its end."""
+        if result.elsewhere:
+            yield from result.arrive(wanted)
+        elif not result.is_ready(wanted):
+            yield Need.WORKER
+        batch = result.fetch(wanted)
+        if batch is None:
+            if result.settles:
+                yield from result.settled()
+            self._take_news()
+        elif not result.committed:
+            self.channel.check_cancelled()
+        return batch
 
     def complete(self, result: Result, before: int = 0) -> None:
         """Send CommandComplete for a result whose rows have all been sent, `before` of them earlier."""

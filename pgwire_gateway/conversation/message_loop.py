@@ -66,9 +66,6 @@ from .statement_text import is_long
 ANSWERED_WITH_READY = (Query, FunctionCall, Sync)
 
 
-# The others have no text or values of the user.
-LONG_KINDS = frozenset({Query, Parse, Bind})
-
 LIMITS = Limits()
 
 
@@ -235,7 +232,7 @@ class Requests:
         if self._skipping and kind is not Sync:
             return
         self._work.observed.reset()
-        if kind in LONG_KINDS and is_long(message):
+        if is_long(message):
             yield Need.WORKER
         try:
             yield from self._answers.get(type(message), self._out_of_place)(message)

@@ -15,8 +15,9 @@ Source: docs/design/pgwire_gateway.md, "Long statements".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...engine.values.client_encodings import Encoding
 from ...engine.values.duckdb_types import TIME_TYPES
@@ -33,14 +34,8 @@ INLINE_ITEMS_MAX = 1000
 
 def is_long(message: Message) -> bool:
     """True if a message is too long for the event loop."""
-    match message:
-        case Query(text):
-            return len(text) > INLINE_CHARS_MAX
-        case Parse(_, text, oids):
-            return len(text) > INLINE_CHARS_MAX or len(oids) > INLINE_ITEMS_MAX
-        case Bind():
-            return are_long(message.parameters)
-    return False
+    found = _LONG.get(type(message))
+    return found is not None and found(message)
 
 
 def are_long(parameters: Sequence[bytes | None]) -> bool:
@@ -48,6 +43,14 @@ def are_long(parameters: Sequence[bytes | None]) -> bool:
     if len(parameters) > INLINE_ITEMS_MAX:
         return True
     return sum(len(value) for value in parameters if value is not None) > INLINE_CHARS_MAX
+
+
+# Messages with text or values of the user.
+_LONG: dict[type, Callable[[Any], bool]] = {
+    Query: lambda m: len(m.text) > INLINE_CHARS_MAX,
+    Parse: lambda m: len(m.text) > INLINE_CHARS_MAX or len(m.oids) > INLINE_ITEMS_MAX,
+    Bind: lambda m: are_long(m.parameters),
+}
 
 
 def is_long_text(text: str) -> bool:

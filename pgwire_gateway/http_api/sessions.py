@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -178,6 +178,7 @@ class HttpSession:
         self._channel = Channel(Limits(message_bytes_max=bounds.message_bytes_max))
         self._loop = asyncio.get_running_loop()
         self._running = False
+        self._pressing: asyncio.TimerHandle | None = None
 
     # The server's side (`Visitor`).
 
@@ -307,13 +308,19 @@ class HttpSession:
             raise
         finally:
             self._running = False
+            if self._pressing is not None:
+                # A cancel that comes again would meet the next statement of this session.
+                self._pressing.cancel()
+                self._pressing = None
             self._channel.settle()
 
     def _press(self, again_s: float) -> None:
+        if self._pressing is not None:
+            self._pressing.cancel()
         if self._running and self._session is not None:
             self._channel.cancel()
             self._session.cancel()
-            self._loop.call_later(again_s, self._press, 2 * again_s)
+            self._pressing = self._loop.call_later(again_s, self._press, 2 * again_s)
 
     def _told(self, steps: Steps[T]) -> Steps[T]:
         """The same steps, whose error has been reported to the session."""
@@ -381,42 +388,19 @@ class HttpSession:
                 result: T = step.value
                 return result
             if isinstance(step, Wait):
-                answer = await self._waited(step)
+                answer = await self._wakes.wait(step)
                 worker = worker or step.works
             elif step is Need.WORKER:
                 worker = True
 
     async def _on_worker(self, steps: Steps[Any], answer: bool | None) -> Step | _Done:
-        waiter: asyncio.Future[Any] = self._loop.create_future()
+        def work() -> Step | _Done:
+            step = _advanced(steps, answer)
+            while step is Need.WORKER or step is Need.FLUSH:
+                step = _advanced(steps, True)
+            return step
 
-        def work() -> None:
-            try:
-                step = _advanced(steps, answer)
-                while step is Need.WORKER or step is Need.FLUSH:
-                    step = _advanced(steps, True)
-                self._wakes.settle(waiter, step)
-            except BaseException as error:
-                self._wakes.settle(waiter, None, error)
-
-        self._workers.submit(work)
-        step: Step | _Done = await waiter
-        return step
-
-    async def _waited(self, wait: Wait) -> bool:
-        waiter: asyncio.Future[bool] = self._loop.create_future()
-
-        def come(_: Future[Any]) -> None:
-            self._wakes.settle(waiter, True)
-
-        timer = None
-        if wait.timeout_s is not None:
-            timer = self._loop.call_later(wait.timeout_s, _settle, waiter)
-        wait.future.add_done_callback(come)
-        try:
-            return await waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
+        return await self._wakes.run(self._workers, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,11 +435,6 @@ def _advanced(steps: Steps[Any], answer: bool | None) -> Step | _Done:
         return _Done(stop.value)
 
 
-def _settle(waiter: asyncio.Future[bool]) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
-
-
 def _closing(session: Session) -> Steps[None]:
     yield Need.WORKER
     yield from session.close()
@@ -468,18 +447,10 @@ def _taken(work: RequestWork, result: Any, answer: Answer, bounds: _Bounds) -> S
     while True:
         # One row more than fits tells whether there are more.
         wanted = most if bounds.rows is None else min(most, bounds.rows + 1)
-        if result.elsewhere:
-            yield from result.arrive(wanted)
-        elif not result.is_ready(wanted):
-            yield Need.WORKER
-        batch = result.fetch(wanted)
+        batch = yield from work.fetch(result, wanted)
         if batch is None:
-            if result.settles:
-                yield from result.settled()
             answer.tag = result.tag or ""
             return
-        if not result.committed:
-            work.channel.check_cancelled()
         if bounds.rows is not None and batch.row_count > bounds.rows:
             answer.truncated = True
             batch = batch.cut(0, bounds.rows)

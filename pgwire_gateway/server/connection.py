@@ -15,7 +15,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from itertools import islice
 from typing import Any, cast
 
@@ -312,17 +312,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _on_worker(self, steps: Steps[None], answer: bool | None) -> Step | None:
         """Run `_work` on a worker thread."""
-        waiter: asyncio.Future[Any] = self._loop.create_future()
-
-        def work() -> None:
-            try:
-                self._wakes.settle(waiter, _work(steps, self._channel, answer))
-            except BaseException as error:
-                self._wakes.settle(waiter, None, error)
-
-        self._workers.submit(work)
-        step: Step | None = await waiter
-        return step
+        return await self._wakes.run(self._workers, lambda: _work(steps, self._channel, answer))
 
     def _write_due(self) -> None:
         """Send the output, unless it is the small beginning of an answer, which is sent with its end.
@@ -409,25 +399,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._drain = None
 
     async def _wait_for(self, wait: Wait) -> bool:
-        waiter: asyncio.Future[bool] = self._loop.create_future()
-
-        def come(_: Future[Any]) -> None:
-            self._wakes.settle(waiter, True)
-
-        timer = None
-        if wait.timeout_s is not None:
-            timer = self._loop.call_later(wait.timeout_s, _settle, waiter, False)
-        wait.future.add_done_callback(come)
         self._waiting = True
         if self._channel.over:
             # The end arrived while the session was about to wait.
             self.cancel()
         try:
-            return await waiter
+            return await self._wakes.wait(wait)
         finally:
             self._waiting = False
-            if timer is not None:
-                timer.cancel()
 
     def _wake(self) -> None:
         _settle(self._input, None)

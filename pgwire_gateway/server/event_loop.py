@@ -18,9 +18,15 @@ import selectors
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from ...engine.waiting import Wait
+
+T = TypeVar("T")
 
 # A longest step is reported for one to two of these periods.
 SPAN_S = 60.0
@@ -80,7 +86,7 @@ class TimedLoop(asyncio.SelectorEventLoop):
 
 
 class Wakes:
-    """Settles futures of one event loop, from any thread.
+    """Settles futures of one event loop, from any thread; runs work on workers, and awaits waits.
 
     Args:
         loop: the loop of the creating thread; calls after its close are dropped, because nobody waits any
@@ -105,6 +111,32 @@ class Wakes:
             self._told = True
             with suppress(RuntimeError):  # The loop has been closed: a lock is passed on even later.
                 self._loop.call_soon_threadsafe(self._come)
+
+    async def run(self, workers: Executor, work: Callable[[], T]) -> T:
+        """Run work on a worker thread; on the loop."""
+        waiter: asyncio.Future[T] = self._loop.create_future()
+
+        def step() -> None:
+            try:
+                self.settle(waiter, work())
+            except BaseException as error:
+                self.settle(waiter, None, error)
+
+        workers.submit(step)
+        return await waiter
+
+    async def wait(self, wait: Wait) -> bool:
+        """Await a wait of the engine's; False if its time is over first. On the loop."""
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        timer = None
+        if wait.timeout_s is not None:
+            timer = self._loop.call_later(wait.timeout_s, _settle, waiter, False, None)
+        wait.future.add_done_callback(lambda _: self.settle(waiter, True))
+        try:
+            return await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _come(self) -> None:
         self._told = False

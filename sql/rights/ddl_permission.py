@@ -97,7 +97,7 @@ def _sees(session: Context, facts: DdlFacts, name: Name) -> bool:
 def _create(session: Context, facts: DdlFacts) -> None:
     access = session.access
     if facts.object_type == "SCHEMA":
-        if not access.may_create_schemas():
+        if not access.may_create_in_database():
             raise InsufficientPrivilege(
                 "permission denied to create schemas", hint="It wants CREATE ON DATABASE."
             )

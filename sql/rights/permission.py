@@ -300,7 +300,7 @@ def _consume(session: Context, node: st.CreateGroup | st.CreateBookmark) -> None
 def _create_sink(session: Context, node: st.CreateSink | st.AlterSink | st.ResumeSink) -> None:
     stream = session.names.stream(node.stream.parts, node.stream.position)
     _stream_right(session, stream, "consume", node.stream.position)
-    if not session.access.may_create_sinks():
+    if not session.access.may_create_in_database():
         raise InsufficientPrivilege(
             "permission denied to let a sink send events",
             hint="GRANT CREATE ON DATABASE allows it, as it lets the server connect to other machines.",

@@ -256,10 +256,6 @@ class Access:
             return True
         return self.rights.has(self.user, "create", schema_item(schema))
 
-    def may_create_sinks(self) -> bool:
-        """True if the session may let the server send events to receivers outside."""
-        return self.superuser or self.rights.has(self.user, "create", THE_DATABASE)
-
     def owned_group(self, stream: Stream, name: str, transaction: Transaction | None) -> Group:
         """A stream's group by name, for a session whose user owns it.
 
@@ -272,6 +268,6 @@ class Access:
             raise InsufficientPrivilege(f'must be owner of consumer group "{group.name}"')
         return group
 
-    def may_create_schemas(self) -> bool:
-        """True if the session may create schemas."""
+    def may_create_in_database(self) -> bool:
+        """True if the session may create what belongs to the database as a whole: schemas and sinks."""
         return self.superuser or self.rights.has(self.user, "create", THE_DATABASE)
