@@ -19,7 +19,7 @@ from .buffers.scan import Scan, ScanRange, lost_events
 from .catalog.streams import Group, Stream
 from .database import Database
 from .definitions.parking import parked_of
-from .definitions.start_positions import check_no_hole
+from .definitions.start_positions import check_no_holes
 from .definitions.whole_copies import copy_of
 from .duck.cursors import ask
 from .errors import NotSupported
@@ -231,8 +231,7 @@ def at_end(database: Database, request: ReadRequest) -> StreamRead | None:
     if not database.buffers.of(stream).ends_at(after):
         return None
     if group is None:
-        for partition, lsn in after.items():
-            check_no_hole(database, stream, partition, lsn)
+        check_no_holes(database, stream, after)
     _note(database, request, committed)
     return StreamRead(request, ScanRange(after, last_lsn), committed, seeks)
 
@@ -246,8 +245,7 @@ def start(database: Database, request: ReadRequest) -> StreamRead:
     from_start: frozenset[int] = frozenset()
     if request.after is not None:
         after = {partition: request.after[partition] for partition in partitions}
-        for partition, lsn in after.items():
-            check_no_hole(database, stream, partition, lsn)
+        check_no_holes(database, stream, after)
         from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
     elif group is not None:
         standing = committed_lsns(database, request.transaction, group)

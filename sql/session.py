@@ -454,7 +454,7 @@ class Session(Context):
     @property
     def has_news(self) -> bool:
         """True if there are notices or changed parameters to take."""
-        return bool(self.notices) or self.variables.has_changes
+        return bool(self.notices.pending or self.variables.changes)
 
     def take_notices(self) -> list[Notice]:
         """Take the notices since the last call that are of the client's lowest level or above."""

@@ -551,7 +551,7 @@ class Variables:
         self._at_start: set[str] = set()  # the client's initial settings
         self._at_begin: dict[str, str] | None = None  # the values at the beginning of the open block
         self._local: dict[str, str] = {}  # the values before SET LOCAL
-        self._changes: dict[str, str] = {}
+        self.changes: dict[str, str] = {}  # reported settings since `take_changes`
 
     def __getitem__(self, name: str) -> str:
         return self.values[name.lower()]
@@ -571,7 +571,7 @@ class Variables:
         if key in MODES and self._at_begin is None:
             self.values[MODES[key]] = value
         if report:
-            self._changes[variable(key).name] = value
+            self.changes[variable(key).name] = value
 
     def check(self, name: str, values: tuple[str, ...] | None) -> None:
         """Check a value as SET does.
@@ -595,7 +595,7 @@ class Variables:
         if self.values["application_name"]:
             self._at_start.add("application_name")
         self.defaults = dict(self.values)
-        self._changes.clear()
+        self.changes.clear()
 
     def default(self, key: str) -> str:
         """The value after RESET; a client's own setting is empty then."""
@@ -638,14 +638,9 @@ class Variables:
             found.pop(mode, None)
         return found
 
-    @property
-    def has_changes(self) -> bool:
-        """True if reported settings have changed since `take_changes`."""
-        return bool(self._changes)
-
     def take_changes(self) -> dict[str, str]:
         """Take the reported settings that have changed since the last call."""
-        changes, self._changes = self._changes, {}
+        changes, self.changes = self.changes, {}
         return changes
 
     def shown(self, name: str) -> str:

@@ -185,7 +185,7 @@ class Buffers:
             self.of(stream),
             bounds,
             self._new_cursor,
-            lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
+            lambda: self._catalog.present(stream) is not None,
             self._clock,
             self._ahead,
         )

@@ -111,23 +111,26 @@ def last_lsn_before(database: Database, at_us: int) -> int:
     return int(row[0])
 
 
-def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) -> None:
-    """Refuse a position of events lost by a restore or an accepted loss.
+def check_no_holes(database: Database, stream: Stream, lsns: Mapping[int, int]) -> None:
+    """Refuse positions (partition -> LSN) of events lost by a restore or an accepted loss.
 
     Raises:
-        InvalidParameterValue: a partition or an LSN is invalid.
+        InvalidParameterValue: an LSN is of lost events.
     """
-    segment = database.catalog.segments.of(stream.stream_id).get(partition)
-    if segment is not None and lsn <= segment.base_lsn:
-        return  # LSNs of another node, which has its own holes.
-    for hole in database.holes:
-        if hole.has(lsn):
-            raise InvalidParameterValue(
-                f"LSN {lsn} is of events that the database has lost",
-                detail=f"It was restored, or opened without them: LSN {hole.after} is the last one "
-                f"before that, and what came afterwards begins at {hole.through + 1}.",
-                hint=f"Go on AFTER {hole.after}.",
-            )
+    if not database.holes:
+        return
+    segments = database.catalog.segments.of(stream.stream_id)
+    for partition, lsn in lsns.items():
+        if partition in segments and lsn <= segments[partition].base_lsn:
+            continue  # LSNs of another node, which has its own holes.
+        for hole in database.holes:
+            if hole.has(lsn):
+                raise InvalidParameterValue(
+                    f"LSN {lsn} is of events that the database has lost",
+                    detail=f"It was restored, or opened without them: LSN {hole.after} is the last one "
+                    f"before that, and what came afterwards begins at {hole.through + 1}.",
+                    hint=f"Go on AFTER {hole.after}.",
+                )
 
 
 def check_partitions(stream: Stream, partitions: Iterable[int]) -> None:
@@ -155,8 +158,8 @@ def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int], copy
     """
     end_lsn = max(database.buffers.of(stream).end_lsn, 0 if copy is None else copy.last_lsn)
     check_partitions(stream, lsns)
+    check_no_holes(database, stream, lsns)
     for partition, lsn in lsns.items():
-        check_no_hole(database, stream, partition, lsn)
         if lsn > end_lsn:
             raise InvalidParameterValue(
                 f"LSN {lsn} of partition {partition} is past the end of {stream.kind} "

@@ -885,6 +885,8 @@ def _all(queries: Iterable[str]) -> str:
 
 def query_over(captured: Captured, stream: Stream) -> TableEvents:
     """The SELECT of the events of a stream, or of its part, on one table."""
+    if not captured.older:
+        return EventQuery(stream, captured)
     following = [*captured.versions[1:], None]
     queries = tuple(
         EventQuery(

@@ -11,7 +11,7 @@ import codecs
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import CharacterNotInRepertoire, NotSupported, UntranslatableCharacter
 from . import value_types
@@ -60,15 +60,15 @@ class Encoding:
     Args:
         name: PostgreSQL's name.
         codec: Python's name; empty if nothing is converted.
+        reader: the codec by which text of the client is decoded.
     """
 
     name: str
     codec: str
+    reader: str = field(init=False)
 
-    @property
-    def reader(self) -> str:
-        """The codec by which text of the client is decoded."""
-        return self.codec or "utf-8"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reader", self.codec or "utf-8")
 
     def decoded(self, raw: bytes) -> str:
         """A text of the client.

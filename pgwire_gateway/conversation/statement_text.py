@@ -34,15 +34,14 @@ INLINE_ITEMS_MAX = 1000
 
 def is_long(message: Message) -> bool:
     """True if a message is too long for the event loop."""
-    found = _LONG.get(type(message))
-    return found is not None and found(message)
+    return type(message) in _LONG and _LONG[type(message)](message)
 
 
 def are_long(parameters: Sequence[bytes | None]) -> bool:
     """True if parameters are too long for the event loop."""
     if len(parameters) > INLINE_ITEMS_MAX:
         return True
-    return sum(len(value) for value in parameters if value is not None) > INLINE_CHARS_MAX
+    return sum(map(len, filter(None, parameters))) > INLINE_CHARS_MAX
 
 
 # Messages with text or values of the user.

@@ -51,9 +51,13 @@ class TimedSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a step; the next one begins with the ready events."""
-        # The first step may have begun on another thread.
-        if self._cpu_s is not None:
-            self._end(time.monotonic(), self._cpu_s)
+        # The first step may have begun on another thread. A step's processor time is at most its duration, so
+        # most steps need no more than this.
+        now_s = time.monotonic()
+        if self._cpu_s is not None and (
+            now_s - self._wall_s > self._now.cpu_s or now_s - self._span_began_s > SPAN_S
+        ):
+            self._end(now_s, self._cpu_s)
         ready = super().select(timeout)
         self._wall_s, self._cpu_s = time.monotonic(), time.thread_time()
         return ready
@@ -61,11 +65,8 @@ class TimedSelector(selectors.DefaultSelector):
     def _end(self, wall_s: float, began_cpu_s: float) -> None:
         if wall_s - self._span_began_s > SPAN_S:
             self._before, self._now, self._span_began_s = self._now, Longest(), wall_s
-        step_s = wall_s - self._wall_s
-        # A step's processor time is at most its duration, so for most steps that clock need not be read.
-        if step_s > self._now.cpu_s:
-            self._now.wall_s = max(self._now.wall_s, step_s)
-            self._now.cpu_s = max(self._now.cpu_s, time.thread_time() - began_cpu_s)
+        self._now.wall_s = max(self._now.wall_s, wall_s - self._wall_s)
+        self._now.cpu_s = max(self._now.cpu_s, time.thread_time() - began_cpu_s)
 
     def longest(self) -> Longest:
         """The longest steps of the last SPAN_S, or of up to twice as long; from any thread."""

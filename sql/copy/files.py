@@ -31,6 +31,8 @@ _SECRETS = frozenset({"duckdb_secrets", "which_secret"})
 _BEFORE_TABLE = frozenset({"FROM", "JOIN", "TABLE", ",", "(", "USING", "DESCRIBE", "DESC", "SUMMARIZE"})
 _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
 _DATA_NAME = re.compile(DATA_NAME)
+# Texts up to this length are remembered.
+SHORT_CHARS = 1024
 _LITERAL_HINT = "Write the name as a string, or give it as a parameter."
 
 
@@ -73,8 +75,16 @@ def _words() -> tuple[str, ...]:
 
 def _may_name(text: str) -> bool:
     """True if the tokens need to be examined; a quick test, because that is slow for a long INSERT."""
+    return _may_name_of_short(text) if len(text) <= SHORT_CHARS else _has_words(text)
+
+
+def _has_words(text: str) -> bool:
     lowered = fold(text)
     return any(word in lowered for word in _words()) or occurs(_DATA_NAME, lowered)
+
+
+# A prepared statement asks again at each execution.
+_may_name_of_short = functools.lru_cache(1024)(_has_words)
 
 
 def require(session: Context, name: str, token: Token) -> None:

@@ -179,14 +179,12 @@ def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: 
     Raises:
         InvalidParameterValue: the partition does not exist.
     """
+    passing = pruning.partitions
     if wanted.partitions is None:
-        chosen = set(range(stream.partitions))
-    else:
-        chosen = {number(item, parameters, "PARTITION") for item in wanted.partitions}
-    check_partitions(stream, sorted(chosen))
-    if pruning.partitions is not None:
-        chosen &= pruning.partitions
-    return sorted(chosen)
+        return [number for number in range(stream.partitions) if passing is None or number in passing]
+    chosen = sorted({number(item, parameters, "PARTITION") for item in wanted.partitions})
+    check_partitions(stream, chosen)
+    return [number for number in chosen if passing is None or number in passing]
 
 
 def parsed_after(stream: Stream, after: st.Scalar, parameters: Values) -> int | dict[int, int]:

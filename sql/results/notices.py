@@ -26,10 +26,10 @@ class Notice:
 
 
 class Notices:
-    """The notices of one session that its driver has not taken yet."""
+    """The notices of one session that its driver has not taken yet: `pending`."""
 
     def __init__(self) -> None:
-        self._notices: list[Notice] = []
+        self.pending: list[Notice] = []
 
     def add(
         self,
@@ -41,11 +41,8 @@ class Notices:
         hint: str | None = None,
     ) -> None:
         """Add a notice beside the answer."""
-        if len(self._notices) < NOTICES_MAX:
-            self._notices.append(Notice(severity, sqlstate, message, detail, hint))
-
-    def __len__(self) -> int:
-        return len(self._notices)
+        if len(self.pending) < NOTICES_MAX:
+            self.pending.append(Notice(severity, sqlstate, message, detail, hint))
 
     def take(self, level: str = "notice") -> list[Notice]:
         """Take the notices since the last call.
@@ -53,7 +50,7 @@ class Notices:
         Args:
             level: the value of client_min_messages.
         """
-        if not self._notices:
+        if not self.pending:
             return []
-        notices, self._notices = self._notices, []
+        notices, self.pending = self.pending, []
         return [notice for notice in notices if notice.severity not in LEFT_OUT.get(level, ())]

@@ -298,9 +298,13 @@ def _closing(tokens: Sequence[Token], opening: int) -> int | None:
     return at if at < len(tokens) and tokens[at].kind == kind and at > opening + 1 else None
 
 
+# One for all: it keeps nothing.
+_AS_THEY_ARE = nullcontext()
+
+
 def original_positions(pieces: Sequence[Replacement]) -> AbstractContextManager[None]:
     """Context in which error positions refer to the text before these replacements."""
-    return _original_positions(pieces) if pieces else nullcontext()
+    return _original_positions(pieces) if pieces else _AS_THEY_ARE
 
 
 @contextmanager

@@ -259,9 +259,13 @@ ROWS = (
 )
 
 
+# One for all: it keeps nothing.
+_AS_THEY_ARE = nullcontext()
+
+
 def published_positions(published: Published | None) -> AbstractContextManager[None]:
     """Context in which error positions refer to the PUBLISH, and not to its INSERT."""
-    return nullcontext() if published is None else _positions(published)
+    return _AS_THEY_ARE if published is None else _positions(published)
 
 
 @contextmanager
