@@ -53,7 +53,7 @@ def _messages(data: bytes | memoryview) -> Iterator[tuple[bytes, bytes]]:
         at = end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
     """An encoding of a client.
 

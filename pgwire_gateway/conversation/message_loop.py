@@ -60,7 +60,7 @@ from .execution import StatementTimer, Work, report
 from .interfaces import Host, Session
 from .query_protocols import ExtendedQuery, SimpleQuery
 from .startup import Door, Entry, Scram, read_startup
-from .statement_text import is_long
+from .statement_text import IS_LONG
 
 # These messages always end with ReadyForQuery; an error in any other leads to skipping.
 ANSWERED_WITH_READY = (Query, FunctionCall, Sync)
@@ -232,7 +232,8 @@ class Requests:
         if self._skipping and kind is not Sync:
             return
         self._work.observed.reset()
-        if is_long(message):
+        is_long = IS_LONG.get(type(message))
+        if is_long is not None and is_long(message):
             yield Need.WORKER
         try:
             yield from self._answers.get(type(message), self._out_of_place)(message)

@@ -24,17 +24,12 @@ from ...engine.values.duckdb_types import TIME_TYPES
 from ...engine.values.value_types import CATALOG_TYPES
 from ...sql.results.results import ResultColumn
 from .. import catalog
-from ..codec.frontend import Bind, Message, Parse, Query
+from ..codec.frontend import Bind, Parse, Query
 
 # Characters of a text, or bytes of all parameters together, that take the event loop some milliseconds.
 INLINE_CHARS_MAX = 8 * 1024
 # The same as a number of parameters, or of columns in a description.
 INLINE_ITEMS_MAX = 1000
-
-
-def is_long(message: Message) -> bool:
-    """True if a message is too long for the event loop."""
-    return type(message) in _LONG and _LONG[type(message)](message)
 
 
 def are_long(parameters: Sequence[bytes | None]) -> bool:
@@ -44,8 +39,8 @@ def are_long(parameters: Sequence[bytes | None]) -> bool:
     return sum(map(len, filter(None, parameters))) > INLINE_CHARS_MAX
 
 
-# Messages with text or values of the user.
-_LONG: dict[type, Callable[[Any], bool]] = {
+# The messages that can be too long for the event loop, with their tests.
+IS_LONG: dict[type, Callable[[Any], bool]] = {
     Query: lambda m: len(m.text) > INLINE_CHARS_MAX,
     Parse: lambda m: len(m.text) > INLINE_CHARS_MAX or len(m.oids) > INLINE_ITEMS_MAX,
     Bind: lambda m: are_long(m.parameters),
