@@ -82,6 +82,10 @@ class SinkSession:
         """The group's number of SEEKs."""
         return self._database.offsets.seeks(self._group_id)
 
+    def committed(self) -> dict[int, int]:
+        """The group's committed LSNs by partition."""
+        return {number: at.lsn for number, at in self._database.offsets.positions(self._group_id).items()}
+
     @property
     def sets_aside(self) -> bool:
         """True if the group has parked or released events: a commit then covers all released ones that the

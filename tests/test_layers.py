@@ -43,7 +43,7 @@ FINDER = "pyspark_ducktail"
 ONLY_IN = {
     "asyncio": (SERVER, PEERS, HTTP, SINKS, COMMAND),
     "aiohttp": (HTTP, SINKS),
-    "socket": (SERVER, HTTP, f"{SINKS}.webhook", COMMAND),
+    "socket": (SERVER, HTTP, f"{SINKS}.webhook", f"{SINKS}.kafka", COMMAND),
     "ssl": (SERVER,),
     "selectors": (SERVER,),
     "socketserver": (),

@@ -14,14 +14,68 @@ from dataclasses import dataclass, field
 
 from ..schema import SINKS
 
-WEBHOOK = "webhook"
+WEBHOOK, KAFKA = "webhook", "kafka"
 # A sink delivers, was paused by a user, or has stopped by itself, for a reason that needs a user.
 RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 # The option with the keys of signatures, and the one with headers, whose values may be tokens.
 SECRET, HEADERS = "secret", "headers"
-SECRETS = (SECRET, HEADERS)
+# The place at a receiver that has several: it is stored as an option, and written as a clause of its own.
+TOPIC = "topic"
 
 Value = int | str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of receiver.
+
+    Args:
+        library: the module that sends to it, which is not a requirement of ducktail.
+        extra: ducktail's extra that installs it.
+        defaults: its options with their defaults; times in milliseconds, None is all columns.
+        secrets: the options that are shown nowhere, and have no default.
+    """
+
+    library: str
+    extra: str
+    defaults: Mapping[str, Value]
+    secrets: tuple[str, ...]
+
+
+# The options that the runner of each sink uses.
+_DELIVERY: Mapping[str, Value] = {
+    "backoff": 1_000,
+    "backoff_max": 60_000,
+    "timeout": 15_000,
+    "on_failure": "park",
+    "envelope": "events",
+    "columns": None,
+}
+KINDS: Mapping[str, Kind] = {
+    WEBHOOK: Kind(
+        "aiohttp", "http", {"batch": 100, "max_in_flight": 8, "attempts": 8, **_DELIVERY}, (SECRET, HEADERS)
+    ),
+    KAFKA: Kind(
+        "confluent_kafka",
+        "kafka",
+        {
+            "batch": 1_000,
+            "max_in_flight": 8,
+            **_DELIVERY,
+            "timeout": 30_000,
+            TOPIC: "",
+            "key": "event",
+            "acks": "all",
+            "compression": "none",
+            "security_protocol": "plaintext",
+            "sasl_mechanism": "plain",
+            "sasl_username": None,
+            "ssl_ca": None,
+            "ssl_certificate": None,
+        },
+        ("sasl_password", "ssl_key"),
+    ),
+}
 
 _COLUMNS = "group_id, uid, kind, target, options, secrets, state, reason, epoch_us(changed_at)"
 _SHOWN_TARGET = re.compile(r"[^?#]*")
@@ -34,10 +88,10 @@ class Sink:
     Args:
         group_id: its consumer group, which has its name.
         uid: identifies it for receivers, in the ids of its deliveries.
-        kind: the kind of receiver: `webhook`.
-        target: the receiver's address: a URL.
-        options: its options without secrets; an absent one has its default (`DEFAULTS`).
-        secrets: the options that are shown nowhere: `secret`, and `headers` as JSON text.
+        kind: the kind of receiver, one of KINDS.
+        target: the receiver's address: a URL, or the brokers of a cluster.
+        options: its options without secrets; an absent one has its default (`Kind.defaults`).
+        secrets: the options that are shown nowhere (`Kind.secrets`); `headers` is JSON text.
         state: RUNNING, PAUSED or STOPPED.
         reason: the reason of a stop; None otherwise.
         changed_us: the time of the last change of its state, microseconds since 1970.
@@ -54,35 +108,46 @@ class Sink:
     changed_us: int = 0
 
     def __post_init__(self) -> None:
-        assert self.kind == WEBHOOK
+        assert self.kind in KINDS
         assert self.state in (RUNNING, PAUSED, STOPPED)
-        assert set(self.options) <= set(DEFAULTS), self.options
-        assert set(self.secrets) <= set(SECRETS)
+        assert set(self.options) <= set(KINDS[self.kind].defaults), self.options
+        assert set(self.secrets) <= set(KINDS[self.kind].secrets)
 
     @property
     def shown_target(self) -> str:
-        """The target without its query, in which some receivers expect a token."""
+        """The target: a URL without its query, in which some receivers expect a token; brokers and topic."""
+        if self.kind == KAFKA:
+            return f"{self.target}/{self.text(TOPIC)}"
         found = _SHOWN_TARGET.match(self.target)
         assert found is not None
         return found[0] if found[0] == self.target else f"{found[0]}?..."
 
     def integer(self, name: str) -> int:
         """The value of an option that is a count or a time in milliseconds."""
-        value = self.options.get(name, DEFAULTS[name])
+        value = self._value(name)
         assert isinstance(value, int)
         return value
 
     def text(self, name: str) -> str:
         """The value of an option that is a word."""
-        value = self.options.get(name, DEFAULTS[name])
+        value = self._value(name)
         assert isinstance(value, str)
         return value
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """The value of an option that is a list of names; None for all."""
-        value = self.options.get(name, DEFAULTS[name])
+        value = self._value(name)
         assert value is None or isinstance(value, tuple)
         return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """The value of an option that is a text or absent."""
+        value = self._value(name)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def _value(self, name: str) -> Value:
+        return self.options.get(name, KINDS[self.kind].defaults[name])
 
     @property
     def headers(self) -> dict[str, str]:
@@ -96,30 +161,19 @@ class Sink:
         return tuple(self.secrets.get(SECRET, "").split())
 
     def options_text(self) -> str:
-        """All its options as JSON: of the secrets, the number of keys and the names of headers."""
-        told: dict[str, object] = {name: self.options.get(name, value) for name, value in DEFAULTS.items()}
-        told["secrets"] = len(self.keys)
-        told[HEADERS] = sorted(self.headers)
+        """All its options as JSON: secrets by number or name, headers by name."""
+        told: dict[str, object] = {name: self._value(name) for name in KINDS[self.kind].defaults}
+        if self.kind == WEBHOOK:
+            told["secrets"] = len(self.keys)
+            told[HEADERS] = sorted(self.headers)
+        else:
+            told["secrets"] = sorted(self.secrets)
         return json.dumps(told)
 
     def stored(self) -> list[object]:
         """The values of its row, in the order of the table's columns."""
         options, secrets = json.dumps(dict(self.options)), json.dumps(dict(self.secrets))
         return [self.group_id, self.uid, self.kind, self.target, options, secrets, self.state, self.reason]
-
-
-# The options of a webhook, times in milliseconds; None is all columns.
-DEFAULTS: Mapping[str, Value] = {
-    "batch": 100,
-    "max_in_flight": 8,
-    "attempts": 8,
-    "backoff": 1_000,
-    "backoff_max": 60_000,
-    "timeout": 15_000,
-    "on_failure": "park",
-    "envelope": "events",
-    "columns": None,
-}
 
 
 def select_sql() -> str:

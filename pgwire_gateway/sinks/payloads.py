@@ -1,4 +1,4 @@
-"""The requests of webhooks: the body and the headers for some events of one partition.
+"""The requests of webhooks and the records of Kafka: bodies and headers for events of one partition.
 
 The images of an event are JSON texts already, and go into the body as they are: no number loses a digit.
 
@@ -9,8 +9,9 @@ The images of an event are JSON texts already, and go into the body as they are:
 | cloudevents | CloudEvents 1.0, structured mode, or its batch mode if `batch` is above 1 |
 | cloudevents_binary | CloudEvents 1.0, binary mode: attributes are headers, the body is the event's object |
 
-Source: docs/sinks.md, "Requests"; CloudEvents 1.0, "HTTP Protocol Binding", "JSON Event Format"; Standard
-Webhooks, "Signature scheme".
+A record of Kafka has one event, in the same envelopes; the headers of the binary mode begin with `ce_` there.
+Source: docs/sinks.md, "Requests" and "Records"; CloudEvents 1.0, "HTTP Protocol Binding", "Kafka Protocol
+Binding", "JSON Event Format"; Standard Webhooks, "Signature scheme".
 """
 
 from __future__ import annotations
@@ -72,6 +73,37 @@ def message_of(sink: Sink, stream: Stream, events: Sequence[Event]) -> Message:
     body = items[0] if one else f"[{','.join(items)}]"
     headers["content-type"] = kind
     return Message(delivery_id(sink, events), body.encode(), headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of Kafka.
+
+    Args:
+        key: its key; None without one.
+    """
+
+    key: bytes | None
+    value: bytes
+    headers: dict[str, bytes]
+
+
+def records_of(sink: Sink, stream: Stream, event: Event) -> list[Record]:
+    """The records of an event: one, or two for an update in the envelope of changes."""
+    envelope, headers = sink.text("envelope"), {"content-type": JSON}
+    if envelope == "cloudevents_binary":
+        attributes = _attributes(sink, stream, event)
+        headers |= {f"ce_{name}": str(value) for name, value in attributes.items()}
+        values = [_event_text(event, None)]
+    elif envelope == "cloudevents":
+        headers["content-type"] = f"{CLOUDEVENT}; charset=UTF-8"
+        values = [_cloudevent(sink, stream, event)]
+    else:
+        headers["ducktail-id"] = delivery_id(sink, [event])
+        values = _changes(event) if envelope == "changes" else [_event_text(event, sink.names("columns"))]
+    key = event.key.encode() if event.key is not None and sink.text("key") == "event" else None
+    encoded = {name: text.encode() for name, text in headers.items()}
+    return [Record(key, value.encode(), encoded) for value in values]
 
 
 def delivery_id(sink: Sink, events: Sequence[Event]) -> str:

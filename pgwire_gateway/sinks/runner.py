@@ -28,9 +28,9 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ...engine.catalog.sinks import Sink
+from ...engine.catalog.sinks import KAFKA, KINDS, WEBHOOK, Sink
 from ...engine.database import Database
-from ...engine.errors import DucktailError, Gap, SerializationFailure, WrongState
+from ...engine.errors import DucktailError, Gap, NotSupported, SerializationFailure, WrongState
 from ...engine.groups.sink_activity import (
     DELIVERED,
     DETAIL_CHARS_MAX,
@@ -45,8 +45,8 @@ from ...engine.networks import networks_of
 from ...engine.server_log import facts
 from ...sql.sink_session import SinkSession, stop_sink
 from .driver import WorkDriver
-from .payloads import delivery_id, message_of
-from .webhook import Answer, Webhook
+from .payloads import delivery_id
+from .target import Answer, Moment, Target
 
 # Events that are read and not delivered yet, and their bytes: some tens of megabytes as Python values.
 EVENTS_MAX, BYTES_MAX = 10_000, 16 << 20
@@ -111,8 +111,7 @@ class SinkRunner:
         self._loop = loop
         self._driver = WorkDriver(loop, workers)
         self._activity = database.sink_activity
-        self._networks = networks_of(database.settings.allowed_networks)
-        self._webhook: Webhook | None = None
+        self._target: Target | None = None
         self._session: SinkSession | None = None
         self._ending = False
         self._attention = asyncio.Event()  # the runner's task has something to do
@@ -196,26 +195,48 @@ class SinkRunner:
             self._activity.failed(self._sink.group_id, None, 0)
             while not self._ending:
                 try:
+                    await self._connect(session)
                     await self._turns(session)
                 except Restart:
                     await self._drop_lanes()
+                    if self._target is not None and self._target.keeps_positions:
+                        await self._disconnect()
                     await self._pause(RESTART_S)
             await self._end_lanes(session)
         finally:
             await self._drop_lanes()
-            if self._webhook is not None:
-                await self._webhook.close()
-                self._webhook = None
+            await self._disconnect()
             if self._ending:
                 with suppress(DucktailError):  # It has been dropped, or its owner has lost the right.
                     await self._driver.drive(session.leave())
             await self._driver.call(session.close)
             self._session = None
 
+    async def _connect(self, session: SinkSession) -> None:
+        """Make the connections to the receiver, and commit the LSNs up to which it has the events."""
+        if self._target is not None and self._target.fits(self._sink):
+            return
+        await self._disconnect()
+        self._target = _make_target(self._database, self._sink, self._loop)
+        sought, self._seeks = session.seeks != self._seeks, session.seeks
+        committed = session.committed()
+        positions = await self._target.open(committed, sought)
+        if positions:
+            await self._driver.drive(session.heartbeat())
+            self._progress.update(positions)
+            await self._commit(session)
+
+    async def _disconnect(self) -> None:
+        target, self._target = self._target, None
+        if target is not None:
+            await target.close()
+
     async def _turns(self, session: SinkSession) -> None:
         while not self._ending:
             self._attention.clear()
             if self._lanes and session.seeks != self._seeks:
+                raise Restart
+            if self._target is None or not self._target.fits(self._sink):
                 raise Restart
             await self._park(session)
             await self._commit(session)
@@ -378,7 +399,8 @@ class SinkRunner:
                 record(DELIVERED)
                 return
             unreached = 0 if answer.reached else unreached + 1
-            if not answer.refused and attempt < self._sink.integer("attempts"):
+            events = [event for event in events if event.lsn not in answer.kept]
+            if not answer.refused and (not answer.reached or attempt < self._sink.integer("attempts")):
                 record(RETRIED)
                 if not answer.reached:
                     self._activity.failed(self._sink.group_id, answer.detail, began_us)
@@ -390,7 +412,7 @@ class SinkRunner:
             if self._sink.text("on_failure") == "stop":
                 record(STOPS)
                 place = f"LSN {events[0].lsn} of partition {partition}"
-                raise StopSink(f"{place} was not accepted: {answer.reason()}")
+                raise StopSink(f"{place} was not accepted: {answer.reason or answer.detail}")
             await self._set_aside(events[0], answer)
             record(PARKED)
             return
@@ -407,7 +429,7 @@ class SinkRunner:
             await self._deliver(partition, part)
 
     async def _set_aside(self, event: Event, answer: Answer) -> None:
-        asked = _ParkRequest(event, answer.reason(), self._loop.create_future())
+        asked = _ParkRequest(event, answer.reason or answer.detail, self._loop.create_future())
         self._parks.append(asked)
         self._attention.set()
         await asked.done
@@ -435,15 +457,14 @@ class SinkRunner:
     async def _post(self, events: Sequence[Event]) -> tuple[Answer, float]:
         session, sink = self._session, self._sink
         assert session is not None, "lanes end before their session"
-        if self._webhook is None or self._webhook.target != sink.target:
-            old, self._webhook = self._webhook, Webhook(sink.target, self._networks)
-            if old is not None:
-                await old.close()
-        message = message_of(sink, session.stream, events)
+        target = self._target
+        assert target is not None, "lanes end before their connections"
+        committed_lsn = session.committed().get(events[0].partition, 0)
         self._activity.began(sink.group_id)
         began_s, ended = self._loop.time(), False
+        now_us = self._database.clock.now_us()
         try:
-            answer = await self._webhook.send(sink, message, self._database.clock.now_us())
+            answer = await target.deliver(sink, session.stream, events, Moment(now_us, committed_lsn))
             ended = True
         finally:
             if not ended:
@@ -490,6 +511,28 @@ class SinkRunner:
         """Wait, or until the definition changes or the runner ends."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
+
+
+def _make_target(database: Database, sink: Sink, loop: asyncio.AbstractEventLoop) -> Target:
+    """The target of a sink's present definition.
+
+    The implementations are imported here, as each needs a package that a server without such a sink does not.
+    """
+    networks = networks_of(database.settings.allowed_networks)
+    try:
+        if sink.kind == WEBHOOK:
+            from .webhook import Webhook
+
+            return Webhook(sink.target, networks)
+        assert sink.kind == KAFKA
+        from .kafka import KafkaTarget
+
+        return KafkaTarget(sink, networks, loop)
+    except ModuleNotFoundError as error:
+        extra = KINDS[sink.kind].extra
+        raise NotSupported(
+            f"the package {error.name} is not installed: pip install 'ducktail[{extra}]'"
+        ) from error
 
 
 def _needs_user(error: Exception) -> bool:

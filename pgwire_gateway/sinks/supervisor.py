@@ -9,14 +9,10 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ...engine.catalog.sinks import RUNNING, Sink
 from ...engine.database import Database
-from ...engine.server_log import facts
-
-if TYPE_CHECKING:
-    from .runner import SinkRunner
+from .runner import SinkRunner
 
 # The time for runners to end by themselves in a shutdown, beyond that for their requests, and before their
 # calls are cancelled.
@@ -66,14 +62,6 @@ class Sinks:
         return {sink.group_id: sink for sink in sinks if sink.state == RUNNING}
 
     def _begin(self, sink: Sink) -> None:
-        try:
-            # Imported here, because a server without sinks does not need aiohttp.
-            from .runner import SinkRunner
-        except ModuleNotFoundError as error:
-            fault = f"the package {error.name} is not installed: pip install 'ducktail[http]'"
-            self._database.sink_activity.failed(sink.group_id, fault, self._database.clock.now_us())
-            log.error("a sink cannot deliver: %s", fault, extra=facts(sink=sink.uid))
-            return
         runner = SinkRunner(self._database, sink, self._loop, self._workers)
         task = self._loop.create_task(runner.work(), name=f"sink {sink.uid}")
         self._runners[sink.group_id] = (runner, task)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
@@ -21,9 +20,12 @@ import aiohttp
 from yarl import URL
 
 from ...engine.catalog.sinks import Sink
+from ...engine.catalog.streams import Stream
+from ...engine.log.events import Event
 from ...engine.networks import Network, address_of, is_allowed, is_public
 from ...engine.version import VERSION
-from .payloads import Message, signature
+from .payloads import Message, message_of, signature
+from .target import Answer, Moment
 
 # Bytes of an answer that are read: a receiver tells its reason in the first.
 ANSWER_BYTES_MAX = 1024
@@ -34,37 +36,6 @@ KEEP_ALIVE_S = 30.0
 
 # Answers that say nothing against the event: the receiver may accept it later.
 _LATER = frozenset({408, 425, 429})
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The end of a request.
-
-    Args:
-        status: the status of the answer; None without one.
-        detail: the beginning of the answer's body, or the error.
-        reached: the request was sent. Otherwise the receiver has not seen the events.
-        retry_after_s: the pause that the receiver asks for, in seconds; None without one.
-    """
-
-    status: int | None
-    detail: str
-    reached: bool = True
-    retry_after_s: float | None = None
-
-    @property
-    def accepted(self) -> bool:
-        """True if the receiver has the events."""
-        return self.status is not None and 200 <= self.status < 300
-
-    @property
-    def refused(self) -> bool:
-        """True if another attempt would have the same answer: a redirect, or an error of the client."""
-        return self.status is not None and 300 <= self.status < 500 and self.status not in _LATER
-
-    def reason(self) -> str:
-        """The answer in words, for a parked event."""
-        return self.detail if self.status is None else f"HTTP {self.status}: {self.detail}".rstrip(": ")
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -92,6 +63,8 @@ class Webhook:
         target: its URL.
         allowed: networks to which it may connect although they are not public.
     """
+
+    keeps_positions = False
 
     def __init__(self, target: str, allowed: Sequence[Network]) -> None:
         self.target = target
@@ -122,6 +95,18 @@ class Webhook:
                 raise RefusedAddress(f"{place[0]} is a public address, and http is not encrypted")
         return socket.socket(family, kind, protocol)
 
+    def fits(self, sink: Sink) -> bool:
+        """True if the sink has this URL."""
+        return sink.target == self.target
+
+    async def open(self, committed: Mapping[int, int], sought: bool) -> Mapping[int, int]:
+        """Nothing: connections are made with requests, and a receiver has no positions."""
+        return {}
+
+    async def deliver(self, sink: Sink, stream: Stream, events: Sequence[Event], at: Moment) -> Answer:
+        """Send events in one request."""
+        return await self.send(sink, message_of(sink, stream, events), at.now_us)
+
     async def send(self, sink: Sink, message: Message, now_us: int) -> Answer:
         """Send a request, and return its answer or its failure.
 
@@ -147,11 +132,11 @@ class Webhook:
                 ) as answer:  # fmt: skip
                     return await _answer(answer, now_us)
         except TimeoutError:
-            return Answer(None, f"no answer in {sink.integer('timeout')} ms", sent.reached)
+            return Answer(None, f"no answer in {sink.integer('timeout')} ms", reached=sent.reached)
         except aiohttp.ClientConnectorError as error:
             return Answer(None, f"cannot connect: {error.os_error}", reached=False)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(None, f"{type(error).__name__}: {error}".rstrip(": "), sent.reached)
+            return Answer(None, f"{type(error).__name__}: {error}".rstrip(": "), reached=sent.reached)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -167,7 +152,16 @@ async def _answer(answer: aiohttp.ClientResponse, now_us: int) -> Answer:
     while len(body) < ANSWER_BYTES_MAX and (piece := await answer.content.read(ANSWER_BYTES_MAX - len(body))):
         body += piece
     pause = _retry_after_s(answer.headers.get("Retry-After"), now_us)
-    return Answer(answer.status, _printable(body), retry_after_s=pause)
+    status, text = answer.status, _printable(body)
+    return Answer(
+        status,
+        text,
+        accepted=200 <= status < 300,
+        # A redirect, or an error of the client: another attempt would have the same answer.
+        refused=300 <= status < 500 and status not in _LATER,
+        retry_after_s=pause,
+        reason=f"HTTP {status}: {text}".rstrip(": "),
+    )
 
 
 def _printable(body: bytes) -> str:

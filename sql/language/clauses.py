@@ -311,6 +311,32 @@ def _headers(raw: Raw) -> Value:
     return Secret(json.dumps(found))
 
 
+# The names that Kafka allows for topics.
+KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+CREDENTIAL_CHARS_MAX, PEM_CHARS_MAX = 1024, 64 << 10
+
+
+def _line(raw: Raw) -> Value:
+    if raw.kind != "string" or not 1 <= len(raw.text) <= CREDENTIAL_CHARS_MAX or not raw.text.isprintable():
+        raise ValueError(f"expected up to {CREDENTIAL_CHARS_MAX} printable characters")
+    return raw.text
+
+
+def _password(raw: Raw) -> Value:
+    return Secret() if raw.kind == "null" else Secret(_line(raw))
+
+
+def _pem(raw: Raw) -> Value:
+    """Certificates, or a key, as text: the server opens no file that a statement names."""
+    if raw.kind != "string" or len(raw.text) > PEM_CHARS_MAX or "-----BEGIN " not in raw.text:
+        raise ValueError("expected a PEM text, which begins with -----BEGIN")
+    return raw.text
+
+
+def _private_key(raw: Raw) -> Value:
+    return Secret() if raw.kind == "null" else Secret(_pem(raw))
+
+
 _STREAM = frozenset({"stream"})
 _STREAM_OR_TOPIC = frozenset({"stream", "topic"})
 _GROUP = frozenset({"group"})
@@ -347,6 +373,16 @@ RULES: dict[str, Rule] = {
     "on_failure": Rule(_words("park", "stop"), _SINK),
     "envelope": Rule(_words("events", "changes", "cloudevents", "cloudevents_binary"), _SINK),
     "columns": Rule(_or_none(_columns, "all"), _SINK),
+    "key": Rule(_words("event", "none"), _SINK),
+    "acks": Rule(_words("all"), _SINK),
+    "compression": Rule(_words("none", "gzip", "snappy", "lz4", "zstd"), _SINK),
+    "security_protocol": Rule(_words("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), _SINK),
+    "sasl_mechanism": Rule(_words("plain", "scram-sha-256", "scram-sha-512"), _SINK),
+    "sasl_username": Rule(_or_none(_line), _SINK),
+    "sasl_password": Rule(_password, _SINK, secret=True),
+    "ssl_ca": Rule(_or_none(_pem), _SINK),
+    "ssl_certificate": Rule(_or_none(_pem), _SINK),
+    "ssl_key": Rule(_private_key, _SINK, secret=True),
 }
 
 # Options that may be changed later; the others are fixed when the stream is created.
@@ -375,6 +411,11 @@ _FOREIGN = {
     "max_receive_count": "max_deliveries",
     "maxreceivecount": "max_deliveries",
     "group_share_delivery_count_limit": "max_deliveries",
+    "format": "envelope",
+    "compression_type": "compression",
+    "ssl_ca_pem": "ssl_ca",
+    "ssl_certificate_pem": "ssl_certificate",
+    "ssl_key_pem": "ssl_key",
 }
 
 

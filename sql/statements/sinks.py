@@ -14,7 +14,7 @@ from secrets import token_hex
 
 from ...engine import rights_changes
 from ...engine.catalog import rights
-from ...engine.catalog.sinks import DEFAULTS, PAUSED, RUNNING, SECRETS, STOPPED, Sink, Value
+from ...engine.catalog.sinks import KINDS, PAUSED, RUNNING, STOPPED, TOPIC, WEBHOOK, Sink, Value
 from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ...engine.definitions import groups, sinks
 from ...engine.errors import (
@@ -24,6 +24,7 @@ from ...engine.errors import (
     NotSupported,
     UndefinedGroup,
     UndefinedObject,
+    WrongState,
 )
 from ...engine.log.envelope_changes import clashing
 from ...engine.log.log import EVENT_NAMES
@@ -34,15 +35,15 @@ from ...engine.waiting import Waiting
 from ..cluster.shares import is_placed
 from ..language import statements as st
 from ..language.clauses import Options
-from ..language.statements.sinks import host_of
+from ..language.statements.sinks import hosts_of
 from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.run_text import Values
 from .groups import check_on_gap, check_on_park, own_group, start_position, with_writer_lock
 from .runners import runs
 
-# The library that sends to a kind of receiver, and ducktail's extra that installs it.
-LIBRARIES = {"webhook": ("aiohttp", "http")}
+# The options that CREATE SINK passes to the consumer group.
+_OF_GROUP = ("on_gap", "on_park", "session_timeout")
 REASON_CHARS_MAX = 1000
 # Of the part of delivery ids that no other sink has.
 UID_BYTES = 8
@@ -62,7 +63,8 @@ def create_sink(session: Context, made: st.CreateSink, parameters: Values) -> Wa
     check_on_park(stream, on_park)
     check_on_gap(session, stream, on_gap, on_park)
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
-    options, secrets = _divided(stream, made.options, {}, {})
+    kind, target = made.receiver.kind, made.receiver.address
+    options, secrets = _divided(stream, kind, made.options, _placed(made.receiver, {}), {})
     start = start_position(session, stream, made.start, parameters)
 
     def work(transaction: Transaction) -> Waiting[None]:
@@ -73,7 +75,6 @@ def create_sink(session: Context, made: st.CreateSink, parameters: Values) -> Wa
         own_group(session, transaction, present, made.name)
         group = groups.find_group(session.database.catalog, present, made.name, transaction)
         now_us = session.database.clock.now_us()
-        kind, target = made.receiver.kind, made.receiver.address
         uid = token_hex(UID_BYTES)
         sink = Sink(group.group_id, uid, kind, target, options, secrets, changed_us=now_us)
         sinks.create_sink(session.database, transaction, sink)
@@ -96,37 +97,50 @@ def _check_here(session: Context, stream: Stream, receiver: st.Receiver | None) 
         )
     if receiver is None:
         return
-    library, extra = LIBRARIES[receiver.kind]
-    if importlib.util.find_spec(library) is None:
+    kind = KINDS[receiver.kind]
+    if importlib.util.find_spec(kind.library) is None:
         raise NotSupported(
-            f"a {receiver.kind} needs the package {library}", hint=f"pip install 'ducktail[{extra}]'"
+            f"a {receiver.kind} sink needs the package {kind.library}",
+            hint=f"pip install 'ducktail[{kind.extra}]'",
         )
-    address = address_of(host_of(receiver.address))
     allowed = networks_of(session.database.settings.allowed_networks)
-    if address is not None and not is_public(address) and not is_allowed(address, allowed):
-        raise InsufficientPrivilege(
-            f"{address} is not a public address",
-            hint="The setting allow_network names networks to which sinks may send nevertheless.",
-        )
+    for address in map(address_of, hosts_of(receiver)):
+        if address is not None and not is_public(address) and not is_allowed(address, allowed):
+            raise InsufficientPrivilege(
+                f"{address} is not a public address",
+                hint="The setting allow_network names networks to which sinks may send nevertheless.",
+            )
+
+
+def _placed(receiver: st.Receiver, options: dict[str, Value]) -> dict[str, Value]:
+    """The options of a sink with the place at its receiver."""
+    return options if receiver.place is None else {**options, TOPIC: receiver.place}
 
 
 def _divided(
-    stream: Stream, given: Options, present: dict[str, Value], secrets: dict[str, str]
+    stream: Stream, kind: str, given: Options, present: dict[str, Value], secrets: dict[str, str]
 ) -> tuple[dict[str, Value], dict[str, str]]:
     """The options of a sink after a statement, without its secrets, and these."""
     options, kept = dict(present), dict(secrets)
+    defaults, secret = KINDS[kind].defaults, KINDS[kind].secrets
     for option in given:
-        if option.name in SECRETS:
+        if option.name in secret:
             kept[option.name] = str(option.value or "")
-        elif option.name in DEFAULTS:
+        elif option.name in defaults:
             options[option.name] = option.value
-    _check_options(stream, options)
+        elif option.name not in _OF_GROUP:
+            known = ", ".join((*_OF_GROUP, *(name for name in defaults if name != TOPIC), *secret))
+            raise InvalidParameterValue(
+                f'unknown option "{option.name}" of a {kind} sink: known are {known}',
+                position=given.position(option.name),
+            )
+    _check_options(stream, kind, options)
     return options, {name: value for name, value in kept.items() if value}
 
 
-def _check_options(stream: Stream, options: dict[str, Value]) -> None:
+def _check_options(stream: Stream, kind: str, options: dict[str, Value]) -> None:
     """Refuse options that exclude each other, and columns that no event has."""
-    found = {**DEFAULTS, **options}
+    found = {**KINDS[kind].defaults, **options}
     columns, envelope = found["columns"], found["envelope"]
     if columns is not None and envelope != "events":
         raise InvalidParameterValue(
@@ -145,7 +159,7 @@ def _check_options(stream: Stream, options: dict[str, Value]) -> None:
                 f"the envelope 'changes' is not supported for {stream.kind} \"{stream.name}\"",
                 detail="It has the columns of one table, none with the name of one of the envelope's.",
             )
-    if envelope == "cloudevents_binary" and found["batch"] != 1:
+    if kind == WEBHOOK and envelope == "cloudevents_binary" and found["batch"] != 1:
         raise InvalidParameterValue(
             "a request in the binary mode of CloudEvents has one event", hint="Write batch = 1 as well."
         )
@@ -191,7 +205,7 @@ def alter_sink(session: Context, asked: st.AlterSink, parameters: Values) -> Wai
     """ALTER SINK: another receiver, other options; its next request has them."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     _check_here(session, stream, asked.receiver)
-    of_group = [option.name for option in asked.options if option.name not in (*DEFAULTS, *SECRETS)]
+    of_group = [option.name for option in asked.options if option.name in _OF_GROUP]
     if of_group:
         raise InvalidParameterValue(
             f'"{of_group[0]}" is an option of the consumer group of the sink',
@@ -200,11 +214,16 @@ def alter_sink(session: Context, asked: st.AlterSink, parameters: Values) -> Wai
         )
 
     def change(transaction: Transaction, present: Stream, group: Group, sink: Sink) -> None:
-        options, secrets = _divided(present, asked.options, dict(sink.options), dict(sink.secrets))
-        kind, target = sink.kind, sink.target
+        options, target = dict(sink.options), sink.target
         if asked.receiver is not None:
-            kind, target = asked.receiver.kind, asked.receiver.address
-        changed = replace(sink, kind=kind, target=target, options=options, secrets=secrets)
+            if asked.receiver.kind != sink.kind:
+                raise WrongState(
+                    f'sink "{asked.name}" is a {sink.kind} sink',
+                    hint="DROP SINK and CREATE SINK change its kind.",
+                )
+            target, options = asked.receiver.address, _placed(asked.receiver, options)
+        options, secrets = _divided(present, sink.kind, asked.options, options, dict(sink.secrets))
+        changed = replace(sink, target=target, options=options, secrets=secrets)
         sinks.set_sink(session.database, transaction, changed)
 
     yield from _change(session, asked, change)

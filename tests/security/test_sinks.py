@@ -16,7 +16,8 @@ from webhook_receiver import ReceiverProcess, until
 from ducktail.engine.catalog.sinks import Sink
 from ducktail.engine.networks import address_of, is_allowed, is_public, networks_of
 from ducktail.pgwire_gateway.sinks.payloads import Message
-from ducktail.pgwire_gateway.sinks.webhook import Answer, Webhook
+from ducktail.pgwire_gateway.sinks.target import Answer
+from ducktail.pgwire_gateway.sinks.webhook import Webhook
 
 Connection = psycopg.Connection[Any]
 DENIED = psycopg.errors.InsufficientPrivilege

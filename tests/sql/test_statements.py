@@ -173,6 +173,12 @@ STATEMENTS: dict[str, st.Statement] = {
         HOOK,
         Options((Option("secret", Secret("")), Option("timeout", 5000))),
     ),
+    "CREATE SINK k ON s TO KAFKA 'b1:9092,[::1]' TOPIC 't' WITH (key = 'none')": st.CreateSink(
+        "k", name("s"), st.Receiver("kafka", "b1:9092,[::1]", "t"), options=Options((Option("key", "none"),))
+    ),
+    "ALTER SINK k ON s TO KAFKA 'b1' TOPIC 't'": st.AlterSink(
+        "k", name("s"), st.Receiver("kafka", "b1", "t")
+    ),
     "DROP SINK IF EXISTS k ON s": st.DropSink("k", name("s"), if_exists=True),
     "PAUSE SINK k ON s": st.PauseSink("k", name("s")),
     "RESUME SINK k ON s": st.ResumeSink("k", name("s")),

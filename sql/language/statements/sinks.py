@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ....engine.catalog.sinks import WEBHOOK
+from ....engine.catalog.sinks import KAFKA, WEBHOOK
 from ....engine.errors import InvalidParameterValue
 from ....engine.quoting import ident
 from .. import clauses
@@ -14,7 +15,7 @@ from ..grammar import Grammar, collected
 from .groups import EARLIEST, Place, place_sql, start_place
 from .row import Effect, InCluster, Right, Row, Statement, View
 
-# Longer URLs are refused by many servers.
+# Longer URLs are refused by many servers; the brokers of a cluster have the same bound.
 URL_CHARS_MAX = 2048
 # Scheme, host, port and path with query; neither user names nor fragments, and ASCII only.
 _URL = re.compile(
@@ -22,14 +23,25 @@ _URL = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?(?:[/?][\x21\x22\x24-\x7e]*)?",
     re.IGNORECASE,
 )
+# A broker of Kafka; its port is 9092 unless it is given.
+_BROKER = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """The receiver of a sink's events: its kind, and its address."""
+    """The receiver of a sink's events.
+
+    Args:
+        kind: the kind of receiver, one of `engine.catalog.sinks.KINDS`.
+        address: its URL, or the brokers of its cluster.
+        place: the topic at this address; None for a kind that has one place only.
+    """
 
     kind: str
     address: str
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +101,25 @@ class ShowSinks(Statement):
     stream: Name | None = None
 
 
-def host_of(url: str) -> str:
-    """The host of a URL that a statement has accepted, in brackets if it is an IPv6 address."""
-    found = _URL.fullmatch(url)
-    assert found is not None
-    return found["host"]
+def hosts_of(receiver: Receiver) -> tuple[str, ...]:
+    """The hosts of a receiver that a statement has accepted, IPv6 addresses in brackets."""
+    pattern, addresses = (
+        (_BROKER, receiver.address.split(",")) if receiver.kind == KAFKA else (_URL, [receiver.address])
+    )
+    found = [pattern.fullmatch(address) for address in addresses]
+    return tuple(one["host"] for one in found if one is not None)
 
 
-def _receiver(g: Grammar) -> Receiver:
-    """WEBHOOK 'https://...'; TO has been read."""
-    g.expect("WEBHOOK")
+def _is_port(text: str | None) -> bool:
+    return text is None or 0 < int(text) < 1 << 16
+
+
+def _webhook(g: Grammar) -> Receiver:
+    """'https://...'; WEBHOOK has been read."""
     position = g.position
     url = g.literal("the URL of the webhook")
     found = _URL.fullmatch(url)
-    port = None if found is None else found["port"]
-    if found is None or len(url) > URL_CHARS_MAX or (port is not None and not 0 < int(port) < 1 << 16):
+    if found is None or len(url) > URL_CHARS_MAX or not _is_port(found["port"]):
         raise InvalidParameterValue(
             "the URL of the webhook is not valid",
             hint="Write https://host/path, in ASCII, without user name and fragment; "
@@ -113,12 +129,49 @@ def _receiver(g: Grammar) -> Receiver:
     return Receiver(WEBHOOK, url)
 
 
+def _kafka(g: Grammar) -> Receiver:
+    """'host:9092,...' TOPIC 't'; KAFKA has been read."""
+    position = g.position
+    brokers = g.literal("the brokers of the Kafka cluster")
+    found = [_BROKER.fullmatch(broker) for broker in brokers.split(",")]
+    if len(brokers) > URL_CHARS_MAX or not all(one is not None and _is_port(one["port"]) for one in found):
+        raise InvalidParameterValue(
+            "the brokers of the Kafka cluster are not valid",
+            hint="Write host:port, or several separated by commas and without spaces.",
+            position=position,
+        )
+    g.expect("TOPIC")
+    position = g.position
+    topic = g.literal("the name of the topic")
+    if clauses.KAFKA_TOPIC.fullmatch(topic) is None:
+        raise InvalidParameterValue(
+            "the name of the topic is not valid",
+            hint="Kafka allows up to 249 letters, digits, dots, underscores and hyphens.",
+            position=position,
+        )
+    return Receiver(KAFKA, brokers, topic)
+
+
+# The word of a kind after TO -> the grammar of what follows.
+_RECEIVERS: Mapping[str, Callable[[Grammar], Receiver]] = {"WEBHOOK": _webhook, "KAFKA": _kafka}
+# The word before the place of a receiver that has several.
+_PLACE_WORDS = {KAFKA: "TOPIC"}
+
+
+def _receiver(g: Grammar) -> Receiver:
+    """WEBHOOK 'https://...' or another kind of receiver; TO has been read."""
+    for word, receiver in _RECEIVERS.items():
+        if g.accept(word):
+            return receiver(g)
+    raise g.expected(" or ".join(_RECEIVERS))
+
+
 def _named(g: Grammar) -> tuple[str, Name]:
     return g.simple_name("the name of the sink"), g.on_stream()
 
 
 def create_sink(g: Grammar) -> Statement:
-    """CREATE SINK [IF NOT EXISTS] k ON s [START place] TO WEBHOOK 'url' [WITH (...)]"""
+    """CREATE SINK [IF NOT EXISTS] k ON s [START place] TO receiver [WITH (...)]"""
     exists = g.accept("IF", "NOT", "EXISTS")
     name, stream = _named(g)
     start = start_place(g) if g.accept("START") else EARLIEST
@@ -129,12 +182,12 @@ def create_sink(g: Grammar) -> Statement:
 
 
 def alter_sink(g: Grammar) -> Statement:
-    """ALTER SINK k ON s [TO WEBHOOK 'url'] [SET (...)]"""
+    """ALTER SINK k ON s [TO receiver] [SET (...)]"""
     name, stream = _named(g)
     receiver = _receiver(g) if g.accept("TO") else None
     options = collected(g.options("sink")) if g.accept("SET") else Options()
     if receiver is None and not options.given:
-        raise g.expected("TO WEBHOOK 'https://...' or SET (option = value, ...)")
+        raise g.expected("TO and a receiver, or SET (option = value, ...)")
     return AlterSink(name, stream, receiver, options)
 
 
@@ -165,7 +218,12 @@ def _on(name: str, stream: Name) -> str:
 
 
 def _receiver_sql(receiver: Receiver | None) -> str:
-    return "" if receiver is None else f"TO {receiver.kind.upper()} {scalar_sql(receiver.address)}"
+    if receiver is None:
+        return ""
+    written = f"TO {receiver.kind.upper()} {scalar_sql(receiver.address)}"
+    if receiver.place is None:
+        return written
+    return f"{written} {_PLACE_WORDS[receiver.kind]} {scalar_sql(receiver.place)}"
 
 
 def _create_sql(s: CreateSink) -> str:
@@ -192,7 +250,8 @@ ROWS = (
         Effect.WRITES,
         InCluster.OWNER,
         create_sink,
-        "CREATE SINK [IF NOT EXISTS] k ON s [START ...] TO WEBHOOK 'https://...' [WITH (...)]",
+        "CREATE SINK [IF NOT EXISTS] k ON s [START ...] "
+        "TO {WEBHOOK 'https://...' | KAFKA 'host:9092' TOPIC 't'} [WITH (...)]",
         _create_sql,
     ),
     Row(
@@ -202,7 +261,7 @@ ROWS = (
         Effect.WRITES,
         InCluster.OWNER,
         alter_sink,
-        "ALTER SINK k ON s [TO WEBHOOK 'https://...'] [SET (...)]",
+        "ALTER SINK k ON s [TO {WEBHOOK 'https://...' | KAFKA 'host:9092' TOPIC 't'}] [SET (...)]",
         _alter_sql,
     ),
     Row(

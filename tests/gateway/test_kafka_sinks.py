@@ -1,0 +1,161 @@
+"""Kafka sinks of a served database, against librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError
+from kafka_cluster import PRODUCE, KafkaCluster, records
+from server_process import ServerProcess
+from webhook_receiver import until
+
+OPTIONS = ("--port", "0", "--allow-network", "127.0.0.0/8")
+QUICK = "backoff = '10 ms', backoff_max = '50 ms'"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("sinks") / "shop.duckdb", OPTIONS) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    made = KafkaCluster()
+    yield made
+    made.close()
+
+
+class Sink:
+    """A stream with a Kafka sink, which is called k, and its topic."""
+
+    def __init__(self, server: ServerProcess, cluster: KafkaCluster, number: int) -> None:
+        self.cluster = cluster
+        self.table, self.stream, self.topic = f"t{number}", f"s{number}", f"topic-{number}"
+        self.connection = server.connect()
+        self.sql(f"create table {self.table} (id int primary key, v text)")
+        self.sql(f"create stream {self.stream} on {self.table} with (partitions = 3)")
+
+    def sql(self, text: str) -> list[Any]:
+        """The rows of a statement."""
+        cursor = self.connection.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
+
+    def make(self, options: str = QUICK, create: bool = True) -> None:
+        """The sink, and its topic."""
+        if create:
+            self.cluster.create(self.topic)
+        self.sql(
+            f"create sink k on {self.stream} to kafka '{self.cluster.servers}' topic '{self.topic}' "
+            f"with ({options})"
+        )
+
+    def insert(self, first: int, last: int, v: str = "x") -> None:
+        """Rows in one transaction."""
+        self.sql(f"insert into {self.table} select i, '{v}' from range({first}, {last + 1}) t(i)")
+
+    def state(self, column: str) -> Any:
+        """A column of ducktail.sinks."""
+        [(found,)] = self.sql(f"select {column} from ducktail.sinks where stream_name = '{self.stream}'")
+        return found
+
+    def drained(self) -> None:
+        """Wait until everything is delivered or parked."""
+        until(lambda: self.state("lag_events") == 0)
+
+    def records(self) -> list[tuple[int, bytes | None, dict[str, bytes], Any]]:
+        """The records of the topic."""
+        return records(self.cluster.servers, self.topic)
+
+
+@pytest.fixture
+def sink(server: ServerProcess, cluster: KafkaCluster) -> Iterator[Sink]:
+    made = Sink(server, cluster, next(NUMBERS))
+    yield made
+    made.sql(f"drop stream {made.stream} cascade")
+    made.connection.close()
+
+
+def test_events_arrive_in_order_of_their_keys(sink: Sink) -> None:
+    sink.make()
+    sink.insert(1, 200)
+    sink.sql(f"update {sink.table} set v = 'y'")
+    sink.sql(f"delete from {sink.table} where id <= 100")
+    sink.drained()
+    found = sink.records()
+    assert len(found) == 500
+    by_key: dict[bytes, list[str]] = {}
+    places: dict[bytes, set[int]] = {}
+    for partition, key, headers, event in found:
+        assert key is not None
+        assert headers["content-type"] == b"application/json"
+        assert headers["ducktail-id"].endswith(f"-{event['lsn']}".encode())
+        by_key.setdefault(key, []).append(event["op"])
+        places.setdefault(key, set()).add(partition)
+    assert len(by_key) == 200
+    assert by_key[b'{"id":7}'] == ["insert", "update", "delete"]
+    assert by_key[b'{"id":107}'] == ["insert", "update"]
+    assert all(len(found) == 1 for found in places.values())
+    assert set().union(*places.values()) == {0, 1, 2}
+    assert sink.state("delivered_events") == 500
+    assert sink.state("target") == f"{sink.cluster.servers}/{sink.topic}"
+
+
+def test_records_without_a_key_keep_the_order_of_the_partition(sink: Sink) -> None:
+    sink.make(f"key = 'none', {QUICK}")
+    sink.insert(1, 90)
+    sink.drained()
+    found = sink.records()
+    assert [key for _, key, _, _ in found] == [None] * 90
+    assert all(partition == event["partition"] for partition, _, _, event in found)
+    for number in range(3):
+        lsns = [event["lsn"] for partition, _, _, event in found if partition == number]
+        assert lsns == sorted(lsns)
+
+
+def test_brokers_that_go_down_delay_and_lose_nothing(sink: Sink) -> None:
+    sink.make(f"timeout = '500 ms', {QUICK}")
+    sink.insert(1, 10)
+    sink.drained()
+    for broker in (1, 2, 3):
+        sink.cluster.down(broker)
+    sink.insert(11, 200)
+    fault = until(lambda: sink.state("fault"))
+    assert fault.startswith(("cannot connect", "no delivery report"))
+    assert sink.state("lag_events") == 190
+    for broker in (1, 2, 3):
+        sink.cluster.up(broker)
+    sink.drained()
+    assert sink.state("fault") is None
+    assert sink.state("parked_events") == 0
+    assert {event["after"]["id"] for _, _, _, event in sink.records()} == set(range(1, 201))
+
+
+def test_a_refused_record_is_parked(sink: Sink) -> None:
+    sink.make(f"batch = 1, max_in_flight = 1, {QUICK}")
+    sink.insert(1, 1)
+    sink.drained()
+    sink.cluster.answer(PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE)
+    sink.insert(2, 5)
+    sink.drained()
+    [parked] = sink.sql(f"show parked on {sink.stream} consumer group k")
+    assert parked[5].startswith("MSG_SIZE_TOO_LARGE")
+    assert len(sink.records()) == 4
+
+
+def test_an_unknown_topic_is_refused_after_the_timeout(sink: Sink) -> None:
+    sink.cluster.fail_topic(sink.topic, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    sink.make(f"timeout = '500 ms', on_failure = 'stop', {QUICK}", create=False)
+    sink.insert(1, 1)
+    until(lambda: sink.state("state") == "stopped")
+    assert "UNKNOWN_TOPIC" in sink.state("reason")
+
+
+def test_an_address_that_is_not_allowed(sink: Sink) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        sink.sql(f"create sink k on {sink.stream} to kafka 'kafka.invalid:1,[::1]:9092' topic 't'")
