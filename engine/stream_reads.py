@@ -308,11 +308,13 @@ def _delivery(database: Database, request: ReadRequest) -> Delivery:
     """The counting of a read's events."""
     group = request.group
     assert group is not None
+    began = database.deliveries.beginning(group.group_id)
     standing = database.offsets.positions(group.group_id)
     committed = {p: standing[p].lsn for p in request.partitions if p in standing}
     parked = database.parked.get(group.group_id) or NOTHING
     ranges = live_ranges(database.deliveries.get(group.group_id), committed, parked)
-    return Delivery(database.deliveries, group, ranges, request.member, counts=is_delivery(database, request))
+    counts = is_delivery(database, request)
+    return Delivery(database.deliveries, group, ranges, request.member, began, counts=counts)
 
 
 def _delivered(

@@ -216,6 +216,7 @@ def _drop_locked(
     # No session saves a checkpoint meanwhile: it would remain, or both would write one row.
     with database.checkpoints.mutex:
         run_numbered(database, session_id, cursor, statements, show, changes)
+    database.deliveries.sweep(group_ids)
 
 
 def _lost_logs(

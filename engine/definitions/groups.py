@@ -174,6 +174,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         database.deliveries.forget([group.group_id])
 
     transaction.at(CommitStep.MEMORY, forget)
+    transaction.at(CommitStep.WAKE, lambda: database.deliveries.sweep([group.group_id]))
 
 
 def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:
@@ -209,6 +210,8 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
             database.deliveries.forget([group.group_id])
 
     transaction.at(CommitStep.MEMORY, show)
+    if changed.max_deliveries is None:
+        transaction.at(CommitStep.WAKE, lambda: database.deliveries.sweep([group.group_id]))
 
 
 def _limit_sql(group: Group) -> str:
@@ -303,5 +306,6 @@ def seek(
         done(database.offsets.seeked(group.group_id))
 
     transaction.at(CommitStep.MEMORY, count)
+    transaction.at(CommitStep.WAKE, lambda: database.deliveries.sweep([group.group_id]))
     # Waiting readers of the group count events from another position now.
     transaction.at(CommitStep.WAKE, lambda: database.polls.look_again(group.stream_id, group.group_id))

@@ -190,6 +190,12 @@ def release(
             until = min((e.lsn for e in left if e.by_key and same_key(e.key, head.key)), default=None)
             released += _release_behind(database, transaction, stream, group, head, until)
     lsns = [head.lsn for head in heads]
+    present = (database.parked.get(group.group_id) or NOTHING).events
+    counted = database.deliveries.get(group.group_id).get(partition, ())
+    dead = [lsn for lsn in lsns if lsn in present and any(c.first_lsn <= lsn <= c.last_lsn for c in counted)]
+    if dead:
+        # Before the COMMIT, so that no kill comes between: a parked event's count has no use.
+        database.deliveries.clear(group.group_id, {partition: dead})
     transaction.at(CommitStep.MEMORY, lambda: database.deliveries.drop(group.group_id, partition, lsns))
     _check_released(group, released)
     transaction.defines = True

@@ -198,6 +198,7 @@ class Delivery:
     Args:
         ranges: partition -> its ranges before the answer.
         member: the name of the member that reads; None without one.
+        began: `Deliveries.beginning` of the group, as it was before the ranges were read.
         counts: False for a read that is no delivery, which only shows the counts.
 
     Attributes:
@@ -210,6 +211,7 @@ class Delivery:
         group: Group,
         ranges: Mapping[int, Ranges],
         member: str | None,
+        began: int,
         *,
         counts: bool,
     ) -> None:
@@ -219,6 +221,7 @@ class Delivery:
         self._max = group.max_deliveries
         self._ranges = {partition: found for partition, found in ranges.items() if found}
         self._member = member
+        self._began = began
         self.counts = counts
         self.ended = False
         self._bound: int | None = None
@@ -301,6 +304,7 @@ class Delivery:
                 partition: delivered(self._ranges.get(partition, ()), first, last, self._events, self._member)
                 for partition, (first, last) in self._spans.items()
             },
+            self._began,
         )
 
 
@@ -329,7 +333,14 @@ class Deliveries:
         self._queue: list[_Row] = []
         self._groups: dict[int, dict[int, Ranges]] = {}
         self._live: dict[tuple[int, int], int] = {}  # group and partition -> number of its latest row
+        self._beginnings: dict[
+            int, int
+        ] = {}  # group id -> number of the row behind which its counts began anew
         self._seq = 0
+        counted = f"SELECT group_id FROM {SCHEMA}.delivery_limits"
+        if cursor.execute(f"SELECT 1 FROM {TABLE} WHERE group_id NOT IN ({counted}) LIMIT 1").fetchall():
+            # A kill has come between the drop of a group and `sweep`.
+            cursor.execute(f"DELETE FROM {TABLE} WHERE group_id NOT IN ({counted})").fetchall()
         for seq, group_id, entry in cursor.execute(
             f"SELECT seq, group_id, entry FROM {TABLE} ORDER BY seq"
         ).fetchall():
@@ -348,15 +359,26 @@ class Deliveries:
         with self._mutex:
             return dict(self._groups.get(group_id, _NONE))
 
-    def store(self, group_id: int, ranges: Mapping[int, Ranges]) -> None:
+    def beginning(self, group_id: int) -> int:
+        """A number that changes when the group's counts begin anew."""
+        with self._mutex:
+            return self._beginnings.get(group_id, 0)
+
+    def store(self, group_id: int, ranges: Mapping[int, Ranges], began: int | None = None) -> None:
         """Replace the ranges of some partitions; they are durable when this returns. Runs DuckDB.
 
         Calls that come while another writes are written together by the first of them.
+
+        Args:
+            began: `beginning` before the read. If the counts have begun anew since, the answer is one of
+                before: it is not counted.
 
         Raises:
             DucktailError: DuckDB cannot write them.
         """
         with self._mutex:
+            if began is not None and began != self._beginnings.get(group_id, 0):
+                return
             self._seq += 1
             row = _Row(self._seq, group_id, ranges)
             self._queue.append(row)
@@ -386,14 +408,39 @@ class Deliveries:
                 of_group[partition] = without(of_group[partition], lsns)
 
     def forget(self, group_ids: Iterable[int]) -> None:
-        """Remove the counts of groups whose rows of `delivery_log` a transaction has deleted."""
+        """Remove the counts of groups whose rows of `delivery_log` a transaction has deleted; `sweep`
+        follows."""
         with self._mutex:
             for group_id in group_ids:
-                self._groups.pop(group_id, None)
+                if self._groups.pop(group_id, None) is None:
+                    continue
+                self._seq += 1
+                self._beginnings[group_id] = self._seq
                 for key in [key for key in self._live if key[0] == group_id]:
                     del self._live[key]
 
+    def sweep(self, group_ids: Iterable[int]) -> None:
+        """Delete rows that were written after the MVCC snapshot of the transaction that deleted its groups'
+        rows, once it is committed. Runs DuckDB."""
+        with self._writing:
+            with self._mutex:
+                ends = [
+                    (number, self._beginnings[number]) for number in group_ids if number in self._beginnings
+                ]
+            if not ends:
+                return
+            stale = " OR ".join(f"(group_id = {number} AND seq < {end})" for number, end in ends)
+            try:
+                self._cursor.execute(f"DELETE FROM {TABLE} WHERE {stale}").fetchall()
+            except duckdb.Error:
+                logger.exception("deleting delivery counts")
+
+    def _is_stale(self, row: _Row) -> bool:
+        return row.seq < self._beginnings.get(row.group_id, 0)
+
     def _apply(self, row: _Row) -> None:
+        if self._is_stale(row):
+            return
         of_group = self._groups.setdefault(row.group_id, {})
         for partition, ranges in row.ranges.items():
             if self._live.get((row.group_id, partition), 0) < row.seq:
@@ -403,9 +450,10 @@ class Deliveries:
     def _write(self) -> None:
         with self._mutex:
             batch, self._queue = self._queue, []
+            rows = [row for row in batch if not self._is_stale(row)]
         error: DucktailError | None = None
         try:
-            with_memory(lambda: self._append(batch))
+            with_memory(lambda: self._append(rows))
         except duckdb.Error as found:
             error = translated(found)
         with self._mutex:
@@ -413,7 +461,7 @@ class Deliveries:
                 row.is_done, row.error = True, error
                 if error is None:
                     self._apply(row)
-            self._rows += len(batch)
+            self._rows += len(rows)
             many = self._rows > self._kept + FOLD_ROWS
         if many and error is None:
             self._fold()

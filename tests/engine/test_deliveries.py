@@ -371,6 +371,80 @@ def test_a_dropped_group_leaves_no_counts(client: Client) -> None:
         assert client.one(f"select count(*) from ducktail.{table}") == 0
 
 
+def reopened(client: Client, tmp_path: Path, clock: Hands) -> Client:
+    """A session on the database after another opening."""
+    client.close()
+    client.session.database.close()
+    return Client(Database.open(str(tmp_path / "counted.duckdb"), QUIET, clock))
+
+
+@pytest.mark.parametrize(
+    "begins_anew",
+    [
+        "alter consumer group g on s seek to earliest",
+        "alter consumer group g on s set (max_deliveries = 'none')",
+        "drop consumer group g on s",
+    ],
+)
+def test_what_is_counted_while_counts_begin_anew_is_gone_after_an_opening(
+    client: Client, tmp_path: Path, clock: Hands, begins_anew: str
+) -> None:
+    other = Client(client.session.database)
+    client(f"{READ} limit 3")
+    client("begin")
+    client("select count(*) from t")
+    assert other(f"{COUNTED} limit 3") == [(1, 2), (2, 2), (3, 2)]
+    client(begins_anew)
+    client("commit")
+    other.close()
+    assert client(RANGES) == []
+    assert client.one("select count(*) from ducktail.delivery_log") == 0
+    again = reopened(client, tmp_path, clock)
+    assert again(RANGES) == []
+    again.close()
+    again.session.database.close()
+
+
+def test_an_answer_of_before_a_seek_revives_no_count(client: Client) -> None:
+    other = Client(client.session.database)
+    for _ in range(2):
+        client(f"{READ} limit 2")
+    client("begin")
+    client("declare c cursor for select lsn from stream s consumer group g")
+    client("fetch 1 from c")
+    other("alter consumer group g on s seek to earliest")
+    client("fetch 1 from c")
+    client("rollback")
+    assert other(RANGES) == []
+    other.close()
+
+
+def test_a_released_event_begins_anew_after_an_opening_too(
+    client: Client, tmp_path: Path, clock: Hands
+) -> None:
+    for _ in range(4):
+        client(f"{READ} limit 1")
+    client("alter consumer group g on s park partition 0 at 1")
+    client("begin")
+    client("alter consumer group g on s release partition 0 at 1")
+    client("rollback")
+    client("alter consumer group g on s release partition 0 at 1")
+    again = reopened(client, tmp_path, clock)
+    assert again(f"{COUNTED} limit 1") == [(1, 1)]
+    again.close()
+    again.session.database.close()
+
+
+def test_a_park_that_is_rolled_back_leaves_its_count(client: Client) -> None:
+    for _ in range(2):
+        client(f"{READ} limit 1")
+    client("begin")
+    client("alter consumer group g on s park partition 0 at 1")
+    client("alter consumer group g on s release partition 0 at 1")
+    client("rollback")
+    assert client(RANGES) == [(0, 1, 1, 2, 1)]
+
+
 def test_overtaken_rows_are_deleted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "FOLD_ROWS", 8)
     client("alter consumer group g on s set (max_deliveries = 1000)")
