@@ -269,6 +269,12 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
         )
         if on_gap is not None or on_park is not None:
             check_on_gap(session, present, changed.on_gap, changed.on_park)
+        if max_deliveries is not None and find_sink(session.database.catalog, group, transaction) is not None:
+            raise NotSupported(
+                f'max_deliveries is not supported for consumer group "{group.name}", which is that of a sink',
+                detail="A restart of the sink would count, although the receiver has seen no event.",
+                hint="ALTER SINK ... SET (attempts = n) limits its attempts.",
+            )
         groups.set_group(session.database, transaction, group, changed)
 
     yield from session.block.unit(work)

@@ -205,6 +205,15 @@ def test_an_unreachable_receiver_parks_nothing(hook: Hook) -> None:
     assert hook.state("fault") is None
 
 
+def test_a_sinks_group_has_no_delivery_counts(hook: Hook) -> None:
+    """A pause would count, although the receiver has seen nothing."""
+    hook.make(QUICK)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="that of a sink"):
+        hook.sql(f"alter consumer group hook on {hook.stream} set (max_deliveries = 2)")
+    hook.sql(f"alter consumer group hook on {hook.stream} set (max_deliveries = 'none', on_park = 'key')")
+    hook.sql(f"create consumer group other on {hook.stream} with (max_deliveries = 2)")
+
+
 def test_a_second_answer_is_not_that_of_the_next_request(hook: Hook) -> None:
     hook.receiver.restart("late")
     hook.make("batch = 1")
