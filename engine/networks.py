@@ -23,12 +23,23 @@ from .errors import InvalidParameterValue
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# IPv6 addresses that a translator turns into the IPv4 address in their last 32 bits (RFC 6052, RFC 8215).
-_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-# Unique local, site local and discard-only networks, the documentation's, and 6to4: none is a receiver's.
+# IPv6 addresses that a translator turns into the IPv4 address in their last 32 bits (RFC 6052).
+_TRANSLATED = (IPv6Network("64:ff9b::/96"),)
+# Unique local, site local and discard-only networks, the documentation's, 6to4 and its relays, and local
+# translators (RFC 8215), which may have the IPv4 address in other bits: none is a receiver's.
 _NOT_PUBLIC = tuple(
     ip_network(text)
-    for text in ("fc00::/7", "fec0::/10", "100::/64", "2001:db8::/32", "2002::/16", "2001::/23", "3fff::/20")
+    for text in (
+        "fc00::/7",
+        "fec0::/10",
+        "100::/64",
+        "2001:db8::/32",
+        "2002::/16",
+        "2001::/23",
+        "3fff::/20",
+        "64:ff9b:1::/48",
+        "192.88.99.0/24",
+    )
 )
 
 

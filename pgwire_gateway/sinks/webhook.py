@@ -136,7 +136,10 @@ class Webhook:
         except aiohttp.ClientConnectorError as error:
             return Answer(None, f"cannot connect: {error.os_error}", reached=False)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(None, f"{type(error).__name__}: {error}".rstrip(": "), reached=sent.reached)
+            # The text of an answer that is no HTTP has the URL, whose query may be a token.
+            told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+            told = _printable(f"{type(error).__name__}: {told}".encode())
+            return Answer(None, told.rstrip(": "), reached=sent.reached)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +265,7 @@ SINK = Sink(1, "u", "webhook", "http://h/", {}, {})
 MESSAGE = Message("u-1", b"{}", {"content-type": "application/json"})
 
 
-async def _sent(url: str, allowed: tuple[str, ...]) -> Answer:
+async def _sent(url: str, allowed: Sequence[str]) -> Answer:
     webhook = Webhook(url, networks_of(allowed))
     try:
         return await webhook.send(SINK, MESSAGE, 0)
@@ -279,12 +279,32 @@ async def _sent(url: str, allowed: tuple[str, ...]) -> Answer:
      ("127.0.0.1", False), ("::1", False), ("::ffff:127.0.0.1", False), ("64:ff9b::7f00:1", False),
      ("::", False), ("0.0.0.0", False), ("fe80::1%eth0", False), ("fec0::1", False), ("2002:7f00:1::", False),
      ("2001:db8::1", False), ("255.255.255.255", False), ("198.18.0.1", False), ("ff02::1", False),
-     ("::127.0.0.1", False), ("192.0.0.170", False)],
+     ("::127.0.0.1", False), ("192.0.0.170", False), ("192.88.99.1", False),
+     ("64:ff9b:1:a00:1::808:808", False), ("64:ff9b:1::808:808", False)],
 )  # fmt: skip
 def test_public_addresses(text: str, public: bool) -> None:
     address = address_of(text)
     assert address is not None
     assert is_public(address) is public
+
+
+def test_an_error_has_no_query_of_the_url() -> None:
+    async def answered() -> Answer:
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"SSH-2.0-Receiver\r\n\r\n")
+            writer.close()
+
+        receiver = await asyncio.start_server(talk, "127.0.0.1", 0)
+        port = receiver.sockets[0].getsockname()[1]
+        try:
+            return await _sent(f"http://127.0.0.1:{port}/hook?key={TOKEN}", ("127.0.0.1",))
+        finally:
+            receiver.close()
+
+    answer = asyncio.run(answered())
+    assert "Bad status line" in answer.detail
+    assert TOKEN not in answer.detail
 
 
 def test_allowed_networks() -> None:
