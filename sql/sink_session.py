@@ -87,10 +87,10 @@ class SinkSession:
         return {number: at.lsn for number, at in self._database.offsets.positions(self._group_id).items()}
 
     @property
-    def sets_aside(self) -> bool:
-        """True if the group has parked or released events: a commit then covers all released ones that the
-        last read of the partition returned, delivered or not."""
-        return bool((self._database.parked.get(self._group_id) or NOTHING).events)
+    def releases(self) -> bool:
+        """True if the group has released events: a commit covers all that the last read of their partition
+        returned, delivered or not."""
+        return self._group_id in self._database.parked.released
 
     def not_parked(self, events: Sequence[Event]) -> list[Event]:
         """The events of one partition that are neither parked nor set aside behind a parked one of their key.

@@ -7,8 +7,8 @@ It keeps these rules:
 - An LSN is committed once the receiver has accepted, or the group has parked, all events up to it that were
   read. A crash in between repeats deliveries, under the same ids.
 - A partition is read again once its earlier events are committed. So what a read returns of it is new, and a
-  commit by LSN covers no released event that is not delivered: while the group has events set aside, the
-  events of one read are committed together.
+  commit by LSN covers no released event that is not delivered: while the group has released events, a read is
+  taken as a whole, and its events are committed together.
 - The events that are read and not delivered are bounded by `EVENTS_MAX` and `BYTES_MAX`.
 - Errors that need a user stop the sink, and the stop is stored; after all others it begins again, from the
   group's committed LSNs.
@@ -52,6 +52,8 @@ from .target import Answer, Moment, Target
 EVENTS_MAX, BYTES_MAX = 10_000, 16 << 20
 # Bytes of events in a request, which receivers bound as well; one event may have more.
 REQUEST_BYTES_MAX = 1 << 20
+# Events of a read that returns released ones, which is taken as a whole, whatever its bytes.
+RELEASED_EVENTS_MAX = 16
 # Characters of a reason of a parked event (engine/definitions/parking.py has the bound).
 REASON_CHARS_MAX = 1000
 # The time for requests under way to end before a pause or a shutdown; they are repeated otherwise.
@@ -234,7 +236,9 @@ class SinkRunner:
     async def _turns(self, session: SinkSession) -> None:
         while not self._ending:
             self._attention.clear()
-            if self._lanes and session.seeks != self._seeks:
+            # Looked up once: a SEEK from here on makes the events void that are read below.
+            seeks = session.seeks
+            if self._lanes and seeks != self._seeks:
                 raise Restart
             if self._target is None or not self._target.fits(self._sink):
                 raise Restart
@@ -252,13 +256,18 @@ class SinkRunner:
                 await self._rest(session)
                 continue
             count = min(room, self._sink.integer("batch") * (most - len(self._lanes)))
-            seeks = session.seeks
-            aside = session.sets_aside
-            read = session.read(free if self._lanes else None, count, None if aside else room_bytes)
+            releases = session.releases
+            if releases:
+                count, room_bytes_max = min(count, RELEASED_EVENTS_MAX), None
+            else:
+                room_bytes_max = room_bytes
+            read = session.read(free if self._lanes else None, count, room_bytes_max)
             found = await self._driver.drive(read, self._attention)
+            if found and not releases and session.releases:
+                continue  # Events were released meanwhile, and the read may have left some of them out.
             if found:
                 self._seeks = seeks
-                self._begin_lanes(found, aside or session.sets_aside)
+                self._begin_lanes(found, releases)
 
     async def _rest(self, session: SinkSession) -> None:
         """Wait for a lane, and tell the group meanwhile that the member is alive."""
@@ -267,14 +276,14 @@ class SinkRunner:
         except TimeoutError:
             await self._driver.drive(session.heartbeat())
 
-    def _begin_lanes(self, events: Sequence[Event], aside: bool) -> None:
+    def _begin_lanes(self, events: Sequence[Event], releases: bool) -> None:
         by_partition: dict[int, list[Event]] = {}
         for event in events:
             by_partition.setdefault(event.partition, []).append(event)
         for number, found in by_partition.items():
             assert number not in self._lanes, "a partition is read again once it is committed"
             size = sum(map(_bytes_of, found))
-            task = self._loop.create_task(self._deliver_all(number, found, aside))
+            task = self._loop.create_task(self._deliver_all(number, found, releases))
             task.add_done_callback(lambda _: self._attention.set())
             self._lanes[number] = _Lane(task, len(found), size)
 
@@ -341,11 +350,11 @@ class SinkRunner:
 
     # The tasks of partitions.
 
-    async def _deliver_all(self, partition: int, events: list[Event], aside: bool) -> None:
+    async def _deliver_all(self, partition: int, events: list[Event], releases: bool) -> None:
         """Deliver the events that were read of a partition.
 
         Args:
-            aside: a commit may cover more than was delivered, so there is one, at the end.
+            releases: a commit may cover more than was delivered, so there is one, at the end.
         """
         try:
             for batch in self._batches(events):
@@ -354,9 +363,9 @@ class SinkRunner:
                 if lane is not None:
                     lane.left -= len(batch)
                     lane.left_bytes -= sum(map(_bytes_of, batch))
-                if not aside:
+                if not releases:
                     self._done(partition, batch[-1].lsn)
-            if aside:
+            if releases:
                 self._done(partition, max(event.lsn for event in events))
         except Ending:
             pass

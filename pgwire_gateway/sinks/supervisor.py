@@ -71,6 +71,9 @@ class Sinks:
         _, task = self._runners.pop(group_id)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a sink has ended with an error", exc_info=error)
+        if group_id not in self._database.catalog.sinks:
+            # Its requests have ended after the drop.
+            self._database.sink_activity.forget([group_id])
         if not self._closing:
             # It may have been resumed while it ended.
             self._look()
