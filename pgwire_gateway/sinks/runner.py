@@ -123,6 +123,8 @@ class SinkRunner:
         self._parks: deque[_ParkRequest] = deque()
         self._seeks = 0
         self._flying = 0
+        self._full = False  # there is no room for another lane
+        self._waiting = 0  # lanes between two attempts, which keep no other partition from being read
         self._landed = asyncio.Event()  # a request has ended
         self._quiet_until_s = 0.0  # a receiver has asked for a pause until then
 
@@ -185,6 +187,8 @@ class SinkRunner:
         except DucktailError as error:
             log.warning("a sink cannot be stopped: %s", error.message, extra=facts(sink=sink.uid))
             return False
+        if sink.group_id not in self._database.catalog.sinks:
+            return True  # It was just being dropped.
         log.warning("a sink has stopped", extra=facts(sink=sink.uid, reason=reason))
         return True
 
@@ -249,13 +253,14 @@ class SinkRunner:
             free = [number for number in range(partitions) if number not in self._lanes]
             room = EVENTS_MAX - sum(lane.left for lane in self._lanes.values())
             room_bytes = BYTES_MAX - sum(lane.left_bytes for lane in self._lanes.values())
-            most = self._sink.integer("max_in_flight")
+            more = self._sink.integer("max_in_flight") - (len(self._lanes) - self._waiting)
             if self._attention.is_set():
                 continue
-            if not free or len(self._lanes) >= most or room <= 0 or room_bytes <= 0:
+            self._full = not free or more <= 0 or room <= 0 or room_bytes <= 0
+            if self._full:
                 await self._rest(session)
                 continue
-            count = min(room, self._sink.integer("batch") * (most - len(self._lanes)))
+            count = min(room, self._sink.integer("batch") * more)
             releases = session.releases
             if releases:
                 count, room_bytes_max = min(count, RELEASED_EVENTS_MAX), None
@@ -512,7 +517,13 @@ class SinkRunner:
             # The receiver speaks of itself, not of one partition.
             self._quiet_until_s = max(self._quiet_until_s, self._loop.time() + answer.retry_after_s)
             pause_s = max(pause_s, answer.retry_after_s)
-        await self._pause(pause_s)
+        self._waiting += 1
+        if self._full:
+            self._attention.set()
+        try:
+            await self._pause(pause_s)
+        finally:
+            self._waiting -= 1
         if self._ending:
             raise Ending
 

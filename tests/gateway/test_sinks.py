@@ -191,6 +191,20 @@ def test_a_receiver_that_does_not_answer_in_time(hook: Hook) -> None:
     assert hook.outcomes() == ["retried", "parked"]
 
 
+def test_a_partition_between_two_attempts_keeps_no_other_waiting(hook: Hook) -> None:
+    hook.receiver.restart("picky503")
+    hook.make("batch = 1, max_in_flight = 1, backoff = '1 hour', backoff_max = '1 hour'")
+    hook.insert(1, 1, "bad")
+    until(lambda: hook.outcomes() == ["retried"])
+    hook.insert(2, 30)
+    at_fault = hook.sql(f"select partition from stream {hook.stream} where (after->>'id')::int = 1")
+    others = f"select count(*) from stream {hook.stream} where partition <> {at_fault[0][0]}"
+    [(count,)] = hook.sql(others)
+    assert count > 5
+    until(lambda: len(hook.accepted()) == count)
+    assert hook.state("lag_events") == 30 - count
+
+
 def test_an_unreachable_receiver_parks_nothing(hook: Hook) -> None:
     hook.receiver.kill()
     hook.make(f"attempts = 1, {QUICK}")

@@ -11,6 +11,7 @@ if the process is killed. `ReceiverProcess` is for a test; run as a program, thi
 | fails | 500 to all |
 | hangs | none |
 | late | 200 to all, and a tenth of a second later once more |
+| picky503 | as picky, with 503 |
 | picky | 422 to a request with an event whose `v` begins with "bad", 200 to others |
 | random | as picky; in a third of the cases 500, 503, 429, no answer, an early end, half an answer or two |
 | STATUS | that status to all, with `Retry-After: 1` if it is 429 and `Location` if it is 302 |
@@ -163,6 +164,8 @@ class _Receiver:
             return int(self._mode)
         if self._mode in MODES:
             return MODES[self._mode]
+        if self._mode == "picky503":
+            return 503 if BAD in body.replace(" ", "") else 200
         if self._mode == "random" and self._random.random() < 1 / 3:
             kinds = (500, 503, "429", "hang", "early", "half", "twice")
             kind = self._random.choice(kinds)
