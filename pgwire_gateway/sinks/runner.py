@@ -30,7 +30,14 @@ from dataclasses import dataclass, field
 
 from ...engine.catalog.sinks import KAFKA, KINDS, WEBHOOK, Sink
 from ...engine.database import Database
-from ...engine.errors import DucktailError, Gap, NotSupported, SerializationFailure, WrongState
+from ...engine.errors import (
+    DucktailError,
+    Gap,
+    NotSupported,
+    SerializationFailure,
+    UndefinedObject,
+    WrongState,
+)
 from ...engine.groups.sink_activity import (
     DELIVERED,
     DETAIL_CHARS_MAX,
@@ -165,6 +172,8 @@ class SinkRunner:
                 if self._database.catalog.sinks.get(self._sink.group_id) is None:
                     return
                 told = error.message if isinstance(error, DucktailError) else str(error)
+                if isinstance(error, UndefinedObject):
+                    told += ", or the owner of the sink has lost a right"
                 if _needs_user(error) and await self._stopped(told):
                     return
                 lasted = self._loop.time() - began_s > AGAIN_S[1]

@@ -134,7 +134,8 @@ class Webhook:
         except TimeoutError:
             return Answer(None, f"no answer in {sink.integer('timeout')} ms", reached=sent.reached)
         except aiohttp.ClientConnectorError as error:
-            return Answer(None, f"cannot connect: {error.os_error}", reached=False)
+            told = str(error.os_error) or type(error.os_error).__name__
+            return Answer(None, f"cannot connect: {told}", reached=False)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # The text of an answer that is no HTTP has the URL, whose query may be a token.
             told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)

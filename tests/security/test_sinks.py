@@ -119,6 +119,7 @@ def test_who_has_lost_a_right_alters_nothing_and_sends_nothing(
     ann.execute("INSERT INTO t VALUES (2, 'x')")
     state = "SELECT state, reason FROM ducktail.sinks"
     until(lambda: ann.execute(state).fetchall()[0][0] == "stopped")
+    assert "owner of the sink has lost a right" in ann.execute(state).fetchall()[0][1]
     assert len(receiver.received()) == 1
     ann.execute("GRANT CONSUME ON s TO bob")
     ann.execute("GRANT CREATE ON DATABASE TO bob")
@@ -305,6 +306,24 @@ def test_an_error_has_no_query_of_the_url() -> None:
     answer = asyncio.run(answered())
     assert "Bad status line" in answer.detail
     assert TOKEN not in answer.detail
+
+
+def test_a_connection_that_fails_without_words_is_told_by_its_error() -> None:
+    async def answered() -> Answer:
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.close()
+
+        receiver = await asyncio.start_server(talk, "127.0.0.1", 0)
+        port = receiver.sockets[0].getsockname()[1]
+        try:
+            return await _sent(f"https://127.0.0.1:{port}/", ("127.0.0.1",))
+        finally:
+            receiver.close()
+
+    answer = asyncio.run(answered())
+    assert not answer.reached
+    assert len(answer.detail) > len("cannot connect: ")
 
 
 def test_allowed_networks() -> None:
