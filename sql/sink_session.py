@@ -19,7 +19,7 @@ from ..engine.catalog.sinks import Sink
 from ..engine.catalog.streams import Group, Stream
 from ..engine.database import Database
 from ..engine.errors import UndefinedObject
-from ..engine.groups.parked import NOTHING, PARKED, same_key
+from ..engine.groups.parked import NOTHING, PARKED, RELEASED, same_key
 from ..engine.log.events import Event
 from ..engine.quoting import ident
 from ..engine.server_log import facts
@@ -91,6 +91,11 @@ class SinkSession:
         """True if the group has released events: a commit covers all that the last read of their partition
         returned, delivered or not."""
         return self._group_id in self._database.parked.released
+
+    def released(self, partition: int) -> frozenset[int]:
+        """The LSNs of the partition's released events, which reads return again."""
+        found = (self._database.parked.get(self._group_id) or NOTHING).of(RELEASED, partition)
+        return frozenset(event.lsn for event in found)
 
     def not_parked(self, events: Sequence[Event]) -> list[Event]:
         """The events of one partition that are neither parked nor set aside behind a parked one of their key.

@@ -67,6 +67,8 @@ KINDS: Mapping[str, Kind] = {
             "key": "event",
             "acks": "all",
             "compression": "none",
+            "transactional": "false",
+            "positions": "ducktail.positions",
             "security_protocol": "plaintext",
             "sasl_mechanism": "plain",
             "sasl_username": None,

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 
 # The number of a sink's deliveries that are kept: a page of them to look at.
 DELIVERIES_MAX = 200
@@ -80,10 +81,12 @@ class SinkActivity:
 
     Attributes:
         on_change: called after each change of a definition, on any thread; a server sets it.
+        opening: identifies this opening of the database for receivers that keep positions.
     """
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
+        self.opening = token_hex(8)
         self._mutex = threading.Lock()
         self._sinks: dict[int, _OfSink] = {}
 

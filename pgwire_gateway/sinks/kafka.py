@@ -19,6 +19,7 @@ producer sends (`_check_addresses`), not at each connection. Source: docs/sinks.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 import time
@@ -66,15 +67,21 @@ _REFUSED = frozenset({
 })  # fmt: skip
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
+# librdkafka's log is dropped: the errors in it come as answers, and it names users and hosts.
+SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+
 if TYPE_CHECKING:
     from confluent_kafka.admin import TopicMetadata
 
 T = TypeVar("T")
 
 
-def client_config(sink: Sink) -> dict[str, str | int | bool]:
+Config = dict[str, str | int | bool]
+
+
+def client_config(sink: Sink) -> Config:
     """The settings of librdkafka with which a client connects to the cluster of a sink."""
-    config: dict[str, str | int | bool] = {
+    config: Config = {
         "bootstrap.servers": sink.target,
         "client.id": f"ducktail-{sink.uid}",
         "security.protocol": sink.text("security_protocol"),
@@ -90,23 +97,6 @@ def client_config(sink: Sink) -> dict[str, str | int | bool]:
         "ssl.key.pem": sink.secrets.get("ssl_key"),
     }
     return config | {name: text for name, text in pems.items() if text}
-
-
-def producer_config(sink: Sink) -> dict[str, str | int | bool]:
-    """The settings of the producer of a sink."""
-    return client_config(sink) | {
-        "enable.idempotence": True,
-        "acks": sink.text("acks"),
-        "compression.type": sink.text("compression"),
-        "partitioner": "murmur2",
-        "linger.ms": 1,
-        "message.timeout.ms": 0,
-        "message.max.bytes": RECORD_BYTES_MAX,
-        "queue.buffering.max.messages": RECORDS_MAX,
-        "queue.buffering.max.kbytes": RECORDS_KB_MAX,
-        "retry.backoff.ms": min(1_000, sink.integer("backoff")),
-        "retry.backoff.max.ms": min(60_000, sink.integer("backoff_max")),
-    }
 
 
 class Request:
@@ -151,6 +141,11 @@ class Request:
         with suppress(RuntimeError):  # The loop is closed: nobody waits.
             self._loop.call_soon_threadsafe(lambda: None if self.done.done() else self.done.set_result(None))
 
+    def refusal(self) -> KafkaError | None:
+        """An error of which another attempt would end in the same way; None without one."""
+        with self._mutex:
+            return next((error for error in self._errors.values() if is_refused(error)), None)
+
     def answer(self, late: str | None = None) -> Answer:
         """The end of the request.
 
@@ -191,7 +186,7 @@ class Connection:
     def __init__(self, config: Mapping[str, str | int | bool], name: str) -> None:
         self.fault: str | None = None
         try:
-            self.producer = Producer({**config, "error_cb": self._noted, "logger": _silent})
+            self.producer = Producer({**config, "error_cb": self._noted, "logger": SILENT})
         except KafkaException as error:
             raise CannotConnect(f"the settings of the sink are refused: {error.args[0].str()}") from error
         self._ending = False
@@ -232,10 +227,6 @@ class Connection:
         self.producer.close()
 
 
-def _silent(*_: object) -> None:
-    """Drop librdkafka's log: the errors in it come as answers, and it names users and hosts."""
-
-
 class KafkaTarget:
     """The producer of one sink, in a running event loop.
 
@@ -247,7 +238,7 @@ class KafkaTarget:
 
     def __init__(self, sink: Sink, allowed: Sequence[Network], loop: asyncio.AbstractEventLoop) -> None:
         self._sink = sink
-        self._config = producer_config(sink)
+        self._config = self._producer_config(sink)
         self._topic = sink.text(TOPIC)
         self._allowed = allowed
         self._loop = loop
@@ -258,11 +249,27 @@ class KafkaTarget:
         self._partitions = 0
         self._unknown_until_s: float | None = None  # the topic is not known; from then on that is refused
 
+    def _producer_config(self, sink: Sink) -> Config:
+        """The settings of the producer of a sink."""
+        return client_config(sink) | {
+            "enable.idempotence": True,
+            "acks": sink.text("acks"),
+            "compression.type": sink.text("compression"),
+            "partitioner": "murmur2",
+            "linger.ms": 1,
+            "message.timeout.ms": 0,
+            "message.max.bytes": RECORD_BYTES_MAX,
+            "queue.buffering.max.messages": RECORDS_MAX,
+            "queue.buffering.max.kbytes": RECORDS_KB_MAX,
+            "retry.backoff.ms": min(1_000, sink.integer("backoff")),
+            "retry.backoff.max.ms": min(60_000, sink.integer("backoff_max")),
+        }
+
     def fits(self, sink: Sink) -> bool:
         """True if the sink has the same cluster, topic and settings of the producer."""
-        return self._topic == sink.text(TOPIC) and self._config == producer_config(sink)
+        return self._topic == sink.text(TOPIC) and self._config == self._producer_config(sink)
 
-    async def open(self, committed: Mapping[int, int], sought: bool) -> Mapping[int, int]:
+    async def open(self, committed: Mapping[int, int], seeks: int) -> Mapping[int, int]:
         """Nothing: the producer is made with the first request."""
         return {}
 

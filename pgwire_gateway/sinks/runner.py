@@ -94,6 +94,7 @@ class _Lane:
     task: asyncio.Task[None]
     left: int
     left_bytes: int
+    began: bool = False
 
 
 @dataclass(slots=True)
@@ -233,9 +234,8 @@ class SinkRunner:
             return
         await self._disconnect()
         self._target = _make_target(self._database, self._sink, self._loop)
-        sought, self._seeks = session.seeks != self._seeks, session.seeks
-        committed = session.committed()
-        positions = await self._target.open(committed, sought)
+        self._seeks = session.seeks
+        positions = await self._target.open(session.committed(), self._seeks)
         if positions:
             await self._driver.drive(session.heartbeat())
             self._progress.update(positions)
@@ -482,12 +482,17 @@ class SinkRunner:
         assert session is not None, "lanes end before their session"
         target = self._target
         assert target is not None, "lanes end before their connections"
-        committed_lsn = session.committed().get(events[0].partition, 0)
+        number = events[0].partition
+        lane = self._lanes.get(number)
+        begins = lane is None or not lane.began
+        if lane is not None:
+            lane.began = True
+        now_us = self._database.clock.now_us()
+        at = Moment(now_us, session.committed().get(number, 0), begins, session.released(number), self._seeks)
         self._activity.began(sink.group_id)
         began_s, ended = self._loop.time(), False
-        now_us = self._database.clock.now_us()
         try:
-            answer = await target.deliver(sink, session.stream, events, Moment(now_us, committed_lsn))
+            answer = await target.deliver(sink, session.stream, events, at)
             ended = True
         finally:
             if not ended:
@@ -555,7 +560,12 @@ def _make_target(database: Database, sink: Sink, loop: asyncio.AbstractEventLoop
             return Webhook(sink.target, networks)
         assert sink.kind == KAFKA
         from .kafka import KafkaTarget
+        from .kafka_transactions import TransactionalKafkaTarget
 
+        if sink.text("transactional") == "true":
+            incarnation = 0 if database.side is None else database.side.incarnation
+            opening = database.sink_activity.opening
+            return TransactionalKafkaTarget(sink, networks, loop, incarnation, opening)
         return KafkaTarget(sink, networks, loop)
     except ModuleNotFoundError as error:
         extra = KINDS[sink.kind].extra

@@ -50,10 +50,16 @@ class Moment:
     Args:
         now_us: the time, microseconds since 1970.
         committed_lsn: the group's committed LSN in the partition of the events.
+        begins: they are the first of those that were read together.
+        released: LSNs of the partition's released events.
+        seeks: the group's number of SEEKs when they were read.
     """
 
     now_us: int
     committed_lsn: int
+    begins: bool
+    released: frozenset[int]
+    seeks: int
 
 
 class Target(Protocol):
@@ -65,12 +71,12 @@ class Target(Protocol):
     def fits(self, sink: Sink) -> bool:
         """True if its connections are those of the sink's present definition."""
 
-    async def open(self, committed: Mapping[int, int], sought: bool) -> Mapping[int, int]:
+    async def open(self, committed: Mapping[int, int], seeks: int) -> Mapping[int, int]:
         """Connect to a receiver that keeps positions, and return them.
 
         Args:
             committed: the group's committed LSNs by partition.
-            sought: SEEK has moved the group, so the receiver's positions are out of date.
+            seeks: the group's number of SEEKs: a receiver's position from before one is out of date.
 
         Returns:
             The LSN by partition up to which the receiver has the events, where it is not the committed one.

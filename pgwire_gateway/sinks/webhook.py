@@ -99,7 +99,7 @@ class Webhook:
         """True if the sink has this URL."""
         return sink.target == self.target
 
-    async def open(self, committed: Mapping[int, int], sought: bool) -> Mapping[int, int]:
+    async def open(self, committed: Mapping[int, int], seeks: int) -> Mapping[int, int]:
         """Nothing: connections are made with requests, and a receiver has no positions."""
         return {}
 

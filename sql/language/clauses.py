@@ -316,6 +316,12 @@ KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 CREDENTIAL_CHARS_MAX, PEM_CHARS_MAX = 1024, 64 << 10
 
 
+def _topic(raw: Raw) -> Value:
+    if raw.kind != "string" or KAFKA_TOPIC.fullmatch(raw.text) is None:
+        raise ValueError("expected up to 249 letters, digits, dots, underscores and hyphens")
+    return raw.text
+
+
 def _line(raw: Raw) -> Value:
     if raw.kind != "string" or not 1 <= len(raw.text) <= CREDENTIAL_CHARS_MAX or not raw.text.isprintable():
         raise ValueError(f"expected up to {CREDENTIAL_CHARS_MAX} printable characters")
@@ -376,6 +382,8 @@ RULES: dict[str, Rule] = {
     "key": Rule(_words("event", "none"), _SINK),
     "acks": Rule(_words("all"), _SINK),
     "compression": Rule(_words("none", "gzip", "snappy", "lz4", "zstd"), _SINK),
+    "transactional": Rule(_words("true", "false"), _SINK),
+    "positions": Rule(_topic, _SINK),
     "security_protocol": Rule(_words("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), _SINK),
     "sasl_mechanism": Rule(_words("plain", "scram-sha-256", "scram-sha-512"), _SINK),
     "sasl_username": Rule(_or_none(_line), _SINK),
@@ -412,6 +420,7 @@ _FOREIGN = {
     "maxreceivecount": "max_deliveries",
     "group_share_delivery_count_limit": "max_deliveries",
     "format": "envelope",
+    "transactional_id": "transactional",
     "compression_type": "compression",
     "ssl_ca_pem": "ssl_ca",
     "ssl_certificate_pem": "ssl_certificate",

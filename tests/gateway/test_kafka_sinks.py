@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import KafkaError
-from kafka_cluster import PRODUCE, KafkaCluster, records
+from kafka_cluster import END_TXN, PRODUCE, KafkaCluster, records
 from server_process import ServerProcess
 from webhook_receiver import until
 
@@ -50,6 +50,7 @@ class Sink:
         """The sink, and its topic."""
         if create:
             self.cluster.create(self.topic)
+            self.cluster.create(self.positions, 1)
         self.sql(
             f"create sink k on {self.stream} to kafka '{self.cluster.servers}' topic '{self.topic}' "
             f"with ({options})"
@@ -63,6 +64,16 @@ class Sink:
         """A column of ducktail.sinks."""
         [(found,)] = self.sql(f"select {column} from ducktail.sinks where stream_name = '{self.stream}'")
         return found
+
+    @property
+    def positions(self) -> str:
+        """The topic of its positions."""
+        return f"{self.topic}.positions"
+
+    def positions_found(self) -> dict[int, Any]:
+        """The last position of each partition."""
+        found = records(self.cluster.servers, self.positions)
+        return {int(str(key).rpartition("/")[2].rstrip("'")): value for _, key, _, value in found}
 
     def drained(self) -> None:
         """Wait until everything is delivered or parked."""
@@ -104,6 +115,59 @@ def test_events_arrive_in_order_of_their_keys(sink: Sink) -> None:
     assert set().union(*places.values()) == {0, 1, 2}
     assert sink.state("delivered_events") == 500
     assert sink.state("target") == f"{sink.cluster.servers}/{sink.topic}"
+
+
+def test_a_transactional_sink_sends_each_event_once(sink: Sink) -> None:
+    sink.make(f"transactional = 'true', positions = '{sink.positions}', batch = 20, {QUICK}")
+    sink.insert(1, 200)
+    sink.sql(f"update {sink.table} set v = 'y' where id <= 50")
+    sink.drained()
+    lsns = [event["lsn"] for _, _, _, event in sink.records()]
+    assert len(lsns) == len(set(lsns)) == 250
+    positions = sink.positions_found()
+    ends = sink.sql(
+        f"select partition, committed_lsn from ducktail.offsets where stream_name = '{sink.stream}'"
+    )
+    assert {number: found["lsn"] for number, found in positions.items()} == dict(ends)
+
+
+def test_a_refused_record_of_a_transaction_is_parked(sink: Sink) -> None:
+    sink.make(f"transactional = 'true', positions = '{sink.positions}', {QUICK}")
+    sink.insert(1, 1)
+    sink.drained()
+    sink.cluster.answer(PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE)
+    sink.sql(f"alter sink k on {sink.stream} set (batch = 1)")
+    sink.insert(2, 2)
+    sink.drained()
+    [parked] = sink.sql(f"show parked on {sink.stream} consumer group k")
+    assert parked[5].startswith("MSG_SIZE_TOO_LARGE")
+    sink.insert(3, 9)
+    sink.drained()
+    sink.sql(f"alter consumer group k on {sink.stream} release partition {parked[0]}")
+    until(lambda: sorted(event["after"]["id"] for _, _, _, event in sink.records()) == list(range(1, 10)))
+
+
+def test_a_fenced_producer_stops_its_sink(sink: Sink) -> None:
+    sink.make(f"transactional = 'true', positions = '{sink.positions}', {QUICK}")
+    sink.insert(1, 1)
+    sink.drained()
+    sink.cluster.answer(END_TXN, KafkaError.PRODUCER_FENCED)
+    sink.insert(2, 2)
+    until(lambda: sink.state("state") == "stopped")
+    assert "the cluster refuses the producer" in sink.state("reason")
+    sink.sql(f"resume sink k on {sink.stream}")
+    sink.drained()
+
+
+def test_seek_sends_again_what_is_in_kafka(sink: Sink) -> None:
+    sink.make(f"transactional = 'true', positions = '{sink.positions}', {QUICK}")
+    sink.insert(1, 20)
+    sink.drained()
+    sink.sql(f"pause sink k on {sink.stream}")
+    sink.sql(f"alter consumer group k on {sink.stream} seek to earliest")
+    sink.sql(f"resume sink k on {sink.stream}")
+    until(lambda: len(sink.records()) == 40)
+    sink.drained()
 
 
 def test_records_without_a_key_keep_the_order_of_the_partition(sink: Sink) -> None:
