@@ -71,12 +71,12 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPI
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import TopicMetadata
+    from confluent_kafka.admin._metadata import TopicMetadata
 
 T = TypeVar("T")
 
 
-Config = dict[str, str | int | bool]
+Config = dict[str, str | int | float | bool]
 
 
 def client_config(sink: Sink) -> Config:
@@ -183,7 +183,7 @@ class Connection:
         CannotConnect: librdkafka does not accept the settings.
     """
 
-    def __init__(self, config: Mapping[str, str | int | bool], name: str) -> None:
+    def __init__(self, config: Config, name: str) -> None:
         self.fault: str | None = None
         try:
             self.producer = Producer({**config, "error_cb": self._noted, "logger": SILENT})
@@ -343,7 +343,8 @@ class KafkaTarget:
             told = connection.fault or text_of(error.args[0])
             raise CannotConnect(f"cannot connect: {told}") from error
         self._check_addresses((broker.host, broker.port) for broker in found.brokers.values())
-        return found.topics[self._topic]
+        topic: TopicMetadata = found.topics[self._topic]
+        return topic
 
     def _check_addresses(self, brokers: Iterable[tuple[str, int]]) -> None:
         """Refuse brokers to which no sink may connect."""

@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from ...engine.catalog.sinks import Sink
 from ...engine.catalog.streams import Stream
@@ -350,7 +351,8 @@ class TransactionalKafkaTarget(KafkaTarget):
             consumer.close()
 
     def _positions_in(self, consumer: Consumer, ends_s: float) -> dict[int, Position]:
-        prefix, found = f"{self._id}/".encode(), {}
+        prefix = f"{self._id}/".encode()
+        found: dict[int, Position] = {}
         while True:
             left_s = ends_s - time.monotonic()
             if left_s <= 0:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import KafkaError
-from kafka_cluster import END_TXN, PRODUCE, KafkaCluster, records
+from kafka_cluster import END_TXN, PRODUCE, KafkaCluster, Kept, records
 from server_process import ServerProcess
 from webhook_receiver import until
 
@@ -73,13 +73,13 @@ class Sink:
     def positions_found(self) -> dict[int, Any]:
         """The last position of each partition."""
         found = records(self.cluster.servers, self.positions)
-        return {int(str(key).rpartition("/")[2].rstrip("'")): value for _, key, _, value in found}
+        return {int((key or b"").decode().rpartition("/")[2]): value for _, key, _, value, _ in found}
 
     def drained(self) -> None:
         """Wait until everything is delivered or parked."""
         until(lambda: self.state("lag_events") == 0)
 
-    def records(self) -> list[tuple[int, bytes | None, dict[str, bytes], Any]]:
+    def records(self) -> list[Kept]:
         """The records of the topic."""
         return records(self.cluster.servers, self.topic)
 
@@ -102,7 +102,7 @@ def test_events_arrive_in_order_of_their_keys(sink: Sink) -> None:
     assert len(found) == 500
     by_key: dict[bytes, list[str]] = {}
     places: dict[bytes, set[int]] = {}
-    for partition, key, headers, event in found:
+    for partition, key, headers, event, _ in found:
         assert key is not None
         assert headers["content-type"] == b"application/json"
         assert headers["ducktail-id"].endswith(f"-{event['lsn']}".encode())
@@ -122,7 +122,7 @@ def test_a_transactional_sink_sends_each_event_once(sink: Sink) -> None:
     sink.insert(1, 200)
     sink.sql(f"update {sink.table} set v = 'y' where id <= 50")
     sink.drained()
-    lsns = [event["lsn"] for _, _, _, event in sink.records()]
+    lsns = [event["lsn"] for _, _, _, event, _ in sink.records()]
     assert len(lsns) == len(set(lsns)) == 250
     positions = sink.positions_found()
     ends = sink.sql(
@@ -144,7 +144,7 @@ def test_a_refused_record_of_a_transaction_is_parked(sink: Sink) -> None:
     sink.insert(3, 9)
     sink.drained()
     sink.sql(f"alter consumer group k on {sink.stream} release partition {parked[0]}")
-    until(lambda: sorted(event["after"]["id"] for _, _, _, event in sink.records()) == list(range(1, 10)))
+    until(lambda: sorted(event["after"]["id"] for _, _, _, event, _ in sink.records()) == list(range(1, 10)))
 
 
 def test_a_fenced_producer_stops_its_sink(sink: Sink) -> None:
@@ -175,10 +175,10 @@ def test_records_without_a_key_keep_the_order_of_the_partition(sink: Sink) -> No
     sink.insert(1, 90)
     sink.drained()
     found = sink.records()
-    assert [key for _, key, _, _ in found] == [None] * 90
-    assert all(partition == event["partition"] for partition, _, _, event in found)
+    assert [key for _, key, _, _, _ in found] == [None] * 90
+    assert all(partition == event["partition"] for partition, _, _, event, _ in found)
     for number in range(3):
-        lsns = [event["lsn"] for partition, _, _, event in found if partition == number]
+        lsns = [event["lsn"] for partition, _, _, event, _ in found if partition == number]
         assert lsns == sorted(lsns)
 
 
@@ -197,7 +197,7 @@ def test_brokers_that_go_down_delay_and_lose_nothing(sink: Sink) -> None:
     sink.drained()
     assert sink.state("fault") is None
     assert sink.state("parked_events") == 0
-    assert {event["after"]["id"] for _, _, _, event in sink.records()} == set(range(1, 201))
+    assert {event["after"]["id"] for _, _, _, event, _ in sink.records()} == set(range(1, 201))
 
 
 def test_a_refused_record_is_parked(sink: Sink) -> None:

@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import Webhook
 from ducktail.engine.catalog.sinks import Sink
 from ducktail.engine.catalog.streams import Stream
 from ducktail.engine.log.events import Event
-from ducktail.pgwire_gateway.sinks.payloads import message_of, signature
+from ducktail.pgwire_gateway.sinks.payloads import message_of, records_of, signature
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 BIG = "12345678901234567890.123456789"
@@ -116,3 +116,38 @@ def test_signatures_of_two_keys() -> None:
     }
     for key in keys:
         Webhook(key).verify(message.body.decode(), headers)
+
+
+def kafka(**options: Any) -> Sink:
+    """A Kafka sink with these options."""
+    return Sink(3, "cafe", "kafka", "b:9092", {"topic": "t", **options}, {})
+
+
+def test_a_record_is_one_event() -> None:
+    [record] = records_of(kafka(), STREAM, INSERT)
+    assert record.key == '{"id":"ä 1"}'.encode()
+    assert BIG.encode() in record.value
+    assert json.loads(record.value)["lsn"] == 5
+    assert record.headers == {"content-type": b"application/json", "ducktail-id": b"cafe-5"}
+    [record] = records_of(kafka(key="none", columns=("after", "lsn")), STREAM, UPDATE)
+    assert (record.key, record.value) == (None, b'{"after":{},"lsn":6}')
+
+
+def test_an_update_is_two_records_of_changes() -> None:
+    before, after = records_of(kafka(envelope="changes"), STREAM, UPDATE)
+    assert json.loads(before.value)["_change_type"] == "update_preimage"
+    assert json.loads(after.value)["_change_type"] == "update_postimage"
+    assert before.key == after.key == b'{"id":2}'
+
+
+def test_cloudevents_of_kafka() -> None:
+    [record] = records_of(kafka(envelope="cloudevents"), STREAM, INSERT)
+    assert record.headers == {"content-type": b"application/cloudevents+json; charset=UTF-8"}
+    event = json.loads(record.value)
+    assert (event["id"], event["type"], event["data"]["lsn"]) == ("cafe-5", "ducktail.insert", 5)
+    [record] = records_of(kafka(envelope="cloudevents_binary"), STREAM, INSERT)
+    assert json.loads(record.value)["lsn"] == 5
+    assert record.headers["content-type"] == b"application/json"
+    assert record.headers["ce_specversion"] == b"1.0"
+    assert record.headers["ce_id"] == b"cafe-5"
+    assert record.headers["ce_subject"] == record.key

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from kafka_cluster import KafkaCluster
 from server_process import ServerProcess
 from webhook_receiver import ReceiverProcess, until
 
@@ -168,6 +169,64 @@ def test_secrets_are_shown_nowhere(
     for secret in (KEY, KEY.removeprefix("whsec_"), TOKEN):
         assert secret not in str(shown)
     bob.execute("DROP SINK hook ON s")
+
+
+def test_secrets_of_kafka_are_shown_nowhere(server: ServerProcess, ann: Connection, bob: Connection) -> None:
+    password, pem = "canarypassword", "-----BEGIN PRIVATE KEY-----canarypem-----END PRIVATE KEY-----"
+    options = f"security_protocol = 'sasl_ssl', sasl_username = 'u', sasl_password = '{password}'"
+    bob.execute(f"CREATE SINK k ON s TO KAFKA '127.0.0.1:1' TOPIC 't' WITH ({options})")
+    bob.execute(f"ALTER SINK k ON s SET (sasl_password = '{password}', ssl_key = '{pem}')")
+    ann.execute("INSERT INTO t VALUES (30, 'x')")
+    until(
+        lambda: ann.execute("SELECT fault FROM ducktail.sinks WHERE sink_name = 'k'").fetchall() != [(None,)]
+    )
+    shown = [
+        ann.execute(text).fetchall()
+        for text in (
+            "SHOW SINKS",
+            "SELECT * FROM ducktail.sinks",
+            "SELECT * FROM ducktail.deliveries",
+            "SELECT pid, query FROM pg_stat_activity",
+        )
+    ]
+    assert '["sasl_password", "ssl_key"]' in str(shown).replace("'", '"')
+    for text in (
+        f"ALTER SINK k ON s SET (sasl_password = '{password}\n')",
+        f"ALTER SINK k ON s SET (ssl_key = '{password}')",
+        f"ALTER SINK k ON s SET (sasl_password = '{password}') x",
+        f"ALTER SINK k ON s SET (sasl_password = {UNQUOTED})",
+    ):
+        with pytest.raises(psycopg.Error) as error:
+            bob.execute(text)
+        told = error.value.diag
+        shown.append([(told.message_primary, told.message_detail, told.message_hint)])
+    assert UNQUOTED not in str(shown)
+    shown.append([tuple(server.lines)])
+    for secret in (password, "canarypem"):
+        assert secret not in str(shown)
+    bob.execute("DROP SINK k ON s")
+
+
+@pytest.mark.parametrize(
+    "brokers", ["10.0.0.1:9092", "kafka.invalid,192.168.1.1", "[::1]:9092", "[::ffff:10.1.2.3]", "0.0.0.0"]
+)
+def test_a_broker_that_is_not_public_is_refused_at_once(ann: Connection, brokers: str) -> None:
+    with pytest.raises(DENIED, match="is not a public address"):
+        ann.execute(f"CREATE SINK x ON s TO KAFKA '{brokers}' TOPIC 't'")
+
+
+def test_a_broker_that_the_cluster_names_is_judged(ann: Connection, bob: Connection) -> None:
+    cluster = KafkaCluster(1)
+    try:
+        cluster.create("t", 1)
+        cluster.advertise(1, "10.9.8.7", 9092)
+        bob.execute(f"CREATE SINK k ON s TO KAFKA '{cluster.servers}' TOPIC 't'")
+        ann.execute("INSERT INTO t VALUES (31, 'x')")
+        fault = until(lambda: ann.execute("SELECT fault FROM ducktail.sinks").fetchall()[0][0])
+        assert fault == "cannot connect: 10.9.8.7 is not a public address"
+        bob.execute("DROP SINK k ON s")
+    finally:
+        cluster.close()
 
 
 def test_no_sql_reads_the_table_of_secrets(ann: Connection, bob: Connection) -> None:

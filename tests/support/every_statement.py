@@ -200,6 +200,8 @@ COMMITTING = [
         "ALTER SINK k ON {s} SET (batch = 6)",
         "RESUME SINK k ON {s}",
         "DROP CONSUMER GROUP k ON {s}",
+        "CREATE SINK kafka ON {s} TO KAFKA 'b.invalid' TOPIC 't'",
+        "DROP SINK kafka ON {s}",
         "DROP SINK k ON {s}",
         "DROP SINK k ON {s}",
         "CREATE BOOKMARK now ON {s}",

@@ -12,7 +12,7 @@ import ctypes
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -72,9 +72,9 @@ class KafkaCluster:
         """Answer questions about a topic with an error; 0 ends that."""
         self._library.rd_kafka_mock_topic_set_error(self._cluster, topic.encode(), error)
 
-    def delay(self, broker: int, milliseconds: int) -> None:
-        """Answer requests of a broker later."""
-        self._ask("broker_set_rtt", broker, milliseconds)
+    def advertise(self, broker: int, host: str, port: int) -> None:
+        """Name another address of a broker in the cluster's metadata."""
+        self._library.rd_kafka_mock_broker_set_host_port(self._cluster, broker, host.encode(), port)
 
     def _ask(self, name: str, *arguments: Any) -> None:
         error = getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments)
@@ -86,12 +86,22 @@ class KafkaCluster:
         self._library.rd_kafka_destroy(self._client)
 
 
-def records(servers: str, topic: str) -> list[tuple[int, bytes | None, dict[str, bytes], Any]]:
-    """All committed records of a topic: partition, key, headers and the JSON value."""
+class Kept(NamedTuple):
+    """A record with its place; its value is the JSON value."""
+
+    partition: int
+    key: bytes | None
+    headers: dict[str, bytes]
+    value: Any
+    offset: int
+
+
+def records(servers: str, topic: str) -> list[Kept]:
+    """All records of a topic that a read-committed consumer sees, by partition in their order."""
     return list(_records(servers, topic))
 
 
-def _records(servers: str, topic: str) -> Iterator[tuple[int, bytes | None, dict[str, bytes], Any]]:
+def _records(servers: str, topic: str) -> Iterator[Kept]:
     consumer = Consumer({
         "bootstrap.servers": servers,
         "group.id": "reader",
@@ -110,7 +120,9 @@ def _records(servers: str, topic: str) -> Iterator[tuple[int, bytes | None, dict
             error = message.error()
             if error is None:
                 headers = dict(message.headers() or [])
-                yield message.partition(), message.key(), headers, json.loads(message.value())
+                yield Kept(
+                    message.partition(), message.key(), headers, json.loads(message.value()), message.offset()
+                )
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
             else:
