@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from confluent_kafka import KafkaError
 from kafka_cluster import END_TXN, PRODUCE, KafkaCluster, Kept, records
 from server_process import ServerProcess
 from webhook_receiver import until
+
+import ducktail
 
 OPTIONS = ("--port", "0", "--allow-network", "127.0.0.0/8")
 QUICK = "backoff = '10 ms', backoff_max = '50 ms'"
@@ -218,6 +221,16 @@ def test_an_unknown_topic_is_refused_after_the_timeout(sink: Sink) -> None:
     sink.insert(1, 1)
     until(lambda: sink.state("state") == "stopped")
     assert "UNKNOWN_TOPIC" in sink.state("reason")
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ducktail.connect() as connection:
+        connection.execute("create table t (id int primary key)")
+        connection.execute("create stream s on t")
+        monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+        with pytest.raises(ducktail.NotSupportedError, match="needs the package confluent_kafka") as error:
+            connection.execute("create sink k on s to kafka 'kafka.invalid' topic 't'")
+        assert "ducktail[kafka]" in str(error.value.hint)
 
 
 def test_an_address_that_is_not_allowed(sink: Sink) -> None:
