@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from headless_chromium import headless_chromium
+from playwright.sync_api import Browser, Page
 from server_process import ServerProcess
 
 ADDRESS = re.compile(r"^console at (http://\S+/)$")
@@ -95,12 +95,9 @@ def address(server: ServerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium: the driver downloads none."""
-    with sync_playwright() as playwright:
-        program = shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    """One browser for all pages."""
+    with headless_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
