@@ -307,7 +307,7 @@ class Database(Parts):
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max
         self.watchdog = Watchdog(
-            self.sessions, clock, file.wal_path, bound, self.checkpoint, self._look_at_side
+            self.sessions, clock, file.on_disk, file.wal_path, bound, self.checkpoint, self._look_at_side
         )
         self.watchdog.start()
         self.retention.start()

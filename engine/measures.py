@@ -20,7 +20,8 @@ from .catalog.streams import Stream
 from .database import Database
 from .errors import DucktailError
 from .groups.sink_activity import Counts
-from .system_views.group_rows import position_of
+from .sessions import DiskSpace
+from .system_views.group_rows import first_unread_us, position_of
 from .transactions.commit_times import SECOND_US
 
 # The longest that a scrape waits for positions which only the log knows.
@@ -42,13 +43,24 @@ class StreamMeasure:
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasure:
-    """The measures of a group: the numbers of unprocessed events and of members."""
+    """The measures of a group: numbers of unprocessed events and of members, and the distance from retention.
+
+    Args:
+        lag_s: the age of the oldest unprocessed event, or of an earlier one while the log is being asked;
+            None if no event's age is known yet.
+        headroom_s: the time until retention removes an unprocessed event; None if there is none, or if the
+            stream does not go by time.
+        gaps: the number of partitions whose next event has been removed.
+    """
 
     schema: str
     stream: str
     name: str
     lag_events: int
     members: int
+    lag_s: float | None
+    headroom_s: float | None
+    gaps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,7 @@ class Measures:
 
     standing: bool
     sessions: Counter[str]
+    oldest_transaction_s: float
     streams: tuple[StreamMeasure, ...]
     groups: tuple[GroupMeasure, ...]
     sinks: tuple[SinkMeasure, ...]
@@ -81,9 +94,12 @@ class Measures:
     lock_waiting: int
     long_polls: int
     long_polls_woken: int
+    long_polls_max: int
     buffer_bytes: int
     buffer_bytes_max: int
     wal_bytes: int
+    wal_bytes_max: int
+    disk: DiskSpace | None
     side_file_errors: int
     placement_epoch: int
     cluster: Counter[tuple[str, str, str]]
@@ -95,24 +111,26 @@ _Place = tuple[int, int]
 
 
 class LogPositions:
-    """The positions of groups' committed LSNs that only the log knows, as `ducktail.offsets` counts them.
+    """The positions of groups' committed LSNs that only the log knows, as `ducktail.offsets` counts them, and
+    the commit times of the events after them.
 
     The position of an LSN changes by compaction only, so each is counted once.
     """
 
     def __init__(self) -> None:
         self._known: dict[_Place, _Known] = {}
+        # The committed LSN, the partition's edge of retention, and the commit time of the next event.
+        self._times: dict[_Place, tuple[tuple[int, int], float]] = {}
         self._counter = ThreadPoolExecutor(1, thread_name_prefix="ducktail-lag")
         self._counting: Future[None] | None = None
 
     def learn(self, database: Database) -> None:
-        """Count the positions that are not known; after a second they are counted for the next scrape."""
+        """Ask for what is not known; after a second the answers are for the next scrape."""
         if self._counting is None or self._counting.done():
             unknown = [
                 (stream, buffer, (group_id, number), lsn)
                 for stream, buffer, group_id, number, lsn in _committed(database)
-                if buffer.partitions[number].position_after(lsn) is None
-                and self.find(buffer, (group_id, number), lsn) is None
+                if self._lacks(buffer, (group_id, number), lsn)
             ]
             if not unknown:
                 return
@@ -124,14 +142,31 @@ class LogPositions:
         at_lsn, renumbered, position = self._known.get(place, (-1, 0, 0))
         return position if (at_lsn, renumbered) == (lsn, buffer.renumbered) else None
 
+    def committed_us(self, place: _Place) -> float | None:
+        """The commit time of the event after a committed LSN, or of an earlier one; None if unknown."""
+        known = self._times.get(place)
+        return None if known is None else known[1]
+
+    def _lacks(self, buffer: StreamBuffer, place: _Place, lsn: int) -> bool:
+        """True if the log, or the buffers, have to be asked for a position or a time."""
+        partition = buffer.partitions[place[1]]
+        if partition.position_after(lsn) is None and self.find(buffer, place, lsn) is None:
+            return True
+        edge = (lsn, partition.trimmed_through_lsn)
+        return lsn < partition.last_lsn and self._times.get(place, (None, 0.0))[0] != edge
+
     def _count(self, database: Database, unknown: list[tuple[Stream, StreamBuffer, _Place, int]]) -> None:
         for stream, buffer, place, lsn in unknown:
-            renumbered = buffer.renumbered
+            renumbered, partition = buffer.renumbered, buffer.partitions[place[1]]
+            edge = (lsn, partition.trimmed_through_lsn)
             try:
                 position = position_of(database, stream, place[1], buffer, lsn)
+                committed_us = first_unread_us(database, stream, place[1], partition, lsn)
             except (duckdb.Error, DucktailError):
                 continue  # It was dropped, or DuckDB has fallen: the upper bound is reported.
             self._known[place] = (lsn, renumbered, position)
+            if committed_us:
+                self._times[place] = (edge, committed_us)
 
 
 def measure(database: Database, positions: LogPositions) -> Measures:
@@ -139,9 +174,13 @@ def measure(database: Database, positions: LogPositions) -> Measures:
     positions.learn(database)
     streams = tuple(_streams(database))
     lock = database.transactions.writer_lock
+    sessions = database.sessions.glimpse()
+    now_us = database.clock.now_us()
+    begun_us = min((at for entry in sessions if (at := entry.transaction_us) is not None), default=now_us)
     return Measures(
         standing=database.fallen is None,
-        sessions=Counter(entry.state for entry in database.sessions.glimpse()),
+        sessions=Counter(entry.state for entry in sessions),
+        oldest_transaction_s=max(0, now_us - begun_us) / SECOND_US,
         streams=streams,
         groups=tuple(_groups(database, positions)),
         sinks=tuple(_sinks(database)),
@@ -155,9 +194,12 @@ def measure(database: Database, positions: LogPositions) -> Measures:
         lock_waiting=lock.waiting_count + database.group_commit.waiting_count,
         long_polls=database.polls.count,
         long_polls_woken=database.polls.woken.value,
+        long_polls_max=database.settings.long_polls_max,
         buffer_bytes=sum(stream.buffer_bytes for stream in streams),
         buffer_bytes_max=database.settings.buffer_bytes_total,
         wal_bytes=database.watchdog.wal_bytes,
+        wal_bytes_max=database.settings.wal_bytes_max,
+        disk=database.watchdog.disk,
         side_file_errors=0 if database.side is None else database.side.errors.value,
         placement_epoch=database.cluster.placement.epoch,
         cluster=database.cluster.glimpse(),
@@ -200,13 +242,22 @@ def _groups(database: Database, positions: LogPositions) -> Iterator[GroupMeasur
         stream, buffer = streams.get(group.stream_id), database.buffers.get(group.stream_id)
         if stream is not None and buffer is not None:
             copy = database.catalog.copies.get(group.group_id)
-            lag = sum(
-                lag_of(buffer.partitions[n], at.lsn, positions.find(buffer, (group.group_id, n), at.lsn))
-                + (0 if copy is None else copy.left(n, at.lsn))
-                for n, at in database.offsets.glimpse(group.group_id).items()
-            )
+            lag, gaps, unread, ages_s = 0, 0, False, list[float]()
+            for n, at in database.offsets.glimpse(group.group_id).items():
+                partition, place = buffer.partitions[n], (group.group_id, n)
+                behind = lag_of(partition, at.lsn, positions.find(buffer, place, at.lsn))
+                lag += behind + (0 if copy is None else copy.left(n, at.lsn))
+                gaps += at.lsn < partition.trimmed_through_lsn
+                if behind:
+                    unread, committed_us = True, positions.committed_us(place)
+                    if committed_us is not None:
+                        ages_s.append(max(0.0, database.clock.now_us() - committed_us) / SECOND_US)
+            lag_s = max(ages_s, default=None if unread else 0.0)
+            headroom_s = None
+            if ages_s and stream.retention_us is not None:
+                headroom_s = max(0.0, stream.retention_us / SECOND_US - max(ages_s))
             members = database.members.glimpse(group.group_id)
-            yield GroupMeasure(stream.schema, stream.name, group.name, lag, members)
+            yield GroupMeasure(stream.schema, stream.name, group.name, lag, members, lag_s, headroom_s, gaps)
 
 
 def _sinks(database: Database) -> Iterator[SinkMeasure]:

@@ -125,17 +125,29 @@ class Sessions:
             raise IoError(f"sessions {late} are still at work on what has been given up")
 
 
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Bytes of the database file, and of its file system: what is free for this process, and all."""
+
+    file_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+
 @dataclass(slots=True)
 class Watchdog:
     """The thread that ends sessions which idle in a transaction too long, or block checkpoints."""
 
     sessions: Sessions
     clock: Clock
+    path: str | None
     wal_path: str | None
     wal_bytes_max: int
     checkpoint: Callable[[], None]
     look_at_side: Callable[[], None]
-    wal_bytes: int = 0  # at the last check
+    # At the last check.
+    wal_bytes: int = 0
+    disk: DiskSpace | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -179,7 +191,8 @@ class Watchdog:
                     ),
                 )
         self.look_at_side()
-        self.wal_bytes = self._wal_bytes()
+        self.wal_bytes = _size(self.wal_path)
+        self.disk = None if self.path is None else _disk_space(self.path)
         if self.wal_bytes > self.wal_bytes_max:
             # An unfinished result outside a transaction has a snapshot as well.
             entries = self.sessions.entries()
@@ -207,10 +220,19 @@ class Watchdog:
                 self.checkpoint()
                 return
 
-    def _wal_bytes(self) -> int:
-        if self.wal_path is None:
-            return 0
-        try:
-            return os.path.getsize(self.wal_path)
-        except OSError:
-            return 0  # No WAL: DuckDB has just checkpointed.
+
+def _size(path: str | None) -> int:
+    """The size of a file; 0 where there is none: DuckDB has just checkpointed its log."""
+    try:
+        return 0 if path is None else os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _disk_space(path: str) -> DiskSpace | None:
+    """The space of the database file and around it; None if the system does not answer."""
+    try:
+        around = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return None
+    return DiskSpace(_size(path), around.f_bavail * around.f_frsize, around.f_blocks * around.f_frsize)

@@ -81,6 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "node": shutil.which("node") and NODE_MODULES.is_dir(),
         "odbc": odbc_driver(),
         "chromium": shutil.which("chromium") and (NODE_MODULES / "axe-core").is_dir(),
+        "prometheus": shutil.which("prometheus") and shutil.which("promtool"),
         "sqlglotc": COMPILED_SQLGLOT.is_dir(),
         "jdbc": shutil.which("javac") and JDBC_DRIVER.exists(),
     }

@@ -108,6 +108,11 @@ class DuckdbFile:
         return cls(path, connection, name)
 
     @property
+    def on_disk(self) -> str | None:
+        """The path of the file; None in memory."""
+        return None if self.path == MEMORY else self.path
+
+    @property
     def wal_path(self) -> str | None:
         """DuckDB's write-ahead log beside the file; None in memory."""
         return None if self.path == MEMORY else f"{self.path}.wal"

@@ -104,22 +104,20 @@ def _moved_after(
         cursor.close()
 
 
-def _oldest_unread_s(
+def first_unread_us(
     database: Parts, stream: Stream, number: int, partition: PartitionBuffer, lsn: int
 ) -> float:
-    """The seconds since the first event after `lsn` was committed."""
+    """The commit time of the first event after `lsn`, microseconds since 1970; 0 if the log has none."""
     moved_us, lsn = _moved_after(database, stream, number, lsn, segments.first_us)
     if moved_us is not None:
-        return database.commit_times.age_us(moved_us) / SECOND_US
+        return moved_us
     place = partition.after(lsn)
     if partition.complete_after(lsn) and place < len(partition.rows):
         text = datarow.fields(partition.rows[place])[COMMIT_TIME]
         assert text is not None
-        committed_us = datetime.fromisoformat(text.decode()).timestamp() * 1_000_000
-    else:
-        oldest = "epoch_us(min(commit_time))"
-        committed_us = float(_ask_log(database, stream, number, lsn, partition.last_lsn, oldest))
-    return database.commit_times.age_us(committed_us) / SECOND_US
+        return datetime.fromisoformat(text.decode()).timestamp() * 1_000_000
+    oldest = "epoch_us(min(commit_time))"
+    return float(_ask_log(database, stream, number, lsn, partition.last_lsn, oldest))
 
 
 def _ask_log(
@@ -198,7 +196,10 @@ def _offset(
 ) -> Row:
     partition = buffer.partitions[number]
     events = lag = lag_events(database, stream, number, partition, at.lsn)
-    lag_s = _oldest_unread_s(database, stream, number, partition, at.lsn) if lag else 0.0
+    lag_s = 0.0
+    if lag:
+        unread_us = first_unread_us(database, stream, number, partition, at.lsn)
+        lag_s = database.commit_times.age_us(unread_us) / SECOND_US
     copy = database.catalog.copies.get(group.group_id)
     if copy is not None and copy.left(number, at.lsn):
         lag += copy.left(number, at.lsn)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -49,6 +49,8 @@ class Metrics:
         self._positions = LogPositions()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        # process_resident_memory_bytes and its like: those of every Prometheus client.
+        ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """All metrics, in their present state."""
@@ -92,6 +94,8 @@ class Metrics:
         for state in sorted(measures.sessions):
             sessions.add_metric([state], measures.sessions[state])
         yield sessions
+        about = "Age of the oldest open transaction; 0 if there is none."
+        yield _gauge("oldest_transaction_seconds", about, measures.oldest_transaction_s)
 
     def _statements(self) -> Iterator[Metric]:
         about = "Statements that ended, by kind, and by outcome: ok or an SQLSTATE."
@@ -124,6 +128,7 @@ def _database(measures: Measures) -> Iterator[Metric]:
     yield waits
     yield _gauge("writer_lock_waiting", "Writers that wait now.", measures.lock_waiting)
     yield _gauge("long_polls", "Reads that wait for events now.", measures.long_polls)
+    yield _gauge("long_polls_max", "Reads that may wait for events.", measures.long_polls_max)
     woken = _counter("long_polls_woken", "How often events made such a read look.")
     woken.add_metric([], measures.long_polls_woken)
     yield woken
@@ -133,6 +138,15 @@ def _database(measures: Measures) -> Iterator[Metric]:
     failed.add_metric([], measures.side_file_errors)
     yield failed
     yield _gauge("wal_bytes", "Size of DuckDB's write-ahead log at the last look.", measures.wal_bytes)
+    about = "Size of that log above which sessions that keep it from being checkpointed are ended."
+    yield _gauge("wal_bytes_max", about, measures.wal_bytes_max)
+    if measures.disk is not None:
+        about = "Size of the database file at the last look."
+        yield _gauge("database_file_bytes", about, measures.disk.file_bytes)
+        about = "Free space of the file system with the database file, for this process."
+        yield _gauge("disk_free_bytes", about, measures.disk.free_bytes)
+        about = "Size of the file system with the database file."
+        yield _gauge("disk_bytes", about, measures.disk.total_bytes)
 
 
 def _streams(measures: Measures) -> Iterator[Metric]:
@@ -154,16 +168,27 @@ def _streams(measures: Measures) -> Iterator[Metric]:
 
 
 def _groups(measures: Measures) -> Iterator[Metric]:
+    labels = ("schema", "stream", "group")
     about = "Events that a group has yet to process."
-    lag = GaugeMetricFamily("ducktail_group_lag_events", about, labels=["schema", "stream", "group"])
-    for group in measures.groups:
-        lag.add_metric([group.schema, group.stream, group.name], group.lag_events)
-    yield lag
+    lag = GaugeMetricFamily("ducktail_group_lag_events", about, labels=labels)
     about = "Members of a group that have been heard from within its session_timeout."
-    members = GaugeMetricFamily("ducktail_group_members", about, labels=["schema", "stream", "group"])
+    members = GaugeMetricFamily("ducktail_group_members", about, labels=labels)
+    about = "Age of the oldest event that a group has yet to process."
+    seconds = GaugeMetricFamily("ducktail_group_lag_seconds", about, labels=labels)
+    about = "Time until retention removes an event that a group has yet to process."
+    headroom = GaugeMetricFamily("ducktail_group_headroom_seconds", about, labels=labels)
+    about = "Partitions whose next event has been removed before a group has read it."
+    gaps = GaugeMetricFamily("ducktail_group_gaps", about, labels=labels)
     for group in measures.groups:
-        members.add_metric([group.schema, group.stream, group.name], group.members)
-    yield members
+        names = [group.schema, group.stream, group.name]
+        lag.add_metric(names, group.lag_events)
+        members.add_metric(names, group.members)
+        gaps.add_metric(names, group.gaps)
+        if group.lag_s is not None:
+            seconds.add_metric(names, group.lag_s)
+        if group.headroom_s is not None:
+            headroom.add_metric(names, group.headroom_s)
+    yield from (lag, seconds, members, headroom, gaps)
 
 
 def _sinks(measures: Measures) -> Iterator[Metric]:

@@ -95,6 +95,48 @@ def test_a_lag_goes_down_with_commits_and_counters_begin_with_the_process(watche
     assert after["last_lsn",] == 10 and after["stream_events_retained", "main", "s"] == 10
 
 
+def test_ages_and_distances(watched: Watched) -> None:
+    """What alerts go by: the oldest transaction, the oldest unread event, retention, and the disk."""
+    with watched.server.connect() as one, watched.server.connect() as other:
+        one.execute("CREATE TABLE t (i int)")
+        one.execute("CREATE STREAM s ON t WITH (partitions = 1, retention = '1 hour')")
+        one.execute("CREATE STREAM kept ON t WITH (partitions = 1, retention = 'none')")
+        for stream in ("s", "kept"):
+            one.execute(f"CREATE CONSUMER GROUP g ON {stream}")
+        found = watched.metrics()
+        assert found["oldest_transaction_seconds",] == 0
+        assert found["group_lag_seconds", "g", "main", "s"] == found["group_gaps", "g", "main", "s"] == 0
+        assert ("group_headroom_seconds", "g", "main", "s") not in found
+        other.execute("BEGIN")
+        for number in range(5):
+            one.execute(f"INSERT INTO t VALUES ({number})")
+        while watched.metrics()["oldest_transaction_seconds",] < 0.3:
+            pass
+        found = watched.metrics()
+        lag_s = found["group_lag_seconds", "g", "main", "s"]
+        shown = one.execute(
+            "SELECT max(lag_seconds) FROM ducktail.offsets WHERE stream_name = 's'"
+        ).fetchone()
+        assert shown is not None and 0.2 < lag_s <= shown[0] < lag_s + 20
+        assert found["group_headroom_seconds", "g", "main", "s"] == pytest.approx(3600 - lag_s)
+        assert ("group_headroom_seconds", "g", "main", "kept") not in found
+        # A commit moves the position: the age is that of a later event, and none if there is none.
+        one.execute("SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 4").fetchall()
+        one.execute("COMMIT OFFSETS ON s CONSUMER GROUP g")
+        assert watched.metrics()["group_lag_seconds", "g", "main", "s"] > 0
+        one.execute("SELECT * FROM STREAM s CONSUMER GROUP g").fetchall()
+        one.execute("COMMIT OFFSETS ON s CONSUMER GROUP g")
+        found = watched.metrics()
+        assert found["group_lag_seconds", "g", "main", "s"] == 0
+        assert ("group_headroom_seconds", "g", "main", "s") not in found
+        assert 0 < found["disk_free_bytes",] < found["disk_bytes",]
+        assert found["database_file_bytes",] == Path(watched.server.path).stat().st_size
+        assert found["wal_bytes_max",] > found["wal_bytes",]
+        assert found["long_polls_max",] == 5000
+    resident = watched.get("/metrics")[1].partition("\nprocess_resident_memory_bytes ")[2].split()[0]
+    assert float(resident) > 50e6
+
+
 def test_waits_for_the_writer_lock(watched: Watched) -> None:
     with watched.server.connect() as one, watched.server.connect() as other:
         one.execute("CREATE TABLE t (i int)")
