@@ -82,6 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "odbc": odbc_driver(),
         "chromium": shutil.which("chromium") and (NODE_MODULES / "axe-core").is_dir(),
         "prometheus": shutil.which("prometheus") and shutil.which("promtool"),
+        "systemd": shutil.which("systemd-analyze"),
+        "container": shutil.which("buildah") and shutil.which("mmdebstrap") and os.geteuid() == 0,
         "sqlglotc": COMPILED_SQLGLOT.is_dir(),
         "jdbc": shutil.which("javac") and JDBC_DRIVER.exists(),
     }
