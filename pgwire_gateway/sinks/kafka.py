@@ -65,6 +65,7 @@ _REFUSED = frozenset({
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 # librdkafka's log is dropped: the errors in it come as answers, and it names users and hosts.
@@ -150,7 +151,7 @@ class Request:
         """The end of the request.
 
         Args:
-            late: the error for records that have no report.
+            late: the error for records that have no report, or were discarded with their producer.
         """
         with self._mutex:
             open_lsns = {lsn for lsn, count in self._left.items() if count} if late is not None else set()
@@ -160,7 +161,8 @@ class Request:
             return Answer(0, "", accepted=True)
         again = [error for error in errors if not is_refused(error)]
         if open_lsns or again:
-            detail = late if late is not None and open_lsns else text_of(again[0])
+            purged = bool(open_lsns) or any(error.code() in _PURGED for error in again)
+            detail = late if late is not None and purged else text_of(again[0])
             assert detail is not None
             return Answer(None, detail, reached=False, kept=kept)
         return Answer(errors[0].code(), text_of(errors[0]), refused=True, kept=kept)
@@ -179,12 +181,17 @@ def text_of(error: KafkaError) -> str:
 class Connection:
     """A producer with the thread on which its reports arrive.
 
+    Attributes:
+        fault: the last error that librdkafka has told beside the reports.
+        discarded: the reason for which it was closed with records that had no report.
+
     Raises:
         CannotConnect: librdkafka does not accept the settings.
     """
 
     def __init__(self, config: Config, name: str) -> None:
         self.fault: str | None = None
+        self.discarded: str | None = None
         try:
             self.producer = Producer({**config, "error_cb": self._noted, "logger": SILENT})
         except KafkaException as error:
@@ -288,7 +295,7 @@ class KafkaTarget:
         except TimeoutError:
             if connection is not None and connection.fault is not None:
                 late = f"{late} ({connection.fault})"
-            await self._discard(connection)
+            await self._discard(connection, late)
             return request.answer(late)
         except KafkaException as error:
             found = error.args[0]
@@ -297,9 +304,9 @@ class KafkaTarget:
             return Answer(None, text_of(found), reached=False)
         except CannotConnect as error:
             return Answer(None, error.message, reached=False)
-        answer = request.answer()
+        answer = request.answer(connection.discarded)
         if not answer.accepted and not answer.refused:
-            await self._discard(connection)
+            await self._discard(connection, answer.detail)
         return answer
 
     async def close(self) -> None:
@@ -383,10 +390,10 @@ class KafkaTarget:
                         break
         request.seal()
 
-    async def _discard(self, connection: Connection | None) -> None:
+    async def _discard(self, connection: Connection | None, reason: str) -> None:
         """Close a producer whose records must not be sent any more."""
         if connection is not None and connection is self._connection:
-            self._connection = None
+            self._connection, connection.discarded = None, reason
             await asyncio.to_thread(connection.close)
 
 

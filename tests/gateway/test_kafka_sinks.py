@@ -191,12 +191,14 @@ def test_brokers_that_go_down_delay_and_lose_nothing(sink: Sink) -> None:
     sink.drained()
     for broker in (1, 2, 3):
         sink.cluster.down(broker)
-    sink.insert(11, 200)
-    fault = until(lambda: sink.state("fault"))
-    assert fault.startswith(("cannot connect", "no delivery report"))
-    assert sink.state("lag_events") == 190
-    for broker in (1, 2, 3):
-        sink.cluster.up(broker)
+    try:
+        sink.insert(11, 200)
+        fault = until(lambda: sink.state("fault"))
+        assert fault.startswith(("cannot connect", "no delivery report"))
+        assert sink.state("lag_events") == 190
+    finally:
+        for broker in (1, 2, 3):
+            sink.cluster.up(broker)
     sink.drained()
     assert sink.state("fault") is None
     assert sink.state("parked_events") == 0
