@@ -11,9 +11,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from local_client import Client
 from server_process import ServerProcess
 from standardwebhooks.webhooks import Webhook
 from webhook_receiver import ReceiverProcess, until
+
+from ducktail.engine.database import Database
+from ducktail.engine.waiting import drive
+from ducktail.sql.sink_session import SinkSession
 
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_KEY = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
@@ -438,3 +443,23 @@ def test_no_sink_delivers_where_there_may_be_none(tmp_path: Path, receiver: Rece
         assert connection.execute("select in_flight, lag_events from ducktail.sinks").fetchall() == [(0, 1)]
         connection.close()
     assert hook.receiver.received() == []
+
+
+def test_only_released_events_lift_the_bound_of_a_reads_bytes(tmp_path: Path) -> None:
+    database = Database.open(str(tmp_path / "shop.duckdb"))
+    client = Client(database)
+    client("create table t (id int primary key, v text)")
+    client("create stream s on t with (partitions = 1)")
+    client("create sink hook on s to webhook 'https://receiver.invalid/'")
+    client("insert into t select i, repeat('x', 1000) from range(4000) r(i)")
+    client("alter consumer group hook on s park partition 0 at 1")
+    [sink] = database.catalog.sinks.values()
+    session = SinkSession(database, sink)
+    assert not session.releases
+    assert len(drive(session.read(None, 3000, 100_000))) < 100
+    client("alter consumer group hook on s release partition 0 at 1")
+    assert session.releases
+    assert len(drive(session.read(None, 3000, None))) == 3000
+    session.close()
+    client.close()
+    database.close()
