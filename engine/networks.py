@@ -84,6 +84,20 @@ def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
     return any(form in network for network in allowed for form in forms if form.version == network.version)
 
 
+def refusal(text: str, allowed: Iterable[Network], *, encrypted: bool) -> str | None:
+    """The reason for which no sink may connect to an address; None if it may.
+
+    Args:
+        encrypted: the connection is encrypted, and the receiver's certificate checked.
+    """
+    address = address_of(text)
+    if address is not None and is_allowed(address, allowed):
+        return None
+    if address is None or not is_public(address):
+        return f"{text} is not a public address"
+    return None if encrypted else f"{text} is a public address, and the connection is not encrypted"
+
+
 def is_public(address: Address) -> bool:
     """True if an address is a host's in the public Internet."""
     plain = _plain(address)

@@ -43,8 +43,8 @@ FINDER = "pyspark_ducktail"
 ONLY_IN = {
     "asyncio": (SERVER, PEERS, HTTP, SINKS, COMMAND),
     "aiohttp": (HTTP, SINKS),
-    "socket": (SERVER, HTTP, f"{SINKS}.webhook", f"{SINKS}.kafka", COMMAND),
-    "ssl": (SERVER,),
+    "socket": (SERVER, HTTP, f"{SINKS}.webhook", f"{SINKS}.kafka", f"{SINKS}.rabbitmq_client", COMMAND),
+    "ssl": (SERVER, f"{SINKS}.rabbitmq_client"),
     "selectors": (SERVER,),
     "socketserver": (),
     "http": (),

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 
 from ..schema import SINKS
 
-WEBHOOK, KAFKA = "webhook", "kafka"
+WEBHOOK, KAFKA, RABBITMQ = "webhook", "kafka", "rabbitmq"
 # A sink delivers, was paused by a user, or has stopped by itself, for a reason that needs a user.
 RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 # The option with the keys of signatures, and the one with headers, whose values may be tokens.
 SECRET, HEADERS = "secret", "headers"
-# The place at a receiver that has several: it is stored as an option, and written as a clause of its own.
-TOPIC = "topic"
+# The user at a receiver, and the password.
+USERNAME, PASSWORD = "username", "password"
+# The places at receivers that have several: they are stored as options, and written as clauses of their own.
+TOPIC, STREAM = "topic", "stream"
 
 Value = int | str | tuple[str, ...] | None
 
@@ -34,12 +36,14 @@ class Kind:
         extra: ducktail's extra that installs it.
         defaults: its options with their defaults; times in milliseconds, None is all columns.
         secrets: the options that are shown nowhere, and have no default.
+        place: the option that is the place at the receiver; None for a kind that has one place only.
     """
 
     library: str
     extra: str
     defaults: Mapping[str, Value]
     secrets: tuple[str, ...]
+    place: str | None = None
 
 
 # The options that the runner of each sink uses.
@@ -76,6 +80,14 @@ KINDS: Mapping[str, Kind] = {
             "ssl_certificate": None,
         },
         ("sasl_password", "ssl_key"),
+        TOPIC,
+    ),
+    RABBITMQ: Kind(
+        "rstream",
+        "rabbitmq",
+        {"batch": 1_000, "max_in_flight": 8, **_DELIVERY, STREAM: ""},
+        (USERNAME, PASSWORD),
+        STREAM,
     ),
 }
 
@@ -117,9 +129,10 @@ class Sink:
 
     @property
     def shown_target(self) -> str:
-        """The target: a URL without its query, in which some receivers expect a token; brokers and topic."""
-        if self.kind == KAFKA:
-            return f"{self.target}/{self.text(TOPIC)}"
+        """The target without a URL's query, in which some receivers expect a token; and the place there."""
+        place = KINDS[self.kind].place
+        if place is not None:
+            return f"{self.target}/{self.text(place)}"
         found = _SHOWN_TARGET.match(self.target)
         assert found is not None
         return found[0] if found[0] == self.target else f"{found[0]}?..."

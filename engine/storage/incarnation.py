@@ -31,6 +31,11 @@ class Hole:
         return self.after < lsn < self.through
 
 
+def incarnation_of(lsn: int) -> int:
+    """The incarnation in which an event was written."""
+    return (lsn - 1) >> BITS
+
+
 def incarnation_base(incarnation: int) -> int:
     """The LSN before an incarnation's first event."""
     return incarnation << BITS

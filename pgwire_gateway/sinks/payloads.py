@@ -106,6 +106,18 @@ def records_of(sink: Sink, stream: Stream, event: Event) -> list[Record]:
     return [Record(key, value.encode(), encoded) for value in values]
 
 
+def enveloped(sink: Sink, stream: Stream, event: Event) -> tuple[str, str, dict[str, str | int]]:
+    """One event in its envelope: the content type, the body, and the attributes that are not in the body."""
+    envelope = sink.text("envelope")
+    if envelope == "cloudevents_binary":
+        return JSON, _event_text(event, None), _attributes(sink, stream, event)
+    if envelope == "cloudevents":
+        return CLOUDEVENT, _cloudevent(sink, stream, event), {}
+    if envelope == "changes":
+        return JSON, f"[{','.join(_changes(event))}]", {}
+    return JSON, _event_text(event, sink.names("columns")), {}
+
+
 def delivery_id(sink: Sink, events: Sequence[Event]) -> str:
     """The idempotency key of a request: its sink, its LSNs and the number of its events."""
     first, last = events[0].lsn, events[-1].lsn

@@ -28,7 +28,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ...engine.catalog.sinks import KAFKA, KINDS, WEBHOOK, Sink
+from ...engine.catalog.sinks import KAFKA, KINDS, RABBITMQ, WEBHOOK, Sink
 from ...engine.database import Database
 from ...engine.errors import (
     DucktailError,
@@ -53,7 +53,7 @@ from ...engine.server_log import facts
 from ...sql.sink_session import SinkSession, stop_sink
 from .driver import WorkDriver
 from .payloads import delivery_id
-from .target import Answer, Moment, Target
+from .target import Answer, Moment, StopSink, Target
 
 # Events that are read and not delivered yet, and their bytes: some tens of megabytes as Python values.
 EVENTS_MAX, BYTES_MAX = 10_000, 16 << 20
@@ -68,6 +68,8 @@ REASON_CHARS_MAX = 1000
 GRACE_S = 5.0
 # The pauses before a runner begins again after an error of the database.
 AGAIN_S = (0.1, 30.0)
+# The time after which a task that still works is cancelled once more.
+CANCEL_S = 0.1
 # The pause before events are read again that a change of the group has overtaken.
 RESTART_S = 0.02
 # Commits and reads that a change of the group has overtaken: the events are read again.
@@ -78,10 +80,6 @@ log = logging.getLogger("ducktail.sinks")
 
 class Restart(Exception):
     """The events that were read are no longer the group's next ones."""
-
-
-class StopSink(Exception):
-    """The sink must not continue before a user has looked at it."""
 
 
 class Ending(Exception):
@@ -360,8 +358,12 @@ class SinkRunner:
     async def _drop_lanes(self) -> None:
         """Forget what was read: it is read again from the group's committed LSNs."""
         lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            lane.task.cancel()
+        left = {lane.task for lane in lanes.values()}
+        # Python 3.11's `wait_for` drops a cancellation that arrives when what it waits for has just ended.
+        while left:
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=CANCEL_S)
         await asyncio.gather(*(lane.task for lane in lanes.values()), return_exceptions=True)
         self._progress.clear()
         self._parks.clear()
@@ -562,6 +564,10 @@ def _make_target(database: Database, sink: Sink, loop: asyncio.AbstractEventLoop
             from .webhook import Webhook
 
             return Webhook(sink.target, networks)
+        if sink.kind == RABBITMQ:
+            from .rabbitmq import RabbitmqTarget
+
+            return RabbitmqTarget(database, sink, networks)
         assert sink.kind == KAFKA
         from .kafka import KafkaTarget
         from .kafka_transactions import TransactionalKafkaTarget

@@ -15,6 +15,10 @@ from ...engine.catalog.streams import Stream
 from ...engine.log.events import Event
 
 
+class StopSink(Exception):
+    """The sink must not continue before a user has looked at it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The end of a request.
@@ -86,7 +90,11 @@ class Target(Protocol):
         """
 
     async def deliver(self, sink: Sink, stream: Stream, events: Sequence[Event], at: Moment) -> Answer:
-        """Send events of one partition in their order, and return the receiver's answer, or the failure."""
+        """Send events of one partition in their order, and return the receiver's answer, or the failure.
+
+        Raises:
+            StopSink: no event can be delivered before a user has looked at it.
+        """
 
     async def close(self) -> None:
         """Close the connections within a bounded time."""

@@ -391,6 +391,8 @@ RULES: dict[str, Rule] = {
     "ssl_ca": Rule(_or_none(_pem), _SINK),
     "ssl_certificate": Rule(_or_none(_pem), _SINK),
     "ssl_key": Rule(_private_key, _SINK, secret=True),
+    "username": Rule(_password, _SINK, secret=True),
+    "password": Rule(_password, _SINK, secret=True),
 }
 
 # Options that may be changed later; the others are fixed when the stream is created.

@@ -14,6 +14,7 @@ import duckdb
 from ...engine import rights_changes
 from ...engine.catalog import rights
 from ...engine.catalog.copies import Copy
+from ...engine.catalog.sinks import RABBITMQ
 from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ...engine.definitions import groups, parking
 from ...engine.definitions.sinks import find_sink
@@ -301,7 +302,9 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         chosen = {partition: lsn for partition, lsn in to.items() if partition in partitions}
         within = copy if place.kind == "after" else None
         present = committed_lsns(session.database, session.block.transaction, group)
-        return groups.shifts(session.database, stream, present, chosen, (copy, within))
+        shifts = groups.shifts(session.database, stream, present, chosen, (copy, within))
+        _check_receiver(session, transaction, group, shifts)
+        return shifts
 
     # Events committed before this statement are readable, so that they may be skipped.
     yield from session.database.commits.wait_readable()
@@ -320,6 +323,19 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         return moved
 
     return _moved(asked, (yield from session.block.unit(work)))
+
+
+def _check_receiver(
+    session: Context, transaction: Transaction | None, group: Group, shifts: Sequence[groups.Shift]
+) -> None:
+    """Refuse a SEEK back of a sink whose receiver would drop the events as delivered before."""
+    sink = find_sink(session.database.catalog, group, transaction)
+    if sink is not None and sink.kind == RABBITMQ and any(s.to_lsn < s.from_lsn for s in shifts):
+        raise NotSupported(
+            "SEEK back is not supported for a rabbitmq sink",
+            detail="The broker drops events that it has had from the sink, although it confirms them.",
+            hint="CREATE SINK makes another sink, which sends them again.",
+        )
 
 
 def _left(

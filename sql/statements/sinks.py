@@ -8,13 +8,13 @@ Source: docs/sinks.md.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from secrets import token_hex
 
 from ...engine import rights_changes
 from ...engine.catalog import rights
-from ...engine.catalog.sinks import KINDS, PAUSED, RUNNING, STOPPED, TOPIC, WEBHOOK, Sink, Value
+from ...engine.catalog.sinks import KINDS, PAUSED, RABBITMQ, RUNNING, STOPPED, WEBHOOK, Sink, Value
 from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ...engine.definitions import groups, sinks
 from ...engine.errors import (
@@ -44,6 +44,8 @@ from .runners import runs
 
 # The options that CREATE SINK passes to the consumer group.
 _OF_GROUP = ("on_gap", "on_park", "session_timeout")
+# A sink has a publisher for each partition, and RabbitMQ remembers 255 of a stream.
+RABBITMQ_PARTITIONS_MAX = 200
 REASON_CHARS_MAX = 1000
 # Of the part of delivery ids that no other sink has.
 UID_BYTES = 8
@@ -64,7 +66,7 @@ def create_sink(session: Context, made: st.CreateSink, parameters: Values) -> Wa
     check_on_gap(session, stream, on_gap, on_park)
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
     kind, target = made.receiver.kind, made.receiver.address
-    options, secrets = _divided(stream, kind, made.options, _placed(made.receiver, {}), {})
+    options, secrets = _divided(stream, kind, made.options, _placed(made.receiver, {}), made.receiver.secrets)
     start = start_position(session, stream, made.start, parameters)
 
     def work(transaction: Transaction) -> Waiting[None]:
@@ -114,11 +116,12 @@ def _check_here(session: Context, stream: Stream, receiver: st.Receiver | None) 
 
 def _placed(receiver: st.Receiver, options: dict[str, Value]) -> dict[str, Value]:
     """The options of a sink with the place at its receiver."""
-    return options if receiver.place is None else {**options, TOPIC: receiver.place}
+    place = KINDS[receiver.kind].place
+    return options if place is None else {**options, place: receiver.place}
 
 
 def _divided(
-    stream: Stream, kind: str, given: Options, present: dict[str, Value], secrets: dict[str, str]
+    stream: Stream, kind: str, given: Options, present: dict[str, Value], secrets: Mapping[str, str]
 ) -> tuple[dict[str, Value], dict[str, str]]:
     """The options of a sink after a statement, without its secrets, and these."""
     options, kept = dict(present), dict(secrets)
@@ -129,12 +132,20 @@ def _divided(
         elif option.name in defaults:
             options[option.name] = option.value
         elif option.name not in _OF_GROUP:
-            known = ", ".join((*_OF_GROUP, *(name for name in defaults if name != TOPIC), *secret))
+            known = ", ".join(
+                (*_OF_GROUP, *(name for name in defaults if name != KINDS[kind].place), *secret)
+            )
             raise InvalidParameterValue(
                 f'unknown option "{option.name}" of a {kind} sink: known are {known}',
                 position=given.position(option.name),
             )
     _check_options(stream, kind, options)
+    if kind == RABBITMQ and stream.partitions > RABBITMQ_PARTITIONS_MAX:
+        raise NotSupported(
+            f'stream "{stream.name}" has {stream.partitions} partitions, and a rabbitmq sink can have '
+            f"{RABBITMQ_PARTITIONS_MAX}",
+            detail="RabbitMQ remembers the last publishing ids of 255 publishers of a stream.",
+        )
     return options, {name: value for name, value in kept.items() if value}
 
 
@@ -214,7 +225,7 @@ def alter_sink(session: Context, asked: st.AlterSink, parameters: Values) -> Wai
         )
 
     def change(transaction: Transaction, present: Stream, group: Group, sink: Sink) -> None:
-        options, target = dict(sink.options), sink.target
+        options, secrets, target = dict(sink.options), sink.secrets, sink.target
         if asked.receiver is not None:
             if asked.receiver.kind != sink.kind:
                 raise WrongState(
@@ -222,7 +233,10 @@ def alter_sink(session: Context, asked: st.AlterSink, parameters: Values) -> Wai
                     hint="DROP SINK and CREATE SINK change its kind.",
                 )
             target, options = asked.receiver.address, _placed(asked.receiver, options)
-        options, secrets = _divided(present, sink.kind, asked.options, options, dict(sink.secrets))
+            if sink.kind == RABBITMQ:
+                # Another broker is not told the password of this one.
+                secrets = asked.receiver.secrets
+        options, secrets = _divided(present, sink.kind, asked.options, options, secrets)
         changed = replace(sink, target=target, options=options, secrets=secrets)
         sinks.set_sink(session.database, transaction, changed)
 

@@ -176,6 +176,16 @@ STATEMENTS: dict[str, st.Statement] = {
     "CREATE SINK k ON s TO KAFKA 'b1:9092,[::1]' TOPIC 't' WITH (key = 'none')": st.CreateSink(
         "k", name("s"), st.Receiver("kafka", "b1:9092,[::1]", "t"), options=Options((Option("key", "none"),))
     ),
+    "CREATE SINK r ON s TO RABBITMQ 'rabbitmq-stream://u:p%40@h:5552,[::1]:1/%2F' STREAM 'x'": st.CreateSink(
+        "r",
+        name("s"),
+        st.Receiver(
+            "rabbitmq", "rabbitmq-stream://h:5552,[::1]:1/%2F", "x", {"username": "u", "password": "p@"}
+        ),
+    ),
+    "ALTER SINK r ON s TO RABBITMQ 'rabbitmq-stream+tls://h:5551/v' STREAM 'x'": st.AlterSink(
+        "r", name("s"), st.Receiver("rabbitmq", "rabbitmq-stream+tls://h:5551/v", "x")
+    ),
     "ALTER SINK k ON s TO KAFKA 'b1' TOPIC 't'": st.AlterSink(
         "k", name("s"), st.Receiver("kafka", "b1", "t")
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ....engine.catalog.sinks import KAFKA, WEBHOOK
+from ....engine.catalog import rabbitmq_url
+from ....engine.catalog.sinks import KAFKA, PASSWORD, RABBITMQ, USERNAME, WEBHOOK
 from ....engine.errors import InvalidParameterValue
 from ....engine.quoting import ident
 from .. import clauses
@@ -29,6 +30,10 @@ _BROKER = re.compile(
 )
 
 
+# The longest name of a stream.
+NAME_BYTES_MAX = 255
+
+
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """The receiver of a sink's events.
@@ -36,12 +41,14 @@ class Receiver:
     Args:
         kind: the kind of receiver, one of `engine.catalog.sinks.KINDS`.
         address: its URL, or the brokers of its cluster.
-        place: the topic at this address; None for a kind that has one place only.
+        place: the topic or the stream at this address; None for a kind that has one place only.
+        secrets: the options that the statement gave within the address.
     """
 
     kind: str
     address: str
     place: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,10 @@ class ShowSinks(Statement):
 
 def hosts_of(receiver: Receiver) -> tuple[str, ...]:
     """The hosts of a receiver that a statement has accepted, IPv6 addresses in brackets."""
+    if receiver.kind == RABBITMQ:
+        found_url = rabbitmq_url.parsed(receiver.address)
+        assert found_url is not None
+        return tuple(host for host, _ in found_url[0].brokers)
     pattern, addresses = (
         (_BROKER, receiver.address.split(",")) if receiver.kind == KAFKA else (_URL, [receiver.address])
     )
@@ -152,10 +163,40 @@ def _kafka(g: Grammar) -> Receiver:
     return Receiver(KAFKA, brokers, topic)
 
 
+def _rabbitmq(g: Grammar) -> Receiver:
+    """'rabbitmq-stream://...' STREAM 'x'; RABBITMQ has been read."""
+    position = g.position
+    text = g.literal("the URL of the brokers")
+    found = rabbitmq_url.parsed(text) if len(text) <= URL_CHARS_MAX else None
+    if found is None:
+        raise InvalidParameterValue(
+            "the URL of the brokers is not valid",
+            hint="Write rabbitmq-stream://user:password@host:5552,host:5552/vhost, or "
+            "rabbitmq-stream+tls://..., with special characters as %2F.",
+            position=position,
+        )
+    g.expect("STREAM")
+    position = g.position
+    stream = g.literal("the name of the stream")
+    if not 1 <= len(stream.encode()) <= NAME_BYTES_MAX or not stream.isprintable():
+        raise InvalidParameterValue(
+            "the name of the stream is not valid",
+            hint=f"RabbitMQ allows up to {NAME_BYTES_MAX} bytes.",
+            position=position,
+        )
+    url, credentials = found
+    secrets = {} if credentials is None else dict(zip((USERNAME, PASSWORD), credentials, strict=True))
+    return Receiver(RABBITMQ, url.text(), stream, secrets)
+
+
 # The word of a kind after TO -> the grammar of what follows.
-_RECEIVERS: Mapping[str, Callable[[Grammar], Receiver]] = {"WEBHOOK": _webhook, "KAFKA": _kafka}
+_RECEIVERS: Mapping[str, Callable[[Grammar], Receiver]] = {
+    "WEBHOOK": _webhook,
+    "KAFKA": _kafka,
+    "RABBITMQ": _rabbitmq,
+}
 # The word before the place of a receiver that has several.
-_PLACE_WORDS = {KAFKA: "TOPIC"}
+_PLACE_WORDS = {KAFKA: "TOPIC", RABBITMQ: "STREAM"}
 
 
 def _receiver(g: Grammar) -> Receiver:
@@ -220,7 +261,11 @@ def _on(name: str, stream: Name) -> str:
 def _receiver_sql(receiver: Receiver | None) -> str:
     if receiver is None:
         return ""
-    written = f"TO {receiver.kind.upper()} {scalar_sql(receiver.address)}"
+    address = receiver.address
+    if receiver.secrets:
+        user, password = (rabbitmq_url.encoded(receiver.secrets[name]) for name in (USERNAME, PASSWORD))
+        address = address.replace("://", f"://{user}:{password}@", 1)
+    written = f"TO {receiver.kind.upper()} {scalar_sql(address)}"
     if receiver.place is None:
         return written
     return f"{written} {_PLACE_WORDS[receiver.kind]} {scalar_sql(receiver.place)}"
@@ -251,7 +296,8 @@ ROWS = (
         InCluster.OWNER,
         create_sink,
         "CREATE SINK [IF NOT EXISTS] k ON s [START ...] "
-        "TO {WEBHOOK 'https://...' | KAFKA 'host:9092' TOPIC 't'} [WITH (...)]",
+        "TO {WEBHOOK 'https://...' | KAFKA 'host:9092' TOPIC 't' | "
+        "RABBITMQ 'rabbitmq-stream://...' STREAM 'x'} [WITH (...)]",
         _create_sql,
     ),
     Row(
@@ -261,7 +307,8 @@ ROWS = (
         Effect.WRITES,
         InCluster.OWNER,
         alter_sink,
-        "ALTER SINK k ON s [TO {WEBHOOK 'https://...' | KAFKA 'host:9092' TOPIC 't'}] [SET (...)]",
+        "ALTER SINK k ON s [TO {WEBHOOK 'https://...' | KAFKA 'host:9092' TOPIC 't' | "
+        "RABBITMQ 'rabbitmq-stream://...' STREAM 'x'}] [SET (...)]",
         _alter_sql,
     ),
     Row(
