@@ -61,6 +61,9 @@ REASONS = {404: UndefinedObject, 405: ProtocolViolation, 413: ProtocolViolation}
 # The origin of the page that has sent a request, if it is another's.
 ORIGIN: web.RequestKey[str | None] = web.RequestKey("origin", str)
 
+# Connections that may not be made yet, after which the present ones are counted.
+STARTING_MAX = 1024
+
 log = logging.getLogger("ducktail.gateway")
 
 
@@ -97,6 +100,8 @@ class HttpPort:
         # Connections that asyncio has not made yet, or not ended yet after an abort.
         self._starting: dict[RequestHandler, float] = {}
         self._ending_ones: set[RequestHandler] = set()
+        # At least the number of connections that stay: they are not counted anew for each.
+        self._at_most = 0
         self._busy: set[asyncio.Task[object]] = set()
         self._ending: asyncio.Future[DucktailError] | None = None
 
@@ -178,7 +183,21 @@ class HttpPort:
         """The protocol of a new connection."""
         assert self._runner is not None and self._runner.server is not None, "a started port has a runner"
         most = self.server.database.settings.http_connections_max
-        made, now_s = set(self._runner.server.connections), asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
+        if self._at_most >= most or len(self._starting) >= STARTING_MAX:
+            self._at_most = self._count(now_s)
+        if self._at_most >= most and not self._close_idle():
+            return _Refused()
+        handler = self._runner.server()
+        self._at_most += 1
+        self._starting[handler] = now_s
+        self._idle[handler] = None
+        return handler
+
+    def _count(self, now_s: float) -> int:
+        """The number of connections that stay; those that are gone are forgotten."""
+        assert self._runner is not None and self._runner.server is not None, "a started port has a runner"
+        made = set(self._runner.server.connections)
         # One whose TLS handshake has failed is never made.
         latest_s = now_s - HANDSHAKE_S - 1
         self._starting = {
@@ -186,14 +205,8 @@ class HttpPort:
         }
         there = made | self._starting.keys()
         self._ending_ones &= there
-        if len(there) - len(self._ending_ones) >= most and not self._close_idle():
-            return _Refused()
-        handler = self._runner.server()
-        self._starting[handler] = now_s
-        self._idle[handler] = None
-        if len(self._idle) > 2 * most:
-            self._idle = {one: None for one in self._idle if one in there}
-        return handler
+        self._idle = {one: None for one in self._idle if one in there}
+        return len(there) - len(self._ending_ones)
 
     def _close_idle(self) -> bool:
         """Close the connection that has been idle longest; False if there is none."""

@@ -34,7 +34,7 @@ from ...engine.catalog.sinks import TOPIC, Sink
 from ...engine.catalog.streams import Stream
 from ...engine.errors import CannotConnect
 from ...engine.log.events import Event
-from ...engine.networks import Network, address_of, is_allowed, is_public
+from ...engine.networks import Network, refusal
 from .payloads import Record, records_of
 from .target import Answer, Moment
 
@@ -362,15 +362,9 @@ class KafkaTarget:
             except OSError as error:
                 raise CannotConnect(f"cannot connect: {host}: {error.strerror or error}") from None
             for *_, place in found:
-                address = address_of(str(place[0]))
-                if address is not None and is_allowed(address, self._allowed):
-                    continue
-                if address is None or not is_public(address):
-                    raise CannotConnect(f"cannot connect: {place[0]} is not a public address")
-                if not secure:
-                    raise CannotConnect(
-                        f"cannot connect: {place[0]} is a public address, and the connection is not encrypted"
-                    )
+                refused = refusal(str(place[0]), self._allowed, encrypted=secure)
+                if refused is not None:
+                    raise CannotConnect(f"cannot connect: {refused}")
 
     def _hand_over(
         self, connection: Connection, sink: Sink, stream: Stream, events: Sequence[Event], request: Request

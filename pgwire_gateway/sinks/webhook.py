@@ -22,7 +22,7 @@ from yarl import URL
 from ...engine.catalog.sinks import Sink
 from ...engine.catalog.streams import Stream
 from ...engine.log.events import Event
-from ...engine.networks import Network, address_of, is_allowed, is_public
+from ...engine.networks import Network, refusal
 from ...engine.version import VERSION
 from .payloads import Message, message_of, signature
 from .target import Answer, Moment
@@ -87,12 +87,9 @@ class Webhook:
     def _socket(self, info: tuple[Any, ...]) -> socket.socket:
         """A socket for one address of the receiver, unless no sink may connect to it."""
         family, kind, protocol, _, place = info
-        address = address_of(str(place[0]))
-        if address is None or not is_allowed(address, self._allowed):
-            if address is None or not is_public(address):
-                raise RefusedAddress(f"{place[0]} is not a public address")
-            if self._url.scheme != "https":
-                raise RefusedAddress(f"{place[0]} is a public address, and http is not encrypted")
+        refused = refusal(str(place[0]), self._allowed, encrypted=self._url.scheme == "https")
+        if refused is not None:
+            raise RefusedAddress(refused)
         return socket.socket(family, kind, protocol)
 
     def fits(self, sink: Sink) -> bool:

@@ -278,7 +278,7 @@ def test_other_spellings_are_refused_where_they_are_connected_to(tmp_path: Path,
 def test_a_public_address_is_not_sent_to_without_tls() -> None:
     answer = asyncio.run(_sent("http://93.184.215.14/", ()))
     assert not answer.reached
-    assert "http is not encrypted" in answer.detail
+    assert "the connection is not encrypted" in answer.detail
 
 
 def test_a_name_that_changes_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
