@@ -16,6 +16,7 @@ from .buffers.publisher import Publisher
 from .catalog.catalog import Catalog
 from .catalog.rights import Rights
 from .clock import Clock
+from .feeds.feed_activity import FeedActivity
 from .groups.deliveries import Deliveries
 from .groups.members import Members
 from .groups.offsets import Offsets
@@ -65,6 +66,7 @@ class Parts(ABC):
     offsets: Offsets
     parked: Parked
     sink_activity: SinkActivity
+    feed_activity: FeedActivity
     deliveries: Deliveries
     unlike: dict[int, str]
     buffers: Buffers

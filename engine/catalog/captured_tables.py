@@ -178,7 +178,7 @@ class Captured:
     @property
     def ours(self) -> bool:
         """True if it is our own empty table: the rest of a dropped one, or a schema stream's first table."""
-        return self.shape.schema == SCHEMA
+        return self.shape.schema == SCHEMA and not self.shape.is_fed
 
     @property
     def was_dropped(self) -> bool:

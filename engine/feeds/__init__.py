@@ -1,0 +1,1 @@
+"""Streams that are fed by a database outside: its changes, and how they become events."""
