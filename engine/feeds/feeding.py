@@ -70,16 +70,12 @@ _HEAD = pa.schema(
 Row = tuple[object, ...]
 
 
-def _whole_row(row: Row) -> Row:
-    return row
-
-
 @dataclass(slots=True, eq=False)
 class _Target:
     """A table of the feed, and its rows of the log that are gathered.
 
     Args:
-        key_of: the key of a row: its value, or a tuple of several; the whole row without a key.
+        key_of: the key of a row: its value, or a tuple of several; None without a key.
         moves_on: the places of columns whose change splits an update: of the key, or a partition's.
         stored: the place in our table of each column of a given row.
         known: key -> the place of its last gathered row of the log.
@@ -88,7 +84,7 @@ class _Target:
 
     feed_table: FeedTable
     captured: Captured
-    key_of: Callable[[Row], object]
+    key_of: Callable[[Row], object] | None
     moves_on: tuple[int, ...]
     none: Row
     stored: tuple[int, ...]
@@ -107,6 +103,18 @@ class _Target:
     @property
     def table(self) -> SourceTable:
         return self.feed_table.table
+
+    def last_of(self, row: Row) -> Row | None:
+        """The last gathered row of a row's key, if there is one."""
+        if self.key_of is None:
+            return None
+        place = self.known.get(self.key_of(row))
+        return None if place is None else self.new[place]
+
+    def now(self, row: Row) -> None:
+        """The row of the log that was gathered last is the last one of a row's key."""
+        if self.key_of is not None:
+            self.known[self.key_of(row)] = len(self.lsns) - 1
 
     def clear(self) -> None:
         """Forget the gathered rows, which are stored."""
@@ -231,7 +239,7 @@ class Feeder:
         given = {fold(column.name): place for place, column in enumerate(table.table.columns)}
         places = [given[fold(name)] for name in captured.shape.primary_key]
         moves_on = sorted(given[fold(name)] for name in captured.table.split_on)
-        key_of = itemgetter(*places) if places else _whole_row
+        key_of = itemgetter(*places) if places else None
         stored = tuple(captured.shape.place(column.name) for column in table.table.columns)
         return _Target(table, captured, key_of, tuple(moves_on), (None,) * len(stored), stored)
 
@@ -245,13 +253,12 @@ class Feeder:
                 continue  # A table that is not in the stream.
             if op == INSERT:
                 self._row(work, target, txid, "i", target.none, new)  # type: ignore[arg-type]
-                target.known[target.key_of(new)] = len(target.lsns) - 1  # type: ignore[arg-type]
+                target.now(new)  # type: ignore[arg-type]
             elif op == DELETE:
                 assert old is not None
-                key = target.key_of(old)
-                place = target.known.get(key)
-                self._row(work, target, txid, "d", old if place is None else target.new[place], target.none)
-                target.known[key] = len(target.lsns) - 1
+                known = target.last_of(old)
+                self._row(work, target, txid, "d", known or old, target.none)
+                target.now(old)
             elif op == TRUNCATE:
                 self._truncate(work, target, txid)
             elif op == DEFINE:
@@ -261,16 +268,15 @@ class Feeder:
                 self._update(work, target, txid, old, new)  # type: ignore[arg-type]
 
     def _update(self, work: _Work, target: _Target, txid: int, old: Row | None, new: Row) -> None:
-        key = target.key_of(new if old is None else old)
-        place = target.known.get(key)
-        moves = False
+        known, moves = target.last_of(new if old is None else old), False
         if old is not None:
             moves = any(
                 old[i] != new[i] and new[i] is not UNCHANGED and old[i] is not UNCHANGED
                 for i in target.moves_on
             )
-        if place is not None:
-            old = target.new[place]
+        gone = old
+        if known is not None:
+            old = known
         elif old is None:
             keys = target.moves_on
             old = tuple(value if i in keys else UNCHANGED for i, value in enumerate(new))
@@ -279,13 +285,14 @@ class Feeder:
             new = tuple(past if value is UNCHANGED else value for value, past in zip(new, old, strict=True))
         if not moves:
             self._row(work, target, txid, "u", old, new)
-            target.known[target.key_of(new)] = len(target.lsns) - 1
+            target.now(new)
             return
+        assert gone is not None
         work.pairs += 1
         self._row(work, target, txid, "d", old, new, work.pairs)
-        target.known[key] = len(target.lsns) - 1
+        target.now(gone)
         self._row(work, target, txid, "i", old, new, work.pairs)
-        target.known[target.key_of(new)] = len(target.lsns) - 1
+        target.now(new)
         if UNCHANGED in new:
             # It has a value that the table has under the old key only.
             self._store_table(work, target)

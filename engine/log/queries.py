@@ -27,7 +27,6 @@ from ..schema import SCHEMA
 from ..values.json_images import PLAIN_BYTES, object_sql, size_sql
 from .log import (
     ANNOTATION,
-    SOURCE,
     COMMIT_COLUMNS,
     EVENT_LAYOUT,
     EVENT_NAMES,
@@ -35,6 +34,7 @@ from .log import (
     HIDDEN,
     NO_COMMIT,
     ROW_NAMES,
+    SOURCE,
     Commit,
     Layout,
     bare_name,
