@@ -45,9 +45,9 @@ from .duck.identities import any_always
 from .duck.macros import KnownMacros
 from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
-from .feeds.feed_activity import FeedActivity
 from .groups.coordination import MemberEpochs
 from .groups.deliveries import Deliveries
+from .groups.feed_activity import FeedActivity
 from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked

@@ -16,8 +16,8 @@ from .buffers.publisher import Publisher
 from .catalog.catalog import Catalog
 from .catalog.rights import Rights
 from .clock import Clock
-from .feeds.feed_activity import FeedActivity
 from .groups.deliveries import Deliveries
+from .groups.feed_activity import FeedActivity
 from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked

@@ -129,8 +129,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.{SINKS} (
     group_id INTEGER, uid VARCHAR, kind VARCHAR, target VARCHAR, options VARCHAR, secrets VARCHAR,
     state VARCHAR, reason VARCHAR, changed_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.{FEEDS} (
-    stream_id INTEGER, uid VARCHAR, kind VARCHAR, address VARCHAR, selection VARCHAR, options VARCHAR,
-    state VARCHAR, reason VARCHAR, changed_at TIMESTAMP WITH TIME ZONE);
+    stream_id INTEGER, uid VARCHAR, kind VARCHAR, address VARCHAR, shown VARCHAR, selection VARCHAR,
+    options VARCHAR, state VARCHAR, reason VARCHAR, changed_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_tables (
     stream_id INTEGER, table_id INTEGER, place INTEGER, definition VARCHAR, copied_at VARCHAR,
     copied_rows BIGINT);
@@ -398,6 +398,28 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("changed_at", "TIMESTAMP WITH TIME ZONE"),
         ("owner", "VARCHAR"),
         ("options", "JSON"),
+    ),
+    "sources": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("kind", "VARCHAR"),
+        ("source", "VARCHAR"),
+        ("state", "VARCHAR"),
+        ("phase", "VARCHAR"),
+        ("reason", "VARCHAR"),
+        ("position", "VARCHAR"),
+        ("source_position", "VARCHAR"),
+        ("lag_bytes", "BIGINT"),
+        ("lag_seconds", "DOUBLE"),
+        ("rows_copied", "BIGINT"),
+        ("transactions", "BIGINT"),
+        ("events", "BIGINT"),
+        ("fault", "VARCHAR"),
+        ("fault_at", "TIMESTAMP WITH TIME ZONE"),
+        ("next_attempt_at", "TIMESTAMP WITH TIME ZONE"),
+        ("slot", "VARCHAR"),
+        ("tables", "VARCHAR[]"),
+        ("changed_at", "TIMESTAMP WITH TIME ZONE"),
     ),
     "deliveries": (
         ("schema_name", "VARCHAR"),

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ..feeds.changes import SourceTable, source_table_of
 from ..quoting import literal
 from ..schema import FEEDS, SCHEMA
+from .source_tables import SourceTable, source_table_of
 
 POSTGRES, MYSQL = "postgres", "mysql"
 # A feed runs, was paused by a user, or has stopped by itself, for a reason that needs a user.
@@ -62,6 +63,7 @@ class Feed:
         uid: names what it makes at the source.
         kind: POSTGRES or MYSQL.
         address: where the source is: a conninfo or a URL, which may contain a password.
+        shown: the address without secrets.
         options: its options; an absent one has its default.
         tables: its tables, in the stream's order.
         state: RUNNING, PAUSED or STOPPED.
@@ -75,6 +77,7 @@ class Feed:
     uid: str
     kind: str
     address: str = field(repr=False)
+    shown: str
     selection: Selection
     options: Mapping[str, str | int | None]
     tables: tuple[FeedTable, ...]
@@ -106,7 +109,7 @@ class Feed:
         selection = [self.selection.kind, [list(name) for name in self.selection.names]]
         values = (
             str(self.stream_id),
-            *map(literal, (self.uid, self.kind, self.address, json.dumps(selection))),
+            *map(literal, (self.uid, self.kind, self.address, self.shown, json.dumps(selection))),
             literal(json.dumps(dict(self.options))),
             literal(self.state),
             "NULL" if self.reason is None else literal(self.reason),
@@ -157,7 +160,7 @@ def set_table_sql(stream_id: int, table: FeedTable) -> str:
 
 
 SELECT = (
-    "SELECT stream_id, uid, kind, address, selection, options, state, reason, epoch_us(changed_at), "
+    "SELECT stream_id, uid, kind, address, shown, selection, options, state, reason, epoch_us(changed_at), "
     f"position, identity FROM {SCHEMA}.{FEEDS} JOIN {POSITIONS} USING (stream_id) ORDER BY stream_id"
 )
 SELECT_TABLES = (
@@ -165,41 +168,32 @@ SELECT_TABLES = (
 )
 
 
-def feeds_of(rows: list[tuple[object, ...]], table_rows: list[tuple[object, ...]]) -> dict[int, Feed]:
+def feeds_of(rows: list[tuple[Any, ...]], table_rows: list[tuple[Any, ...]]) -> dict[int, Feed]:
     """The feeds of the rows of SELECT and SELECT_TABLES, by the numbers of their streams."""
     found = {}
-    for (
-        stream_id,
-        uid,
-        kind,
-        address,
-        selection,
-        options,
-        state,
-        reason,
-        changed_us,
-        position,
-        identity,
-    ) in rows:
+    for row in rows:
+        stream_id, uid, kind, address, shown, selection, options, state, reason, changed_us, position, who = (
+            row
+        )
         tables = tuple(
-            FeedTable(table_id, source_table_of(str(text)), copied_at, copied)  # type: ignore[arg-type]
+            FeedTable(table_id, source_table_of(text), copied_at, copied)
             for of, table_id, text, copied_at, copied in table_rows
             if of == stream_id
         )
-        kind_of, names = json.loads(str(selection))
-        selected = Selection(kind_of, tuple((schema, name) for schema, name in names))
+        selected_by, names = json.loads(selection)
         found[stream_id] = Feed(
             stream_id,
             uid,
             kind,
             address,
-            selected,
-            json.loads(str(options)),
+            shown,
+            Selection(selected_by, tuple((schema, name) for schema, name in names)),
+            json.loads(options),
             tables,
             state,
             reason,
             changed_us,
             position,
-            identity,
-        )  # type: ignore[arg-type]
-    return found  # type: ignore[return-value]
+            who,
+        )
+    return found

@@ -24,6 +24,7 @@ from ..catalog import rights
 from ..catalog.captured_tables import Captured
 from ..catalog.feeds import Feed, FeedTable
 from ..catalog.filters import check_filter, plain_division
+from ..catalog.source_tables import SourceTable
 from ..catalog.streams import DEFAULT_PARTITIONS_WITH_KEY, PUBLISHED, Stream, key_of
 from ..catalog.triggers import read_triggers
 from ..checks import row_sums
@@ -33,7 +34,6 @@ from ..duck.determinism import built_in_functions
 from ..duck.duckdb_errors import translated
 from ..duck.table_shape import TableShape, read_shape, tables_in
 from ..errors import LockNotAvailable, NotSupported
-from ..feeds.changes import SourceTable
 from ..log.envelope_changes import view_statements
 from ..log.log import create_log_sql, log_name, snapshot_sql
 from ..log.queries import TopicQuery, query_over_all
@@ -281,6 +281,7 @@ def _feed_of(spec: FeedSpec, stream_id: int, table_ids: Sequence[int], now_us: i
         token_hex(FEED_UID_BYTES),
         spec.kind,
         spec.address,
+        spec.shown,
         spec.selection,
         spec.options,
         tables,

@@ -18,6 +18,7 @@ from itertools import chain, count
 import duckdb
 
 from ..catalog.feeds import Selection
+from ..catalog.source_tables import SourceTable
 from ..catalog.streams import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
@@ -43,7 +44,6 @@ from ..errors import (
     ProgramLimitExceeded,
     UndefinedColumn,
 )
-from ..feeds.changes import SourceTable
 from ..log.envelope_changes import clashing
 from ..partitioning import check_type
 from ..quoting import fold, folded_sql, ident, literal
@@ -109,6 +109,7 @@ class FeedSpec:
 
     kind: str
     address: str
+    shown: str
     selection: Selection
     options: Mapping[str, str | int | None]
     tables: tuple[SourceTable, ...]

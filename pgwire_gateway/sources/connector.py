@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from ...engine.feeds.changes import (
+from ...engine.catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,

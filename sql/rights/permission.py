@@ -255,6 +255,8 @@ def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStrea
 def _create_stream(session: Context, node: st.CreateStream) -> None:
     if node.all_in_schema is not None:
         raise InsufficientPrivilege("permission denied for ALL TABLES IN SCHEMA", hint=_SUPERUSERS)
+    if node.source is not None:
+        raise InsufficientPrivilege("permission denied for CREATE STREAM ... FROM", hint=_SUPERUSERS)
     access = session.access
     for table in node.tables:
         key: Key = session.names.table_key(table.parts)
@@ -284,7 +286,9 @@ def _own_stream(
     | st.CommentOnStream
     | st.DropStream
     | st.CheckStream
-    | st.ResyncStream,
+    | st.ResyncStream
+    | st.PauseStream
+    | st.ResumeStream,
 ) -> None:
     name = node.stream if isinstance(node, st.CheckStream) else node.name
     stream = session.names.find_stream(name.parts)

@@ -12,9 +12,7 @@ from amounts import seeds
 from compacting import Compacting
 
 from ducktail.engine.catalog.feeds import POSTGRES, Selection
-from ducktail.engine.definitions.create import create_stream
-from ducktail.engine.definitions.stream_spec import FeedSpec, StreamSpec
-from ducktail.engine.feeds.changes import (
+from ducktail.engine.catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,
@@ -27,7 +25,9 @@ from ducktail.engine.feeds.changes import (
     SourceColumn,
     SourceTable,
 )
-from ducktail.engine.feeds.feeding import Feeder
+from ducktail.engine.definitions.create import create_stream
+from ducktail.engine.definitions.stream_spec import FeedSpec, StreamSpec
+from ducktail.engine.table_changes.feeding import Feeder
 from ducktail.engine.waiting import drive
 
 
@@ -63,7 +63,7 @@ class Source:
         self.last = ""
         self.session_id = base.database.sessions.new_id()
         feed = FeedSpec(
-            POSTGRES, "host=there", Selection("tables", ()), {"snapshot": snapshot}, tables, "a/b"
+            POSTGRES, "host=there", "there", Selection("tables", ()), {"snapshot": snapshot}, tables, "a/b"
         )
         spec = StreamSpec("main", "s", (), snapshot=snapshot, feed=feed)
         stream = drive(create_stream(base.database, self.session_id, base.database.cursor(), spec, 1000))

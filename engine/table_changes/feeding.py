@@ -29,18 +29,7 @@ import pyarrow as pa
 from ..capture.log_sql import images, partition_hash, stored_names
 from ..catalog.captured_tables import Captured
 from ..catalog.feeds import Feed, FeedTable, set_position_sql, set_table_sql
-from ..checks import row_sums
-from ..database import Database
-from ..duck.cursors import ask
-from ..duck.duckdb_errors import translated
-from ..duck.table_shape import TableShape
-from ..errors import UndefinedObject, WrongState
-from ..log.log import dropped_sql, snapshot_sql
-from ..quoting import fold, ident
-from ..table_changes.alter_table import Alteration, alter_table
-from ..transactions.transaction import CommitStep, Part, TableWrites, Transaction
-from ..waiting import drive
-from .changes import (
+from ..catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,
@@ -52,6 +41,17 @@ from .changes import (
     SourceColumn,
     SourceTable,
 )
+from ..checks import row_sums
+from ..database import Database
+from ..duck.cursors import ask
+from ..duck.duckdb_errors import translated
+from ..duck.table_shape import TableShape
+from ..errors import UndefinedObject, WrongState
+from ..log.log import dropped_sql, snapshot_sql
+from ..quoting import fold, ident
+from ..transactions.transaction import CommitStep, Part, TableWrites, Transaction
+from ..waiting import drive
+from .alter_table import Alteration, alter_table
 
 # A feed waits for the writer lock as long as a writer holds it; it looks in this interval if it must end.
 LOCK_MS = 60_000

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..catalog.feeds import Feed, Selection
+from ..catalog.source_tables import SourceTable
 from ..errors import NotSupported
-from .changes import SourceTable
 
 # The phases of a feed that runs.
 CONNECTING, COPYING, STREAMING, WAITING = "connecting", "copying", "streaming", "waiting"
@@ -34,7 +34,7 @@ class FeedStatus:
         copied_rows: the number of rows of the initial copy so far.
         fault: the last error; None without one since the last success.
         fault_us, retry_us: its time, and that of the next attempt; 0 without one.
-        looked_us: the time at which the source last said where its end is; 0 before that.
+        level_us: the time of the last look at which nothing was missing here; 0 before that.
     """
 
     phase: str = CONNECTING
@@ -47,7 +47,22 @@ class FeedStatus:
     fault: str | None = None
     fault_us: int = 0
     retry_us: int = 0
-    looked_us: int = 0
+    level_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A source as its connector has found it.
+
+    Args:
+        tables: the definitions of the selected tables.
+        identity: identifies the source, where the connector can tell.
+        shown: its address without secrets.
+    """
+
+    tables: Sequence[SourceTable]
+    identity: str | None
+    shown: str
 
 
 class Sources(Protocol):
@@ -55,8 +70,8 @@ class Sources(Protocol):
 
     def describe(
         self, kind: str, address: str, selection: Selection, options: Mapping[str, str | int | None]
-    ) -> Future[tuple[Sequence[SourceTable], str | None]]:
-        """The definitions of the selected tables, and the identity of the source."""
+    ) -> Future[Description]:
+        """Look at a source."""
 
     def remove(self, feed: Feed) -> Future[None]:
         """End a feed's runner, and remove what it has made at its source."""

@@ -1,1 +1,0 @@
-"""Streams that are fed by a database outside: its changes, and how they become events."""
