@@ -61,6 +61,10 @@ class ConnectionRefused(DucktailError, sqlstate="08004"): ...
 class ConnectionLost(DucktailError, sqlstate="08006"): ...
 
 
+class SourceUnavailable(DucktailError, sqlstate="08006"):
+    """A source of changes cannot be reached now; another attempt may succeed."""
+
+
 class ProtocolViolation(DucktailError, sqlstate="08P01"): ...
 
 
@@ -272,11 +276,18 @@ class OutOfMemory(DucktailError, sqlstate="53200"): ...
 class TooManyConnections(DucktailError, sqlstate="53300"): ...
 
 
+class ConfigurationLimit(DucktailError, sqlstate="53400"): ...
+
+
 class ProgramLimitExceeded(DucktailError, sqlstate="54000"): ...
 
 
 # Class 55: object state.
 class WrongState(DucktailError, sqlstate="55000"): ...
+
+
+class SourceLost(WrongState, sqlstate="55000"):
+    """A source no longer has the changes after a position."""
 
 
 class ObjectInUse(DucktailError, sqlstate="55006"): ...
@@ -300,6 +311,21 @@ class CannotConnectNow(DucktailError, sqlstate="57P03"): ...
 
 # Class 58: system.
 class IoError(DucktailError, sqlstate="58030"): ...
+
+
+# Class HV: foreign data.
+class SourceError(DucktailError, sqlstate="HV000"):
+    """An error of a source that no other class describes, with the source's own SQLSTATE.
+
+    Args:
+        sqlstate: the source's; five characters.
+    """
+
+    def __init__(
+        self, sqlstate: str, message: str, *, detail: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.sqlstate = sqlstate
 
 
 # Class P0: PL/pgSQL.
