@@ -117,7 +117,8 @@ class Feed:
         )
         return [
             f"INSERT INTO {SCHEMA}.{FEEDS} VALUES ({', '.join(values)})",
-            f"INSERT INTO {POSITIONS} VALUES ({self.stream_id}, NULL, NULL)",
+            f"INSERT INTO {POSITIONS} VALUES ({self.stream_id}, NULL, "
+            f"{'NULL' if self.identity is None else literal(self.identity)})",
             *(self.insert_table_sql(table, place) for place, table in enumerate(self.tables)),
         ]
 

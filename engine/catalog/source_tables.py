@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ..quoting import shown_name
 
-# The Arrow types in which connectors give values, by their names in stored definitions.
-ARROW_TYPES = {
+# The Arrow types in which connectors give values, and lists of them, by their names in stored definitions.
+_ARROW_TYPES: dict[str, pa.DataType] = {
     str(type_): type_
     for type_ in (
         pa.string(),
@@ -31,6 +31,16 @@ ARROW_TYPES = {
         pa.duration("us"),
     )
 }
+_LIST = "[]"
+
+
+def _arrow_name(type_: pa.DataType) -> str:
+    return _arrow_name(type_.value_type) + _LIST if pa.types.is_list(type_) else str(type_)
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    return pa.list_(_arrow_type(name.removesuffix(_LIST))) if name.endswith(_LIST) else _ARROW_TYPES[name]
+
 
 # Changes of a transaction that are given at once, at most.
 PIECE_ROWS = 10_000
@@ -98,7 +108,7 @@ class SourceTable:
                 "name": c.name,
                 "type": c.type,
                 "not_null": c.not_null,
-                "arrow": str(c.arrow),
+                "arrow": _arrow_name(c.arrow),
                 "value": c.value,
                 "number": c.number,
             }
@@ -118,7 +128,7 @@ def source_table_of(text: str) -> SourceTable:
     """The definition of a text of `SourceTable.text`."""
     found = json.loads(text)
     columns = tuple(
-        SourceColumn(c["name"], c["type"], c["not_null"], ARROW_TYPES[c["arrow"]], c["value"], c["number"])
+        SourceColumn(c["name"], c["type"], c["not_null"], _arrow_type(c["arrow"]), c["value"], c["number"])
         for c in found["columns"]
     )
     key, identity = tuple(found["key"]), tuple(found["identity"])

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from ..capture.log_sql import images, partition_hash, stored_names
 from ..catalog.captured_tables import Captured
-from ..catalog.feeds import Feed, FeedTable, set_position_sql, set_table_sql
+from ..catalog.feeds import POSITIONS, Feed, FeedTable, set_position_sql, set_table_sql
 from ..catalog.source_tables import (
     DEFINE,
     DELETE,
@@ -170,6 +170,31 @@ class Feeder:
         if found is None:
             raise UndefinedObject("the stream of this source was dropped")
         return found
+
+    def begin(self) -> Feed:
+        """The present definition, with the position up to which everything is stored.
+
+        A COMMIT whose outcome was unknown is settled before.
+
+        Raises:
+            LockNotAvailable: the writer lock is not free.
+            IoError: the outcome is still unknown.
+        """
+        transactions = self._database.transactions
+        drive(transactions.lock_writer(self._session_id, LOCK_MS))
+        try:
+            feed = self.feed
+            sql = f"SELECT position FROM {POSITIONS} WHERE stream_id = {self._stream_id}"
+            (stored,) = ask(self._cursor, sql)
+        finally:
+            transactions.writer_lock.release(self._session_id)
+        assert stored == feed.position, "memory follows each commit"
+        return feed
+
+    @property
+    def is_open(self) -> bool:
+        """True if a large transaction has not been given to its end."""
+        return self._work is not None
 
     def write(self, pieces: Sequence[Piece]) -> int:
         """Store pieces, in order; those of an unfinished transaction stay in an open transaction of DuckDB.

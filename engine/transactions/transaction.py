@@ -149,8 +149,8 @@ class Transaction:
         refresh: deletes and inserts that may become a smaller change, if no other table is captured before
             it ends.
         txid, base_lsn: set with the writer lock; its events are base_lsn + 1, + 2, ...
-        parts: the transactions that it consists of, if they are several (group_commit.py, table_changes/feeding.py),
-            in the order of their events; their numbers are txid, txid + 1, ...
+        parts: the transactions that it consists of, if they are several (group_commit.py, feeding.py), in the
+            order of their events; their numbers are txid, txid + 1, ...
     """
 
     session_id: int

@@ -92,6 +92,11 @@ class Connector(ABC):
     a password. `SourceUnavailable` (08006) is worth another attempt; every other error wants a user.
     """
 
+    @property
+    @abstractmethod
+    def identity(self) -> str | None:
+        """Identifies the source, once it is described; None if it cannot tell."""
+
     @abstractmethod
     def describe(self) -> Sequence[SourceTable]:
         """The selected tables; checks that the source can be read: settings, rights, keys, types."""
