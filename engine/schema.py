@@ -21,6 +21,7 @@
     __ducktail_feeds  the source outside that feeds a stream, with its address (see `catalog/feeds.py`); no
                     user can read it by SQL
     feed_tables     a table outside, its definition there, and the captured table that has its rows
+    mirrors         tables of users that follow a table of a feed
     feed_positions  the position at the source up to which a stream has everything
     delivery_limits  the option `max_deliveries` of the groups that have it
     delivery_log    the delivery counts of these groups (see `deliveries.py`); in each partition the highest
@@ -136,6 +137,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_tables (
     copied_rows BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_positions (
     stream_id INTEGER, position VARCHAR, identity VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.mirrors (
+    stream_id INTEGER, table_id INTEGER, schema_name VARCHAR, table_name VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
     group_id INTEGER, partition INTEGER, lsn BIGINT, state VARCHAR, key VARCHAR, by_key BOOLEAN,
     tx_last BOOLEAN, reason VARCHAR, parked_at TIMESTAMP WITH TIME ZONE, parked_by VARCHAR);

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..quoting import literal
+from ..quoting import ident, literal
 from ..schema import FEEDS, SCHEMA
 from .source_tables import SourceTable, source_table_of
+from .streams import key_of
 
 POSTGRES, MYSQL = "postgres", "mysql"
 # A feed runs, was paused by a user, or has stopped by itself, for a reason that needs a user.
@@ -22,6 +23,7 @@ RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 
 TABLES = f"{SCHEMA}.feed_tables"
 POSITIONS = f"{SCHEMA}.feed_positions"
+MIRRORS = f"{SCHEMA}.mirrors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,38 @@ class FeedTable:
     table: SourceTable
     copied_at: str | None = None
     rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A table of the user's that follows one of a feed.
+
+    Args:
+        table_id: the number of the captured table that has the same rows.
+        schema, name: its name.
+    """
+
+    stream_id: int
+    table_id: int
+    schema: str
+    name: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Schema and name, folded."""
+        return key_of(self.schema, self.name)
+
+    @property
+    def qualified(self) -> str:
+        """The name as SQL."""
+        return f"{ident(self.schema)}.{ident(self.name)}"
+
+    def delete_sql(self) -> str:
+        """The DELETE of its row."""
+        return (
+            f"DELETE FROM {MIRRORS} WHERE schema_name = {literal(self.schema)} "
+            f"AND table_name = {literal(self.name)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +198,7 @@ SELECT = (
     "SELECT stream_id, uid, kind, address, shown, selection, options, state, reason, epoch_us(changed_at), "
     f"position, identity FROM {SCHEMA}.{FEEDS} JOIN {POSITIONS} USING (stream_id) ORDER BY stream_id"
 )
+SELECT_MIRRORS = f"SELECT stream_id, table_id, schema_name, table_name FROM {MIRRORS}"
 SELECT_TABLES = (
     f"SELECT stream_id, table_id, definition, copied_at, copied_rows FROM {TABLES} ORDER BY stream_id, place"
 )

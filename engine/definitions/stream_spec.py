@@ -17,6 +17,7 @@ from itertools import chain, count
 
 import duckdb
 
+from ..catalog.captured_tables import fed_name
 from ..catalog.feeds import Selection
 from ..catalog.source_tables import SourceTable
 from ..catalog.streams import (
@@ -36,7 +37,7 @@ from ..catalog.streams import (
 )
 from ..database import Database
 from ..duck.binding import Parsed
-from ..duck.table_shape import RELATIONS, Column, TableShape, fed_name
+from ..duck.table_shape import RELATIONS, Column, TableShape
 from ..errors import (
     DuplicateObject,
     InvalidParameterValue,

@@ -14,20 +14,12 @@ import duckdb
 from ..errors import InternalError, NotSupported, UndefinedTable
 from ..partitioning import has_form
 from ..quoting import fold, folded_sql, ident
-from ..schema import SCHEMA
 from .binding import Parsed
 from .cursors import ask_maybe
 from .objects import Object, read_indexes
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
 RESERVED_PREFIX = "__ducktail"
-# The beginning of the names of tables with the rows of tables outside.
-FED = "source "
-
-
-def fed_name(stream_id: int, shown: str) -> str:
-    """The name, in our schema, of the table with the rows of a table outside, which is shown by that name."""
-    return f"{FED}{stream_id} {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +66,6 @@ class TableShape:
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
     unique_expressions: bool = False
-
-    @property
-    def is_fed(self) -> bool:
-        """True if it is a table of ducktail's own with the rows of one outside (`fed_name`)."""
-        return self.schema == SCHEMA and self.name.startswith(FED)
 
     @property
     def qualified(self) -> str:

@@ -398,7 +398,7 @@ class EventQuery(LogEvents):
             "before": self._before(),
             "after": self._after(),
             "schema_version": str(self.captured.version),
-            "headers": _table_headers(annotation, SOURCE if shape.is_fed else ANNOTATION),
+            "headers": _table_headers(annotation, SOURCE if self.captured.is_fed else ANNOTATION),
         }
 
     def whole_sql(self, where: str, whole: str) -> str:

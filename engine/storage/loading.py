@@ -125,6 +125,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     catalog.sinks = {sink.group_id: sink for sink in sinks if sink.group_id in there}
     rows, tables = cursor.execute(feeds.SELECT).fetchall(), cursor.execute(feeds.SELECT_TABLES).fetchall()
     catalog.feeds = feeds.feeds_of(rows, tables)
+    mirrors = (feeds.Mirror(*row) for row in cursor.execute(feeds.SELECT_MIRRORS).fetchall())
+    catalog.mirrors = {mirror.key: mirror for mirror in mirrors}
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog

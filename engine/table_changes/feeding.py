@@ -45,7 +45,6 @@ from ..checks import row_sums
 from ..database import Database
 from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
-from ..duck.table_shape import TableShape
 from ..errors import UndefinedObject, WrongState
 from ..log.log import dropped_sql, snapshot_sql
 from ..quoting import fold, ident
@@ -78,6 +77,7 @@ class _Target:
         key_of: the key of a row: its value, or a tuple of several; None without a key.
         moves_on: the places of columns whose change splits an update: of the key, or a partition's.
         stored: the place in our table of each column of a given row.
+        relations: our table, and its mirrors, as SQL.
         known: key -> the place of its last gathered row of the log.
         first_lsn, last_lsn, inserts: of the present transaction of the source.
     """
@@ -88,6 +88,7 @@ class _Target:
     moves_on: tuple[int, ...]
     none: Row
     stored: tuple[int, ...]
+    relations: tuple[str, ...]
     lsns: list[int] = field(default_factory=list)
     txids: list[int] = field(default_factory=list)
     ops: list[str] = field(default_factory=list)
@@ -266,7 +267,10 @@ class Feeder:
         moves_on = sorted(given[fold(name)] for name in captured.table.split_on)
         key_of = itemgetter(*places) if places else None
         stored = tuple(captured.shape.place(column.name) for column in table.table.columns)
-        return _Target(table, captured, key_of, tuple(moves_on), (None,) * len(stored), stored)
+        mirrors = self._database.catalog.mirrors.values()
+        copies = (mirror.qualified for mirror in mirrors if mirror.table_id == table.table_id)
+        relations = (captured.shape.qualified, *copies)
+        return _Target(table, captured, key_of, tuple(moves_on), (None,) * len(stored), stored, relations)
 
     # Gathering: from changes to rows of the log.
 
@@ -414,7 +418,7 @@ class Feeder:
         cursor, key = self._cursor, target.captured.shape.primary_key
         masks, batch = self._batch(target)
         only_inserts = "u" not in target.ops and "d" not in target.ops
-        form = (target.captured.log, masks, only_inserts)
+        form = (target.captured.log, masks, only_inserts, target.relations)
         statements = self._sql.get(form)
         if statements is None:
             if len(self._sql) > 256:
@@ -461,7 +465,8 @@ class Feeder:
         if not count:
             return
         self._cursor.execute(dropped_sql(target.captured, work.lsn, txid)).fetchall()
-        self._cursor.execute(f"DELETE FROM {shape.qualified}").fetchall()
+        for relation in target.relations:
+            self._cursor.execute(f"DELETE FROM {relation}").fetchall()
         if not target.first_lsn:
             target.first_lsn = work.lsn + 1
             work.touched.append(target)
@@ -478,7 +483,10 @@ class Feeder:
         self._settle(work)
         assert work.alone, "a definition is stored with its own transaction only"
         captured = target.captured
-        for text, retypes in _alterations(captured.shape, target.table, table):
+        for step, retypes in _alterations(target.table, table):
+            for mirror in target.relations[1:]:
+                self._cursor.execute(f"ALTER TABLE {mirror} {step}").fetchall()
+            text = f"ALTER TABLE {captured.shape.qualified} {step}"
             asked = Alteration(text, None, None, retypes=retypes)
             drive(alter_table(self._database, work.transaction, captured.key, asked, LOCK_MS))
             captured = work.transaction.captured_tables(self._database.catalog)[captured.key]
@@ -528,6 +536,9 @@ class Feeder:
                 target = work.targets[table.table.key_in_source]
                 qualified = target.captured.shape.qualified
                 count = int(ask(self._cursor, f"INSERT INTO {qualified} SELECT * FROM {_STAGE}_{place}")[0])
+                for mirror in target.relations[1:]:
+                    copied = f"INSERT INTO {mirror} SELECT * FROM {_STAGE}_{place}"
+                    self._cursor.execute(copied).fetchall()
                 self._cursor.execute(f"DROP TABLE {_STAGE}_{place}").fetchall()
                 if count:
                     first_lsn = work.lsn + 1
@@ -613,16 +624,18 @@ def _keyed_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tu
     keys = ", ".join(
         f"CASE WHEN l.op = 'd' THEN l.o{at} ELSE l.n{at} END AS k{place}" for place, at in enumerate(of_key)
     )
-    deleted = (
-        f"DELETE FROM {shape.qualified} AS t USING "
-        f"(SELECT {keys} FROM {rows}) AS f ON l.lsn = f.lsn{bounds}) AS s WHERE {on}"
-    )
-    inserted = (
-        f"INSERT INTO {shape.qualified} ({stored_names(shape)}) SELECT {images('n', shape)} "
-        f"FROM {rows} AND op <> 'd') AS f ON l.lsn = f.lsn{bounds}"
-    )
-    logged = _log_sql(target, masks, only_inserts)
-    return (logged, inserted) if only_inserts else (logged, deleted, inserted)
+    applied = []
+    for relation in target.relations:
+        if not only_inserts:
+            applied.append(
+                f"DELETE FROM {relation} AS t USING "
+                f"(SELECT {keys} FROM {rows}) AS f ON l.lsn = f.lsn{bounds}) AS s WHERE {on}"
+            )
+        applied.append(
+            f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {images('n', shape)} "
+            f"FROM {rows} AND op <> 'd') AS f ON l.lsn = f.lsn{bounds}"
+        )
+    return (_log_sql(target, masks, only_inserts), *applied)
 
 
 def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tuple[str, ...]:
@@ -646,21 +659,24 @@ def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> 
         for place, column in enumerate(shape.stored, 1)
     )
     row = ", ".join(f"s.c{place}" for place in places)
-    gone = (
-        f"DELETE FROM {shape.qualified} WHERE rowid IN (SELECT found FROM "
-        f"(SELECT t.rowid AS found, -s.count AS most, row_number() OVER (PARTITION BY {row}) AS nth "
-        f"FROM {shape.qualified} AS t JOIN temp.main.{_BATCH}_net AS s ON {same} AND s.count < 0) "
-        "WHERE nth <= most)"
-    )
-    came = (
-        f"INSERT INTO {shape.qualified} ({stored_names(shape)}) SELECT {names} FROM temp.main.{_BATCH}_net, "
-        "range(count::BIGINT) WHERE count > 0"
-    )
-    return (logged, net, came) if only_inserts else (logged, net, gone, came)
+    applied = []
+    for relation in target.relations:
+        if not only_inserts:
+            applied.append(
+                f"DELETE FROM {relation} WHERE rowid IN (SELECT found FROM "
+                f"(SELECT t.rowid AS found, -s.count AS most, row_number() OVER (PARTITION BY {row}) AS nth "
+                f"FROM {relation} AS t JOIN temp.main.{_BATCH}_net AS s ON {same} AND s.count < 0) "
+                "WHERE nth <= most)"
+            )
+        applied.append(
+            f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {names} FROM temp.main.{_BATCH}_net, "
+            "range(count::BIGINT) WHERE count > 0"
+        )
+    return (logged, net, *applied)
 
 
-def _alterations(shape: TableShape, was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
-    """The ALTER TABLEs that make our table have the columns of the new definition, and if they retype.
+def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
+    """What ALTER TABLE does to our table for the columns of the new definition, and True if it retypes.
 
     A column whose number is known keeps its values under a new name. A type that has changed converts the
     values here, which are those there unless the source converted them otherwise.
@@ -682,23 +698,23 @@ def _alterations(shape: TableShape, was: SourceTable, now: SourceTable) -> list[
             f"the key of table {now.shown} has changed at the source",
             hint="DROP STREAM, and create it again.",
         )
-    table, steps = shape.qualified, []
+    steps: list[tuple[str, bool]] = []
     for column in was.columns:
         if column.name not in follows:
-            steps.append((f"ALTER TABLE {table} DROP COLUMN {ident(column.name)}", False))
+            steps.append((f"DROP COLUMN {ident(column.name)}", False))
     for name, column in follows.items():
         if name != column.name:
-            steps.append((f"ALTER TABLE {table} RENAME COLUMN {ident(name)} TO {ident(column.name)}", False))
+            steps.append((f"RENAME COLUMN {ident(name)} TO {ident(column.name)}", False))
         before = next(old for old in was.columns if old.name == name)
         if before.type != column.type:
-            changed = f"ALTER TABLE {table} ALTER COLUMN {ident(column.name)} TYPE {column.type}"
+            changed = f"ALTER COLUMN {ident(column.name)} TYPE {column.type}"
             steps.append((changed, True))
     kept = {fold(column.name) for column in follows.values()}
     for column in now.columns:
         if fold(column.name) not in kept:
             fill = f" DEFAULT {column.fill}" if column.fill else ""
-            steps.append((f"ALTER TABLE {table} ADD COLUMN {ident(column.name)} {column.type}{fill}", False))
+            steps.append((f"ADD COLUMN {ident(column.name)} {column.type}{fill}", False))
             if fill:
                 # Rows to come have their own values; the default would be told to readers as the table's.
-                steps.append((f"ALTER TABLE {table} ALTER COLUMN {ident(column.name)} DROP DEFAULT", False))
+                steps.append((f"ALTER COLUMN {ident(column.name)} DROP DEFAULT", False))
     return steps

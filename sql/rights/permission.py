@@ -301,6 +301,15 @@ def _consume(session: Context, node: st.CreateGroup | st.CreateBookmark) -> None
     _stream_right(session, stream, "consume", node.stream.position)
 
 
+def _create_mirror(session: Context, node: st.CreateMirror) -> None:
+    stream = session.names.stream(node.stream.parts, node.stream.position)
+    _stream_right(session, stream, "consume", node.stream.position)
+    schema, _ = session.names.made_key(node.name.parts)
+    _see_schema(session, schema)
+    if not session.access.may_create_in(schema):
+        raise ddl_permission.no_create(schema)
+
+
 def _create_sink(session: Context, node: st.CreateSink | st.AlterSink | st.ResumeSink) -> None:
     stream = session.names.stream(node.stream.parts, node.stream.position)
     _stream_right(session, stream, "consume", node.stream.position)
@@ -318,6 +327,7 @@ _RIGHTS: dict[st.Right, Callable[..., None]] = {
     st.Right.CREATE_TOPIC: _create_topic,
     st.Right.OWNER: _own_stream,
     st.Right.CONSUME: _consume,
+    st.Right.CREATE_MIRROR: _create_mirror,
     st.Right.CREATE_SINK: _create_sink,
 }
 

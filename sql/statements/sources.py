@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from ...engine.catalog.feeds import PAUSED, POSTGRES, RUNNING, Feed, Selection
 from ...engine.catalog.source_tables import SourceTable
 from ...engine.catalog.streams import TABLES_MAX
-from ...engine.definitions import feeds
+from ...engine.definitions import feeds, mirrors
 from ...engine.definitions.stream_spec import FeedSpec
-from ...engine.errors import DucktailError, NotSupported, ProgramLimitExceeded
+from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported, ProgramLimitExceeded
 from ...engine.quoting import fold
+from ...engine.schema import SCHEMA as OURS
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting
 from ..language import statements as st
@@ -88,6 +89,36 @@ def _check_partition_by(made: st.CreateStream, tables: Sequence[SourceTable]) ->
                     hint=f"ALTER TABLE {table.shown} REPLICA IDENTITY FULL there.",
                     position=made.options.position("partition_by"),
                 )
+
+
+@runs(st.CreateMirror)
+def create_mirror(session: Context, made: st.CreateMirror, parameters: Values) -> Waiting[Result]:
+    """CREATE TABLE ... MIRROR OF STREAM."""
+    session.block.refuse_within("CREATE TABLE ... MIRROR OF STREAM")
+    stream = session.names.stream(made.stream.parts, made.stream.position)
+    session.names.refuse_hidden_of(stream)
+    key = session.names.made_key(made.name.parts)
+    if key[0] == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if made.if_not_exists and session.names.kind_of(key) is not None:
+        session.notices.add(f'relation "{made.name.last}" already exists, skipping', sqlstate="42P07")
+        return Result.command(st.tag_of(made))
+    if len(made.table.parts) > 2:
+        raise NotSupported(f'"{made.table}" has two qualifiers', position=made.table.position or None)
+    source_name = (made.table.parts[0] if len(made.table.parts) > 1 else None, made.table.last)
+    name = session.names.new_name(made.name.parts)
+    yield from mirrors.create_mirror(
+        session.database,
+        session.id,
+        session.cursor,
+        name,
+        stream,
+        source_name,
+        session.block.lock_timeout_ms,
+        session.access.owner,
+    )
+    session.block.defined()
+    return Result.command(st.tag_of(made))
 
 
 @runs(st.PauseStream)

@@ -10,6 +10,7 @@ from itertools import count
 import pytest
 from amounts import seeds
 from compacting import Compacting
+from local_client import raises
 
 from ducktail.engine.catalog.feeds import POSTGRES, Selection
 from ducktail.engine.catalog.source_tables import (
@@ -355,3 +356,62 @@ def test_folded_events_and_rows_are_those_of_the_source(base: Compacting, seed: 
         "count(DISTINCT headers->'source'->>'position') FROM STREAM s GROUP BY txid"
     )
     assert all(row[1] == row[3] + 1 and row[2] == 0 and row[4] == 1 and row[5] == 1 for row in transactions)
+
+
+def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES, snapshot="initial")
+    base("create table before mirror of stream s table orders")
+    source.feeder.stage(ORDERS, [("1", "tea", "2", None), ("2", "cup", "1", None)], first=True)
+    source.feeder.stage(NOTES, [("ann", "x"), ("ann", "x")], first=True)
+    source.feeder.copied("0/5", "a/b")
+    source.positions = count(6)
+    base("create table n mirror of stream s table public.notes")
+    base("create table if not exists n mirror of stream s table public.notes")
+    source.write(
+        source.commit(
+            upd(ORDERS, None, "1", "tea", "9", UNCHANGED),
+            ins(ORDERS, "3", "pot", "1", None),
+            rem(NOTES, "ann", "x"),
+        )
+    )
+    assert base("select * from before order by id") == [
+        (1, "tea", 9, None),
+        (2, "cup", 1, None),
+        (3, "pot", 1, None),
+    ]
+    assert base("select * from n") == [("ann", "x")]
+    for text in (
+        "insert into before values (9, 'a', 1, null)",
+        "update before set qty = 1",
+        "delete from before",
+        "truncate before",
+        "merge into before using (select 9 as id) u on u.id = before.id when matched then delete",
+        "alter table before add column x int",
+        "alter table before rename to after",
+        "create or replace table before (id int)",
+        "create stream t on before",
+    ):
+        with raises("55000"):
+            base(text)
+    with raises("42P07"):
+        base("create table n mirror of stream s table public.notes")
+    with raises("42P01"):
+        base("create table m mirror of stream s table nothing")
+    base("create table own (id int)")
+    base("create stream o on own")
+    with raises("42809"):
+        base("create table m mirror of stream o table own")
+    base.reopen()
+    source.begin()
+    with raises("55000"):
+        base("delete from before")
+    source.write(source.commit(Change(TRUNCATE, ORDERS.key_in_source, None, None), ins(NOTES, "bob", "y")))
+    assert base("select count(*) from before") == [(0,)]
+    assert base("select * from n order by all") == [("ann", "x"), ("bob", "y")]
+    base("drop table before")
+    source.write(source.commit(ins(ORDERS, "4", "jug", "1", None)))
+    base("create table before mirror of stream s table orders")
+    assert base("select id from before") == [(4,)]
+    base("drop stream s cascade")
+    base("insert into n values ('mine', 'now')")
+    assert base.one("select count(*) from n") == 3

@@ -207,6 +207,9 @@ STATEMENTS: dict[str, st.Statement] = {
     ),
     "PAUSE STREAM s": st.PauseStream(name("s")),
     "RESUME STREAM s": st.ResumeStream(name("s")),
+    "CREATE TABLE a.t MIRROR OF STREAM s TABLE public.t": st.CreateMirror(
+        name("a", "t"), name("s"), name("public", "t")
+    ),
     "SHOW SOURCES": st.ShowSources(),
     "SHOW SOURCES ON s": st.ShowSources(name("s")),
     "DROP BOOKMARK b ON s": st.DropBookmark("b", name("s")),

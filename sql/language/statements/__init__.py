@@ -26,7 +26,7 @@ from .pipelines import ReportPipeline, ShowCheckpoints
 from .publishing import Publish
 from .row import Effect, InCluster, Right, Row, Statement, View
 from .sinks import AlterSink, CreateSink, DropSink, PauseSink, Receiver, ResumeSink, ShowSinks
-from .sources import PauseStream, ResumeStream, ShowSources, SourceClause
+from .sources import CreateMirror, PauseStream, ResumeStream, ShowSources, SourceClause
 from .streams import (
     CheckStream,
     CommentOnStream,
@@ -69,6 +69,7 @@ __all__ = [
     "CommitOffsets",
     "CreateBookmark",
     "CreateGroup",
+    "CreateMirror",
     "CreateSink",
     "CreateStream",
     "CreateToken",

@@ -54,6 +54,16 @@ class ShowSources(Statement):
     stream: Name | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CreateMirror(Statement):
+    """CREATE TABLE name MIRROR OF STREAM stream TABLE table."""
+
+    name: Name
+    stream: Name
+    table: Name
+    if_not_exists: bool = False
+
+
 def source_clause(g: Grammar) -> tuple[SourceClause, tuple[Name, ...]]:
     """{ POSTGRES | MYSQL } '...' { TABLE t, ... | SCHEMA x | PUBLICATION p }; FROM has been read.
 
@@ -96,6 +106,18 @@ def resume_stream(g: Grammar) -> Statement:
     return ResumeStream(g.full_name("the name of the stream"))
 
 
+def create_mirror(g: Grammar) -> Statement:
+    """CREATE TABLE [IF NOT EXISTS] t MIRROR OF STREAM s TABLE source_table"""
+    exists = g.accept("IF", "NOT", "EXISTS")
+    name = g.full_name("the name of the table")
+    g.expect("MIRROR")
+    g.expect("OF")
+    g.expect("STREAM")
+    stream = g.full_name("the name of the stream")
+    g.expect("TABLE")
+    return CreateMirror(name, stream, g.full_name("the name of a table of the source"), exists)
+
+
 def show_sources(g: Grammar) -> Statement:
     """SHOW SOURCES [ON s]"""
     return ShowSources(g.perhaps_on_stream())
@@ -121,6 +143,23 @@ ROWS = (
         resume_stream,
         "RESUME STREAM s",
         lambda s: f"RESUME STREAM {name_sql(s.name)}",
+    ),
+    Row(
+        CreateMirror,
+        "CREATE TABLE",
+        Right.CREATE_MIRROR,
+        Effect.WRITES,
+        InCluster.OWNER,
+        create_mirror,
+        "CREATE TABLE [IF NOT EXISTS] t MIRROR OF STREAM s TABLE source_table",
+        lambda s: clauses.words(
+            "CREATE TABLE",
+            clauses.when(s.if_not_exists, "IF NOT EXISTS"),
+            name_sql(s.name),
+            f"MIRROR OF STREAM {name_sql(s.stream)} TABLE {name_sql(s.table)}",
+        ),
+        heading="CREATE TABLE ... MIRROR OF STREAM",
+        behind_name="MIRROR OF",
     ),
     Row(
         ShowSources,
