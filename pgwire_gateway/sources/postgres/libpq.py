@@ -91,7 +91,7 @@ _REFUSALS: tuple[tuple[str, type[errors.DucktailError], str | None], ...] = (
         "Add an entry for the user and database to the server's pg_hba.conf.",
     ),
     (
-        r'authentication failed|role ".*" does not exist|not permitted to log in|requires a valid client cert',
+        r'authentication failed|role ".*" does not exist|not permitted to log in|valid client certificate',
         errors.InvalidAuthorization,
         None,
     ),
@@ -113,7 +113,7 @@ def parameters(conninfo: str, application_name: str) -> dict[str, str]:
     """libpq's parameters of a connection string, with those that ducktail adds.
 
     Raises:
-        InvalidParameterValue: the text is malformed. The message does not repeat it, as it may have a password.
+        InvalidParameterValue: the text is malformed. It may have a password, so the message does not repeat it.
     """
     try:
         given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
@@ -242,7 +242,7 @@ class Link:
                 for row in range(result.ntuples)
             ]
 
-    def copy_out(self, sql: str, rows_max: int, bytes_max: int) -> Iterator[bytes]:
+    def copy_out(self, sql: str, rows_max: int, bytes_max: int) -> Iterator[bytearray]:
         """The rows of a COPY ... TO STDOUT in text format, joined; some at once."""
         with self.calls:
             self._begin_copy(sql, pq.ExecStatus.COPY_OUT)
@@ -252,23 +252,23 @@ class Link:
             if rows:
                 yield rows
 
-    def _copied(self, rows_max: int, bytes_max: int) -> tuple[bytes, bool]:
+    def _copied(self, rows_max: int, bytes_max: int) -> tuple[bytearray, bool]:
         """The next rows of a copy, joined; False if they are the last."""
-        rows: list[memoryview] = []
-        size = 0
+        joined = bytearray()
+        left = rows_max
         with self.calls, self._lost_as_unavailable():
             get = self.connection.get_copy_data
-            while len(rows) < rows_max and size < bytes_max:
+            while left and len(joined) < bytes_max:
                 length, data = get(1)
                 if length > 0:
-                    rows.append(data)
-                    size += length
+                    joined += data
+                    left -= 1
                 elif length == 0:
                     self._receive(time.monotonic() + COPY_TIMEOUT_S)
                 else:
                     self._end_copy()
-                    return b"".join(rows), False
-        return b"".join(rows), True
+                    return joined, False
+        return joined, True
 
     def start_replication(self, sql: str) -> None:
         """Run START_REPLICATION; `read_messages` then has its messages."""

@@ -50,6 +50,7 @@ from ..connector import (
     Commit,
     Piece,
     SourceTable,
+    Unchanged,
 )
 from .postgres_catalog import PostgresCatalog, Relation, RelationColumn
 from .postgres_types import is_list, read_array
@@ -72,6 +73,12 @@ _TYPE = Struct("!Ii")
 _TEXT, _NULL, _KEPT = b"tnu"
 _KEY_TUPLE, _OLD_TUPLE, _NEW_TUPLE = b"KON"
 _KEY_FLAG = 1
+_INSERT, _RELATION, _STREAM_STOP, _COMMIT_LETTER = b"IREC"
+# A shorter tuple has lengths of two bytes only: the two before these are 0.
+_SHORT = 0xFFFF
+# A message of replication: w, its LSN, the server's end, a time, and then pgoutput's message.
+DATA = ord("w")
+DATA_BYTES = 25
 
 
 class _Decoded:
@@ -82,12 +89,12 @@ class _Decoded:
         announced: False until the definition is given, before the first row.
     """
 
-    __slots__ = ("announced", "columns", "key", "lists", "name", "not_key", "table")
+    __slots__ = ("announced", "lists", "name", "not_key", "places", "plain", "table")
 
     def __init__(self, relation: Relation, table: SourceTable | None, announced: bool) -> None:
         self.table = table
         self.announced = announced
-        self.columns = len(relation.columns)
+        self.places = range(len(relation.columns))
         self.name: tuple[str, str] = (table.schema, table.name) if table else ("", "")
         self.lists: tuple[int, ...] = ()
         self.not_key: tuple[int, ...] = ()
@@ -97,6 +104,8 @@ class _Decoded:
             self.not_key = tuple(
                 place for place, column in enumerate(table.columns) if column.name not in key
             )
+        # Its rows are texts, and need nothing before them.
+        self.plain = table is not None and announced and not self.lists
 
 
 class _InProgress:
@@ -119,7 +128,7 @@ class _InProgress:
     def add(self, xid: int, message: bytes) -> None:
         """Append a message, without the xid."""
         self._first.setdefault(xid, self.size)
-        if message[0] == 82:  # R
+        if message[0] == _RELATION:
             self._relations.append((self.size, message))
         self._buffer += _OID.pack(len(message))
         self._buffer += message
@@ -128,7 +137,9 @@ class _InProgress:
 
     def _flush(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="ducktail-source-", dir=self._directory, buffering=0)
+            self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                prefix="ducktail-source-", dir=self._directory, buffering=0
+            )
         view = memoryview(self._buffer)
         while view:
             view = view[self._file.write(view) :]
@@ -235,25 +246,80 @@ class PgoutputDecoder:
             self._replayed = None
         return None
 
-    def read(self, message: bytes) -> Piece | None:
-        """Decode one message; gives a piece if one is complete."""
+    def read(self, messages: Sequence[bytes], at: int) -> tuple[Piece | None, int]:
+        """Decode messages of replication from a place on, up to a complete piece or to a keepalive.
+
+        Returns:
+            The piece, if any, and the place behind the messages that are decoded.
+        """
+        end = len(messages)
+        while at < end and messages[at][0] == DATA:
+            # The last piece of a transaction has changes: a full one is given when it is not the last.
+            if self._full and messages[at][DATA_BYTES] != _COMMIT_LETTER:
+                return self._piece(None), at
+            if messages[at][DATA_BYTES] == _INSERT and self._skipped is False and self._segment is None:
+                begin, at = at, self._inserts(messages, at)
+                if at > begin:
+                    continue
+            piece = self._one(messages[at][DATA_BYTES:])
+            at += 1
+            if piece is not None:
+                return piece, at
+        return None, at
+
+    @property
+    def _full(self) -> bool:
+        return len(self._changes) >= PIECE_ROWS or self._bytes >= PIECE_BYTES
+
+    def _inserts(self, messages: Sequence[bytes], at: int) -> int:
+        """Decode consecutive Inserts in ASCII, which most messages are: a loop without calls.
+
+        Returns:
+            The place of the first message that is something else.
+        """
+        relations, changes, size = self._relations, self._changes, self._bytes
+        add, make = changes.append, tuple.__new__
+        room = PIECE_ROWS - len(changes)
+        assert room > 0, "a full piece is given before"
+        for at in range(at, min(len(messages), at + room)):  # noqa: B020
+            message = messages[at]
+            if message[0] != DATA or message[DATA_BYTES] != _INSERT or size >= PIECE_BYTES:
+                break
+            relation = relations[message[26:30]]
+            body = message[33:]
+            if not relation.plain or not body.isascii() or len(body) > _SHORT:
+                break
+            text, begin = body.decode("ascii"), 5
+            values: list[str | None | Unchanged] = []
+            for _ in relation.places:
+                kind = body[begin - 5]
+                if kind == _TEXT:
+                    end = begin + (body[begin - 2] << 8 | body[begin - 1])
+                    values.append(text[begin:end])
+                    begin = end + 5
+                else:
+                    values.append(None if kind == _NULL else UNCHANGED)
+                    begin += 1
+            add(make(Change, (INSERT, relation.name, None, tuple(values))))
+            size += len(message) - DATA_BYTES
+        else:
+            at += 1
+        self._bytes = size
+        return at
+
+    def _one(self, message: bytes) -> Piece | None:
         kind = message[0]
-        if self._segment is not None and kind != 69:  # E
+        if self._segment is not None and kind != _STREAM_STOP:
             self._kept(message)
             return None
         action = self._actions.get(kind)
-        if action is not None:
-            if self._skipped:
-                # Relation messages are not sent again.
-                if kind == 82:
-                    action(message)
-                return None
+        if action is None:
+            return self._control(kind, message)
+        # Relation messages are not sent again.
+        if not self._skipped or kind == _RELATION:
             action(message)
             self._bytes += len(message)
-            if len(self._changes) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
-                return self._piece(None)
-            return None
-        return self._control(kind, message)
+        return None
 
     def _control(self, kind: int, message: bytes) -> Piece | None:
         match chr(kind):
@@ -309,12 +375,12 @@ class PgoutputDecoder:
     def _replay(self, stream: _InProgress, commit: Commit, skipped: bool) -> Iterator[Piece]:
         try:
             for message in stream.messages():
-                if skipped and message[0] != 82:  # R
+                if skipped and message[0] != _RELATION:
                     continue
+                if self._full:
+                    yield self._piece(None)
                 self._actions[message[0]](message)
                 self._bytes += len(message)
-                if len(self._changes) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
-                    yield self._piece(None)
             if not skipped:
                 yield self._piece(commit)
         finally:
@@ -394,6 +460,7 @@ class PgoutputDecoder:
     def _announce(self, relation: _Decoded) -> None:
         self._changes.append(Change(DEFINE, relation.name, None, relation.table))
         relation.announced = True
+        relation.plain = not relation.lists
 
 
 def renamed(known: SourceTable, name: str) -> errors.DucktailError:
@@ -437,28 +504,27 @@ def _tuple(message: bytes, at: int, relation: _Decoded) -> tuple[tuple[object, .
     body = message[start:]
     at = 0
     values: list[object] = []
-    add, number = values.append, int.from_bytes
     if body.isascii():
         text = body.decode("ascii")
-        for _ in range(relation.columns):
+        for _ in relation.places:
             kind = body[at]
             if kind == _TEXT:
                 begin = at + 5
-                at = begin + number(body[at + 1 : begin], "big")
-                add(text[begin:at])
+                at = begin + int.from_bytes(body[at + 1 : begin], "big")
+                values.append(text[begin:at])
             else:
-                add(None if kind == _NULL else UNCHANGED)
+                values.append(None if kind == _NULL else UNCHANGED)
                 at += 1
     else:
         try:
-            for _ in range(relation.columns):
+            for _ in relation.places:
                 kind = body[at]
                 if kind == _TEXT:
                     begin = at + 5
-                    at = begin + number(body[at + 1 : begin], "big")
-                    add(body[begin:at].decode())
+                    at = begin + int.from_bytes(body[at + 1 : begin], "big")
+                    values.append(body[begin:at].decode())
                 else:
-                    add(None if kind == _NULL else UNCHANGED)
+                    values.append(None if kind == _NULL else UNCHANGED)
                     at += 1
         except UnicodeDecodeError as error:
             raise _not_utf8(relation, len(values)) from error

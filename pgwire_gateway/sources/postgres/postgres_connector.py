@@ -238,7 +238,7 @@ class PostgresConnector(Connector):
         if self._identity is not None and found != self._identity:
             raise errors.SourceLost(
                 "the source is another database than before",
-                detail=f"Its system identifier and name are {found}; the stream was made from {self._identity}.",
+                detail=f"Its system identifier and name are {found}; they were {self._identity}.",
                 hint="Connect to the former server, or make the stream anew.",
             )
         self._identity = found
@@ -298,8 +298,8 @@ class PostgresConnector(Connector):
             for schema, name in self._selection.tables
         ]
         rows = control.query(
-            "SELECT pg_catalog.to_regclass(value)::pg_catalog.oid "
-            "FROM pg_catalog.json_array_elements_text($1::pg_catalog.json) WITH ORDINALITY ORDER BY ordinality",
+            "SELECT pg_catalog.to_regclass(value)::pg_catalog.oid FROM "
+            "pg_catalog.json_array_elements_text($1::pg_catalog.json) WITH ORDINALITY ORDER BY ordinality",
             json.dumps(quoted),
         )
         oids: dict[int, None] = {}
@@ -382,7 +382,7 @@ class PostgresConnector(Connector):
         if row is None:
             raise errors.SourceLost(
                 f'replication slot "{self._slot}" does not exist at the source',
-                detail="It was dropped, or the source is a copy of the former server; changes may be missing.",
+                detail="It was dropped, or the source is a copy of the former server.",
                 hint=again,
             )
         plugin, _, ours, _, confirmed, status, end = row
@@ -406,7 +406,7 @@ class PostgresConnector(Connector):
         if end is not None and PostgresLsn.parse(end).number < start:
             raise errors.SourceLost(
                 f"the source's log ends at {end}, before the stream's position {PostgresLsn(start)}",
-                detail="The source is an older copy of the former server, or a standby that lagged behind it.",
+                detail="The source is an older copy of the former server, or a standby that was behind.",
                 hint=again,
             )
 
@@ -473,8 +473,8 @@ class PostgresConnector(Connector):
             return error
         return errors.SourceLost(
             f'table "{table.shown}" is no longer in publication "{self._publication}" of the source',
-            hint="ALTER PUBLICATION ... ADD TABLE at the source, then ALTER STREAM ... SNAPSHOT TABLE; or drop "
-            "the table from the stream.",
+            hint="ALTER PUBLICATION ... ADD TABLE at the source, then ALTER STREAM ... SNAPSHOT TABLE; or "
+            "drop the table from the stream.",
         )
 
     def _more_published(self, shown: Sequence[str]) -> errors.DucktailError:
@@ -580,7 +580,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def copy_rows(data: bytes, width: int) -> list[tuple[object, ...]]:
+def copy_rows(data: bytes | bytearray, width: int) -> list[tuple[object, ...]]:
     r"""Rows of COPY's text format.
 
     >>> copy_rows(b"1\tx\\ty\n2\t\\N\n", 2)

@@ -53,7 +53,8 @@ _DATE = Mapped("DATE", "CAST(replace({0}, ' BC', ' (BC)') AS DATE)")
 
 def _moment(name: str) -> Mapped:
     # PostgreSQL has BC behind the time and the zone, DuckDB behind the date.
-    moved = r"CASE WHEN ends_with({0}, ' BC') THEN regexp_replace({0}, '^(\S+) (.*) BC$', '\1 (BC) \2') ELSE {0} END"
+    moved = r"regexp_replace({0}, '^(\S+) (.*) BC$', '\1 (BC) \2')"
+    moved = f"CASE WHEN ends_with({{0}}, ' BC') THEN {moved} ELSE {{0}} END"
     return Mapped(name, f"CAST({moved} AS {name})")
 
 

@@ -17,7 +17,7 @@ from ....engine import errors
 from ....engine.checkpoints.positions import PostgresLsn
 from ..connector import Changes, Commit, Piece
 from .libpq import Link
-from .pgoutput import EPOCH_US, PgoutputDecoder
+from .pgoutput import DATA, EPOCH_US, PgoutputDecoder
 
 # Between two statuses of a moving position.
 STATUS_S = 1.0
@@ -26,9 +26,7 @@ IDLE_STATUS_S = 10.0
 # Read at once; statuses are sent between, also while one transaction arrives.
 MESSAGES_MAX = 2_000
 
-_DATA, _KEEPALIVE = b"wk"
-# Behind the letter: the message's LSN, the server's end, and its time.
-_DATA_BYTES = 25
+_KEEPALIVE = ord("k")
 _LSN = Struct("!Q")
 _KEEPALIVE_FIELDS = Struct("!QqB")
 _STATUS = Struct("!cQQQqB")
@@ -87,21 +85,19 @@ class PostgresChanges(Changes):
 
     def _decoded(self) -> Piece | None:
         """A piece of the messages that were read."""
-        messages, decode = self._messages, self._decoder.read
-        for at in range(self._at, len(messages)):
-            message = messages[at]
-            if message[0] == _DATA:
-                piece = decode(message[_DATA_BYTES:])
-                if piece is not None:
-                    self._at = at + 1
-                    self._received = max(self._received, _LSN.unpack_from(message, 1)[0])
-                    return piece
-            elif message[0] == _KEEPALIVE:
-                self._keepalive(message)
-            else:
-                raise errors.ProtocolViolation(f'the source has sent a message "{chr(message[0])}"')
-        if messages and messages[-1][0] == _DATA:
-            self._received = max(self._received, _LSN.unpack_from(messages[-1], 1)[0])
+        messages = self._messages
+        while self._at < len(messages):
+            piece, self._at = self._decoder.read(messages, self._at)
+            last = messages[self._at - 1]
+            if last[0] == DATA:
+                self._received = max(self._received, _LSN.unpack_from(last, 1)[0])
+            if piece is not None:
+                return piece
+            if self._at < len(messages):
+                if messages[self._at][0] != _KEEPALIVE:
+                    raise errors.ProtocolViolation("the source has sent a message that is not known")
+                self._keepalive(messages[self._at])
+                self._at += 1
         self._messages, self._at = [], 0
         return None
 
