@@ -399,13 +399,13 @@ class Feeder:
             work.transaction.fed(events, work.written)
         work.written = {}
 
-    def _show(self, position: str, defined: dict[int, FeedTable]) -> None:
+    def _show(self, position: str | None, defined: dict[int, FeedTable]) -> None:
         feeds = self._database.catalog.feeds
         feed = feeds.get(self._stream_id)
         if feed is not None:
             for table in defined.values():
                 feed = feed.with_table(table)
-            feeds[self._stream_id] = replace(feed, position=position)
+            feeds[self._stream_id] = replace(feed, position=position or feed.position)
 
     def _store(self, work: _Work) -> None:
         for target in work.targets.values():
@@ -494,6 +494,38 @@ class Feeder:
         shown = replace(target.feed_table, table=table)
         work.defined[shown.table_id] = shown
         work.targets[table.key_in_source] = self._target(shown, captured)
+
+    def redefine(self, tables: Sequence[SourceTable]) -> Feed:
+        """Let our tables have these definitions, before anything is copied.
+
+        Raises:
+            WrongState: a table is missing among them, or has another key.
+        """
+        given = {table.key_in_source: table for table in tables}
+        for known in self.feed.tables:
+            if known.table.key_in_source not in given:
+                raise WrongState(f"table {known.table.shown} is no longer among those that are selected")
+        if all(given[known.table.key_in_source] == known.table for known in self.feed.tables):
+            return self.feed
+        work = self._work = self._begin()
+        work.alone = True
+        try:
+            for target in list(work.targets.values()):
+                self._define(work, target, given[target.table.key_in_source])
+            self._settle(work)
+            for table in work.defined.values():
+                self._cursor.execute(set_table_sql(self._stream_id, table)).fetchall()
+            shown = partial(self._show, None, dict(work.defined))
+            work.transaction.at(CommitStep.MEMORY, shown)
+            self._work = None
+            drive(self._database.transactions.commit(work.transaction, LOCK_MS))
+        except duckdb.Error as error:
+            self.abandon()
+            raise translated(error) from error
+        except BaseException:
+            self.abandon()
+            raise
+        return self.feed
 
     # The initial copy.
 

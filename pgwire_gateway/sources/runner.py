@@ -182,8 +182,9 @@ class FeedRunner(threading.Thread):
     def _copy(self, feeder: Feeder, connector: Connector, feed: Feed) -> None:
         """Begin at the source, and copy the rows that are there; anew after a fault."""
         activity, rows = self._database.feed_activity, 0
-        connector.describe()
         with connector.begin() as copy:
+            # The copy keeps the tables from being altered: these are their definitions as of its position.
+            feed = feeder.redefine(connector.describe())
             if feed.copies:
                 activity.set(self.stream_id, phase=COPYING, copied_rows=0)
                 log.info("the initial copy of stream %s begins", self.stream_id)

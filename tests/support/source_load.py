@@ -34,7 +34,8 @@ def statement(chance: random.Random) -> str:
         case 0 | 1 | 2:
             return (
                 "INSERT INTO accounts (id, name, note, amount, tags) "
-                f"VALUES ({account}, 'n{account}', {note}, {chance.randrange(10_000)}.25, ARRAY['x', 'y{chance.randrange(9)}']) ON CONFLICT (id) "
+                f"VALUES ({account}, 'n{account}', {note}, {chance.randrange(10_000)}.25, "
+                f"ARRAY['x', 'y{chance.randrange(9)}']) ON CONFLICT (id) "
                 "DO UPDATE SET name = excluded.name || '.', amount = excluded.amount"
             )
         case 3 | 4:
