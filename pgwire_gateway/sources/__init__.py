@@ -1,0 +1,1 @@
+"""Sources: databases outside whose changes are read into streams."""
