@@ -32,6 +32,8 @@ SERVER = "pgwire_gateway.server"
 PEERS = "pgwire_gateway.peers"
 # They deliver on the server's loop.
 SINKS = "pgwire_gateway.sinks"
+# They read databases outside, on threads of their own.
+SOURCES = "pgwire_gateway.sources"
 # Its requests are tasks of the server's loop.
 HTTP = "pgwire_gateway.http_api"
 # Runs the server's loop.
@@ -43,8 +45,17 @@ FINDER = "pyspark_ducktail"
 ONLY_IN = {
     "asyncio": (SERVER, PEERS, HTTP, SINKS, COMMAND),
     "aiohttp": (HTTP, SINKS),
-    "socket": (SERVER, HTTP, f"{SINKS}.webhook", f"{SINKS}.kafka", f"{SINKS}.rabbitmq_client", COMMAND),
-    "ssl": (SERVER, f"{SINKS}.rabbitmq_client"),
+    "socket": (
+        SERVER,
+        HTTP,
+        f"{SINKS}.webhook",
+        f"{SINKS}.kafka",
+        f"{SINKS}.rabbitmq_client",
+        f"{SOURCES}.binlog",
+        f"{SOURCES}.mysql_server",
+        COMMAND,
+    ),
+    "ssl": (SERVER, f"{SINKS}.rabbitmq_client", f"{SOURCES}.mysql_server"),
     "selectors": (SERVER,),
     "socketserver": (),
     "http": (),

@@ -159,14 +159,14 @@ class BinlogStream:
         flags = 0 if follow else _NON_BLOCKING
         return struct.pack("<BIHI", _COM_BINLOG_DUMP, offset, flags, server_id) + name
 
-    def next(self, timeout_s: float) -> Event | None:
-        """The next event; None if there is none within the time.
+    def next(self, ends_s: float) -> Event | None:
+        """The next event; None if there is none before a time of the monotonic clock.
 
         Raises:
             EOFError: the log ends here, and was not to be followed.
             SourceUnavailable: the connection is lost or closed.
         """
-        packet = self._packet(time.monotonic() + timeout_s)
+        packet = self._buffered() or self._packet(ends_s)
         if packet is None:
             return None
         if packet[0] == 0xFF:
@@ -187,13 +187,24 @@ class BinlogStream:
             self._checksum = packet[stop - _CHECKSUM_BYTES - 1] == 1
         if self._checksum or type_ == ROTATE:
             sum_at = stop - _CHECKSUM_BYTES
-            fits = zlib.crc32(memoryview(packet)[1:sum_at]) == int.from_bytes(packet[sum_at:], "little")
-            # The first event of a connection is made for it, before the log's checksums are known.
-            if not fits and type_ != ROTATE:
-                raise DataError(f"the checksum of an event of the binary log is wrong (type {type_})")
-            if fits:
+            if zlib.crc32(memoryview(packet)[1:sum_at]) == int.from_bytes(packet[sum_at:], "little"):
                 stop = sum_at
+            elif type_ != ROTATE:
+                # The first event of a connection is made for it, before the log's checksums are known.
+                raise DataError(f"the checksum of an event of the binary log is wrong (type {type_})")
         return Event(type_, time_s, server_id, end, size, packet[_HEADER_BYTES + 1 : stop])
+
+    def _buffered(self) -> bytes | None:
+        """The next packet if it has arrived with earlier ones, which most do under load."""
+        data, at = self._data, self._at
+        begin = at + 4
+        if begin > len(data):
+            return None
+        size = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        if begin + size > len(data) or size == _PACKET_BYTES_MAX or self._parts:
+            return None
+        self._at = begin + size
+        return data[begin : self._at]
 
     def _packet(self, ends_s: float) -> bytes | None:
         """The next packet, joined if it was sent in several."""
@@ -523,7 +534,7 @@ class RowReader:
                 end = at + null_bytes
                 nulls = int.from_bytes(data[at:end], "little")
                 at = end
-                values = []
+                values: list[object] = []
                 for decode in decoders:
                     if nulls & 1:
                         values.append(None)

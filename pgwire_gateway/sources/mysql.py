@@ -5,8 +5,8 @@ place in a file. A copy is one transaction with a snapshot, and the position as 
 
 | server | snapshot and position | rights beyond those for reading the log |
 |---|---|---|
-| MariaDB | START TRANSACTION WITH CONSISTENT SNAPSHOT has the place in the log as a status variable | none |
-| MySQL | FLUSH TABLES WITH READ LOCK while the snapshot begins and the place is read: some milliseconds | RELOAD |
+| MariaDB | START TRANSACTION WITH CONSISTENT SNAPSHOT, which tells the place in the log | none |
+| MySQL | FLUSH TABLES WITH READ LOCK while the snapshot begins and the place is read | RELOAD |
 
 Tables of engines without transactions have no snapshot: they are locked for writing while the copy lasts,
 which takes the right LOCK TABLES. Changes that InnoDB makes by the actions of foreign keys are not in the log
@@ -17,6 +17,7 @@ Source: docs/sources.md, "MySQL and MariaDB"; MySQL Reference Manual, "InnoDB an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +245,7 @@ class MysqlConnector(Connector):
         reader = self._connections.open()
         try:
             stream = BinlogStream(reader, end, 0, self._connections.error, follow=False)
-            while stream.next(_LOCK_S) is not None:
+            while stream.next(time.monotonic() + _LOCK_S) is not None:
                 pass
         except EOFError:
             pass
@@ -304,25 +305,25 @@ class MysqlConnector(Connector):
         if isinstance(position, BinlogPosition):
             if self._known_identity not in (None, server.identity):
                 raise SourceLost(
-                    f"{shown} is another MySQL server than before, and the position {position} is a place in a "
-                    "file of the former one",
+                    f"{shown} is another MySQL server than before, and the position {position} is a place in "
+                    "a file of the former one",
                     hint="Read the former server, or create the stream again. With GTIDs at the source, a "
                     "stream follows a failover.",
                 )
         elif isinstance(position, MariadbGtids) != server.mariadb:
             raise SourceLost(
-                f"the position {position} is none of {'MariaDB' if server.mariadb else 'MySQL'} server {shown}",
+                f"the position {position} is none of {server.product} server {shown}",
                 hint="Read the server that the position is from, or create the stream again.",
             )
         elif isinstance(position, MysqlGtids) and server.variables.get("gtid_mode") != "ON":
             raise SourceLost(
-                f"MySQL server {shown} has gtid_mode = {server.variables.get('gtid_mode')}, and the position is "
-                "a set of GTIDs",
+                f"MySQL server {shown} has gtid_mode = {server.variables.get('gtid_mode')}, and the position "
+                "is a set of GTIDs",
                 hint="Set gtid_mode to ON at the source, or create the stream again.",
             )
 
     def _check_executed(self, position: MysqlGtids) -> None:
-        """Check that a server has all transactions that were read: it would not send others in their place."""
+        """Check that a server has all transactions that were read: it would not miss them itself."""
         connection = self._connections.open()
         try:
             executed = str(self._connections.ask(connection, "SELECT @@GLOBAL.gtid_executed")[0][0])
@@ -330,7 +331,7 @@ class MysqlConnector(Connector):
             self._connections.end(connection)
         if position not in MysqlGtids.parse(executed):
             raise SourceLost(
-                f"MySQL server {self._url.shown} does not have all transactions that were read from the source",
+                f"MySQL server {self._url.shown} does not have all transactions that were read before",
                 detail=f"It has {executed[:500]}.",
                 hint="It may have lost some in a failover. Create the stream again.",
             )
@@ -400,7 +401,7 @@ class MysqlCopy(Copy):
             if names:
                 ask(self._open(), f"LOCK TABLES {names}")
             ask(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            found = dict(ask(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+            found: dict[str, str] = dict(ask(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
             end = BinlogPosition.parse(f"{found['Binlog_snapshot_file']}:{found['Binlog_snapshot_position']}")
             return self._mariadb_gtids(end) if uses_gtids else str(end)
         flusher = self._open()
@@ -470,7 +471,7 @@ class MysqlCopy(Copy):
 
 def _block(result: Any) -> list[tuple[object, ...]]:
     """The next rows of an unbuffered result."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     while len(rows) < PIECE_ROWS:
         row = result._read_rowdata_packet_unbuffered()
         if row is None:

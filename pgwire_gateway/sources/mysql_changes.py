@@ -150,7 +150,8 @@ class MysqlChanges(Changes):
         self._standalone = self._in_transaction = self._is_xa = self._has_rows = self._skips = False
         self._time_us: int | None = None
         self._status: pymysql.Connection[Any] | None = None
-        self._status_s, self._behind = 0.0, (None, "")
+        self._status_s = 0.0
+        self._behind: tuple[int | None, str] = (None, "")
         self._stream = self._open(position, server_id)
 
     def _open(self, position: Position, server_id: int) -> BinlogStream:
@@ -158,7 +159,7 @@ class MysqlChanges(Changes):
         try:
             stream = BinlogStream(connection, position, server_id, self._connections.error)
             # The answer to a position that the server does not have comes first.
-            first = stream.next(_FIRST_S)
+            first = stream.next(time.monotonic() + _FIRST_S)
             if first is None:
                 raise SourceUnavailable("the source does not answer with its log")
             self._take(first)
@@ -174,16 +175,22 @@ class MysqlChanges(Changes):
         ends_s = time.monotonic() + timeout_s
         piece = self._piece()
         while piece is None:
-            try:
-                event = self._stream.next(max(ends_s - time.monotonic(), 0.0))
-            except SourceUnavailable:
-                self._connections.end(self._connection)
-                raise
+            event = self._event(ends_s)
             if event is None:
                 return self._quiet_piece()
             self._take(event)
-            piece = self._piece() or self._quiet_piece()
+            if self._changes:
+                piece = self._piece()
+            elif self._quiet is not None:
+                piece = self._quiet_piece()
         return piece
+
+    def _event(self, ends_s: float) -> Event | None:
+        try:
+            return self._stream.next(ends_s)
+        except SourceUnavailable:
+            self._connections.end(self._connection)
+            raise
 
     def _piece(self) -> Piece | None:
         """The changes so far, if they are many or the transaction has ended."""
@@ -326,8 +333,8 @@ class MysqlChanges(Changes):
 
     def _cannot(self, what: str) -> NotSupported:
         return NotSupported(
-            f"the log of MySQL server {self._connections.url.shown} has {what} in the tables of the stream, which "
-            "cannot be followed",
+            f"the log of MySQL server {self._connections.url.shown} has {what} in the tables of the "
+            "stream, which cannot be followed",
             hint="Create the stream again, which copies the tables.",
         )
 
@@ -412,7 +419,7 @@ class MysqlChanges(Changes):
             here = BinlogPosition.parse(self._place.text)
             stream = BinlogStream(connection, here, 0, self._connections.error, follow=False)
             place = LogPlace()
-            while (event := stream.next(_FIRST_S)) is not None:
+            while (event := stream.next(time.monotonic() + _FIRST_S)) is not None:
                 if event.type == binlog.ROTATE:
                     place.rotate(event)
                     continue
@@ -435,8 +442,8 @@ class MysqlChanges(Changes):
         later = effects(text, found.database, found.sql_mode, known, self._dialect)
         if any(not isinstance(effect, Truncate) for effect in later):
             raise WrongState(
-                f"the definition of table {name[0]}.{name[1]} was changed at the source by a statement that is "
-                "not certain from its text, and again afterwards",
+                f"the definition of table {name[0]}.{name[1]} was changed at the source by a statement that "
+                "is not certain from its text, and again afterwards",
                 hint="Copy the table again: DROP STREAM, and create it again.",
             )
 
@@ -488,8 +495,8 @@ def _row_reader(table: MysqlTable, found: TableMap) -> RowReader:
     hidden = found.columns[count:]
     if len(found.columns) < count or len(hidden) > table.hidden or any(c[0] != LONGLONG for c in hidden):
         raise WrongState(
-            f"table {table.shown} has {len(found.columns)} columns in the binary log, and {count} in the known "
-            "definition",
+            f"table {table.shown} has {len(found.columns)} columns in the binary log, and {count} in the "
+            "known definition",
             hint="The table was changed in a way that could not be followed: copy it again.",
         )
     for column, name in zip(table.columns, found.names, strict=False):
@@ -517,8 +524,8 @@ def _continued(known: MysqlTable, now: MysqlTable) -> MysqlTable:
         number = numbers.get(column.name.casefold())
         if number is None:
             raise WrongState(
-                f'table {known.shown} has got column "{column.name}" at the source by a statement that is not '
-                "certain from its text",
+                f'table {known.shown} has got column "{column.name}" at the source by a statement that is '
+                "not certain from its text",
                 hint="Copy the table again: DROP STREAM, and create it again.",
             )
         columns.append((column, number))

@@ -617,10 +617,10 @@ def _shown(text: str) -> str:
 def foreign_key_error(table: str, constraint: str) -> NotSupported:
     """The error for a foreign key whose actions change rows of a table."""
     return NotSupported(
-        f'foreign key "{constraint}" of table {table} changes its rows by ON DELETE or ON UPDATE, and the server '
-        "does not log such changes",
-        hint="Use RESTRICT and delete the rows by statements, or accept the loss with foreign_key_actions=ignore "
-        "in the URL.",
+        f'foreign key "{constraint}" of table {table} changes its rows by ON DELETE or ON UPDATE, and the '
+        "server does not log such changes",
+        hint="Use RESTRICT and delete the rows by statements, or accept the loss with "
+        "foreign_key_actions=ignore in the URL.",
     )
 
 
@@ -729,8 +729,8 @@ def _changes_rows(statement: _Statement) -> Sequence[Effect]:
             raise WrongState(
                 f"table {name[0]}.{name[1]} is changed by a statement that is logged without its rows: "
                 f"{_shown(statement.text)}",
-                hint="A session at the source has set binlog_format to STATEMENT or MIXED. Copy the table again: "
-                "DROP STREAM, and create it again.",
+                hint="A session at the source has set binlog_format to STATEMENT or MIXED. Copy the table "
+                "again: DROP STREAM, and create it again.",
             )
     return ()
 
@@ -751,7 +751,8 @@ _STATEMENTS: Mapping[str, Callable[[_Statement], Sequence[Effect]]] = {
     # None of these changes rows or definitions of columns.
     **dict.fromkeys(
         ("GRANT", "REVOKE", "SET", "FLUSH", "ANALYZE", "OPTIMIZE", "REPAIR", "CHECK", "SAVEPOINT", "RELEASE",
-         "BEGIN", "START", "COMMIT", "XA", "INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "PURGE", "RESET", "CHANGE"),
+         "BEGIN", "START", "COMMIT", "XA", "INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "PURGE", "RESET",
+         "CHANGE"),
         _ignored,
     ),
 }  # fmt: skip

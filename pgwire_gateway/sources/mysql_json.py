@@ -24,6 +24,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Callable
 
 from ...engine.errors import DataError
 
@@ -118,7 +119,8 @@ def _slice(data: bytes, at: int, size: int) -> bytes:
 
 def _opaque(kind: int, value: bytes) -> str:
     if kind == _DECIMAL:
-        return decimal_text(value[0], value[1], value[2:])
+        size, text = decimal_reader(value[0], value[1])
+        return text(_slice(value, 2, size))
     if kind not in (_DATE, _TIME, *_DATETIMES):
         return json.dumps(f"base64:type{kind}:{base64.b64encode(value).decode()}")
     packed = struct.unpack("<q", value)[0]
@@ -149,20 +151,26 @@ def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int, int], ..
     return tuple(groups)
 
 
-def decimal_text(precision: int, scale: int, stored: bytes) -> str:
-    """The text of a stored decimal; its first bit is set, or all bits are inverted if it is negative."""
+def decimal_reader(precision: int, scale: int) -> tuple[int, Callable[[bytes], str]]:
+    """The size of stored decimals, and the function to their texts.
+
+    The first bit of one is set; of a negative one all bits are inverted.
+    """
     groups = decimal_groups(precision, scale)
-    size = groups[-1][1]
-    if len(stored) != size:
-        raise ValueError("a decimal has another length")
-    sign_bit = 1 << (size * 8 - 1)
-    number, sign = int.from_bytes(stored, "big") ^ sign_bit, ""
-    if number & sign_bit:
-        number, sign = number ^ ((1 << size * 8) - 1), "-"
-    plain, value = number.to_bytes(size, "big"), 0
-    for begin, end, factor in groups:
-        value = value * factor + int.from_bytes(plain[begin:end], "big")
-    if not scale:
-        return f"{sign}{value}"
-    divisor = 10**scale
-    return f"{sign}{value // divisor}.{value % divisor:0{scale}}"
+    size, divisor = groups[-1][1], 10**scale
+    sign_bit, all_bits = 1 << (size * 8 - 1), (1 << size * 8) - 1
+    # For each group the bits behind it, the mask of its own, and the factor of those before.
+    parts = [((size - end) * 8, (1 << (end - begin) * 8) - 1, factor) for begin, end, factor in groups]
+
+    def text(stored: bytes) -> str:
+        number, sign = int.from_bytes(stored, "big") ^ sign_bit, ""
+        if number & sign_bit:
+            number, sign = number ^ all_bits, "-"
+        value = 0
+        for shift, mask, factor in parts:
+            value = value * factor + (number >> shift & mask)
+        if not scale:
+            return f"{sign}{value}"
+        return f"{sign}{value // divisor}.{value % divisor:0{scale}}"
+
+    return size, text

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from ...engine.errors import CharacterNotInRepertoire, DataError, NotSupported, WrongState
 from .connector import SourceColumn, SourceTable
-from .mysql_json import decimal_groups, decimal_text, json_text
+from .mysql_json import decimal_reader, json_text
 
 # A value at a place of a row's bytes, and the place behind it.
 Decoder = Callable[[bytes, int], tuple[object, int]]
@@ -449,8 +449,8 @@ def _decimal(table: MysqlTable, column: MysqlColumn, meta: bytes) -> Decoder | N
     precision, scale = meta
     if column.numbers != (precision, scale):
         return None
-    size = decimal_groups(precision, scale)[-1][1]
-    return lambda data, at: (decimal_text(precision, scale, data[at : at + size]), at + size)
+    size, text = decimal_reader(precision, scale)
+    return lambda data, at: (text(data[at : at + size]), at + size)
 
 
 def _bit(table: MysqlTable, column: MysqlColumn, meta: bytes) -> Decoder | None:
