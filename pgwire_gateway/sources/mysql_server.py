@@ -2,8 +2,8 @@
 
     mysql://user:password@host:3306/database?ssl_ca=/etc/ca.pem
 
-A password may be named instead of written: `password_env=NAME` is an environment variable, `password_file=PATH`
-a file whose first line it is. No message contains it, nor the URL.
+A password may be named instead of written: `password_env=NAME` is an environment variable, and
+`password_file=PATH` a file, whose first line it is. No message contains it, nor the URL.
 Source: docs/sources.md, "URLs of MySQL and MariaDB".
 """
 
@@ -159,8 +159,8 @@ def _password(written: str | None, parameters: Mapping[str, str]) -> str:
 # Errors of the server by their codes.
 _TLS_HINT = "Add ssl_mode=required to the URL, and ssl_ca=PATH to verify the server."
 _UNAVAILABLE = frozenset(
-    (1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 1317, 1412, 1927, 1969, 2002, 2003, 2006, 2013,
-     2014, 2055, 3024)
+    (1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 1317, 1412, 1927, 1969, 2002, 2003,
+     2006, 2013, 2014, 2055, 3024)
 )  # fmt: skip
 _DENIED = frozenset((1044, 1142, 1143, 1227, 1370, 1410))
 _INSECURE = frozenset((3159, 4151))
@@ -239,6 +239,10 @@ class Server:
     variables: Mapping[str, str]
 
     @property
+    def product(self) -> str:
+        return "MariaDB" if self.mariadb else "MySQL"
+
+    @property
     def logs_foreign_keys(self) -> bool:
         """True if changes by the actions of foreign keys are in the log, as those of statements."""
         return not self.mariadb and self.version >= (9, 6) and not self.on("innodb_native_foreign_keys")
@@ -299,7 +303,7 @@ class MysqlConnections:
         url = self.url
         settings = {
             "host": url.host, "port": url.port, "user": url.user, "password": url.password,
-            "charset": "utf8mb4", "sql_mode": "", "autocommit": True, "conv": dict(self._library.converters.encoders),
+            "charset": "utf8mb4", "sql_mode": "", "autocommit": True, "conv": {},
             "connect_timeout": CONNECT_S, "read_timeout": ANSWER_S, "write_timeout": ANSWER_S,
             "program_name": "ducktail", **self._tls(),
         }  # fmt: skip
@@ -345,17 +349,11 @@ class MysqlConnections:
 
     def ask(self, connection: pymysql.Connection[Any], statement: str) -> Sequence[Row]:
         """The rows of a statement, whose values are text."""
-        return self.named(connection, statement)[1]
-
-    def named(
-        self, connection: pymysql.Connection[Any], statement: str
-    ) -> tuple[Sequence[str], Sequence[Row]]:
-        """The names of a statement's columns, and its rows."""
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
-                names = [column[0] for column in cursor.description or ()]
-                return names, cursor.fetchall()
+                rows: Sequence[Row] = cursor.fetchall()
+                return rows
         except self._library.MySQLError as error:
             raise self._failed(error) from None
         except (OSError, ValueError) as error:
