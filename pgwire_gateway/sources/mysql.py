@@ -182,7 +182,7 @@ class MysqlConnector(Connector):
                 hint=RIGHTS_HINT,
             )
         found_schema, found_name, kind = rows[0]
-        if kind != "BASE TABLE":
+        if kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
             raise WrongObjectType(
                 f'"{schema}.{name}" at MySQL server {self._url.shown} is no table ({kind.lower()})',
                 hint="Select the tables that it reads.",
@@ -261,9 +261,17 @@ class MysqlConnector(Connector):
             InsufficientPrivilege: the user cannot lock as a copy needs it.
             SourceUnavailable: a table was altered meanwhile.
         """
-        return self.copy()
+        copy = self.copy()
+        try:
+            # The position is behind or before an ALTER TABLE after `describe`: nobody knows.
+            for table in self._tables:
+                copy.check(table)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
 
-    def copy(self) -> Copy:
+    def copy(self) -> MysqlCopy:
         """A copy as of now."""
         if self._server is None:
             self.describe()
@@ -374,11 +382,7 @@ class MysqlCopy(Copy):
         try:
             self._connection = self._open()
             self.position = self._begin(locked, uses_gtids)
-            # An ALTER TABLE after `describe` is before the position or behind it: one does not know which.
-            now = {(t.schema, t.name): t for t in (self._now(table) for table in tables)}
-            self._tables = now
-            for table in tables:
-                self._check(table)
+            self._tables = {(table.schema, table.name): self._now(table) for table in tables}
         except BaseException:
             self.close()
             raise
@@ -432,7 +436,12 @@ class MysqlCopy(Copy):
     def _now(self, table: MysqlTable) -> MysqlTable:
         return table_now(self._connections, self._connection, self._server, table.schema, table.name)
 
-    def _check(self, table: MysqlTable) -> None:
+    def check(self, table: MysqlTable) -> None:
+        """Check that a table has this definition.
+
+        Raises:
+            SourceUnavailable: it has another one.
+        """
         if not table.has_shape_of(self._tables[table.schema, table.name]):
             raise SourceUnavailable(f"table {table.shown} is being altered at the source")
 
@@ -443,7 +452,7 @@ class MysqlCopy(Copy):
             SourceUnavailable: the connection is lost, or the table was altered.
         """
         known = table_of(table)
-        self._check(known)
+        self.check(known)
         connection, failed = self._connection, self._connections.guarded
         chosen = ", ".join(selected(column) for column in known.columns)
         failed(lambda: connection.query(f"SELECT {chosen} FROM {_qualified(known)}", unbuffered=True))

@@ -54,14 +54,22 @@ class LogPlace:
     Args:
         file: the file's name; "" until the server has said it.
         offset: the end of the last event, which counts on behind 4 GiB.
+        known: True if an event of the file was read.
     """
 
     def __init__(self) -> None:
-        self.file, self.offset = "", 0
+        self.file, self.offset, self.known = "", 0, False
 
     def rotate(self, event: Event) -> None:
         self.offset = int.from_bytes(event.body[:8], "little")
         self.file = event.body[8:].decode()
+        # The first file of a connection is told from its begin, wherever reading goes on.
+        self.known = self.known or bool(event.end)
+
+    def hear(self, event: Event) -> None:
+        """A heartbeat: the server has sent everything up to a place."""
+        if event.type == binlog.HEARTBEAT and event.body.decode("utf-8", "replace") == self.file:
+            self.advance(event)
 
     def advance(self, event: Event) -> None:
         if event.end:
@@ -69,6 +77,7 @@ class LogPlace:
             if event.end < self.offset & 0xFFFFFFFF and self.offset & 0xFFFFFFFF > 1 << 31:
                 high += 1
             self.offset = max(self.offset, high << 32 | event.end)
+            self.known = True
 
     @property
     def text(self) -> str:
@@ -224,7 +233,9 @@ class MysqlChanges(Changes):
             self._take_map(event)
             return
         handler = _HANDLERS.get(type_)
-        if type_ not in (binlog.HEARTBEAT, binlog.HEARTBEAT_2, binlog.ROTATE):
+        if type_ in (binlog.HEARTBEAT, binlog.HEARTBEAT_2):
+            self._place.hear(event)
+        elif type_ != binlog.ROTATE:
             self._place.advance(event)
         if handler is not None:
             handler(self, event)
@@ -468,7 +479,7 @@ class MysqlChanges(Changes):
 
     def _look(self, connection: pymysql.Connection[Any]) -> tuple[int | None, str]:
         end, _, _ = log_end(self._connections, connection, self._server)
-        if not self._place.file:
+        if not self._place.known:
             return None, str(end)
         last = binlog.file_name(end)
         if last == self._place.file:

@@ -12,7 +12,7 @@ DuckDB casts, timestamps as microseconds since 1970 in UTC. These rules are not 
 - A date that does not exist (`0000-00-00`, `2024-00-10`, `2024-02-31`) is NULL, and thus a column of dates
   may be NULL here even if it is NOT NULL there. In a key, where rows would become equal, it is an error.
 - A text is decoded here by the character set of its column, both from the log and from SELECT, so that the
-  two never differ. The exceptions are utf8 and ascii, in which there is nothing to convert.
+  two never differ. Bytes that have no character there become U+FFFD, where MySQL shows `?`.
 
 Source: docs/sources.md, "Types of MySQL and MariaDB"; MySQL Internals, "Table_map_event", "Date and Time Data
 Type Representation".
@@ -21,7 +21,6 @@ Type Representation".
 from __future__ import annotations
 
 import codecs
-import ipaddress
 import json
 import struct
 import uuid
@@ -94,7 +93,7 @@ DATES = frozenset(("date", "datetime", "timestamp"))
 FIXED = {"uuid": 16, "inet6": 16, "inet4": 4}
 # Character set -> Python's codec.
 CODECS = {
-    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "latin1": "latin1",
+    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "latin1": "cp1252",
     "latin2": "iso8859_2", "latin5": "iso8859_9", "latin7": "iso8859_13", "greek": "iso8859_7",
     "hebrew": "iso8859_8", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257",
     "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8r": "koi8_r", "koi8u": "koi8_u",
@@ -103,10 +102,21 @@ CODECS = {
     "gbk": "gbk", "gb18030": "gb18030", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp",
     "eucjpms": "euc_jp", "euckr": "cp949",
 }  # fmt: skip
-# MySQL's latin1 is Windows' code page 1252, with control characters where that has no characters.
-_LATIN1 = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
+_MULTIBYTE = frozenset(
+    ("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32", "big5", "gb2312", "gbk", "gb18030",
+     "sjis", "cp932", "ujis", "eucjpms", "euckr")
+)  # fmt: skip
+# Bytes that MySQL reads otherwise than Python's codec. Its latin1 is code page 1252 with control characters
+# where that has no characters.
+_OTHERWISE = {
+    "latin1": {byte: chr(byte) for byte in (0x81, 0x8D, 0x8F, 0x90, 0x9D)},
+    "greek": {0xA1: "\u02bd", 0xA2: "\u02bc"},
+    "hebrew": {0xAF: "\u203e"},
+    "cp866": {0xFC: "\u207f", 0xFD: "\u00b2"},
+    "koi8u": {0x95: "\u2022"},
+}
 # Character sets in which SELECT, which answers in utf8mb4, cannot differ.
-_SAME = frozenset(("utf8mb4", "utf8mb3", "utf8", "ascii"))
+_SAME = frozenset(("utf8mb4", "utf8mb3", "utf8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,10 +420,22 @@ def _uuid_text(stored: bytes) -> str:
 
 
 def _address_text(stored: bytes) -> str:
-    address = ipaddress.ip_address(stored)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return f"::ffff:{address.ipv4_mapped}"
-    return str(address)
+    """An address as MariaDB shows it, which shortens a single group of zeros as well."""
+    dotted = ".".join(str(byte) for byte in stored[-4:])
+    if len(stored) == 4:
+        return dotted
+    groups = struct.unpack(">8H", stored)
+    begin = end = 0
+    for first in range(8):
+        last = first
+        while last < 8 and not groups[last]:
+            last += 1
+        if last - first > end - begin:
+            begin, end = first, last
+    if begin == 0 and (end == 6 or (end == 5 and groups[5] == 0xFFFF)):
+        return f"::{'ffff:' if end == 5 else ''}{dotted}"
+    texts = [f"{group:x}" for group in groups]
+    return ":".join(texts) if begin == end else f"{':'.join(texts[:begin])}::{':'.join(texts[end:])}"
 
 
 def _enum(table: MysqlTable, column: MysqlColumn, size: int) -> Decoder:
@@ -606,20 +628,28 @@ def _codec_of(table: MysqlTable, column: MysqlColumn) -> str:
 
 def _text_decoder(table: MysqlTable, column: MysqlColumn) -> Callable[[bytes], str]:
     codec = _codec_of(table, column)
-    if column.charset == "latin1":
-        return lambda value: codecs.charmap_decode(value, "strict", _LATIN1)[0]
-
-    def failed(error: UnicodeDecodeError) -> CharacterNotInRepertoire:
-        found = bytes(error.object[error.start : error.end]).hex()
-        return CharacterNotInRepertoire(
-            f'column "{column.name}" of table {table.shown} has bytes 0x{found}, '
-            f"which are no text in character set {column.charset}"
-        )
+    if column.charset not in _MULTIBYTE:
+        characters = _characters(column.charset, codec)
+        return lambda value: codecs.charmap_decode(value, "strict", characters)[0]
+    if codec != "utf-8":
+        return lambda value: str(value, codec, "replace")
 
     def decode(value: bytes) -> str:
         try:
-            return str(value, codec)
+            return str(value, "utf-8")
         except UnicodeDecodeError as error:
-            raise failed(error) from None
+            found = value[error.start : error.end].hex()
+            raise CharacterNotInRepertoire(
+                f'column "{column.name}" of table {table.shown} has bytes 0x{found}, which are no text in '
+                f"character set {column.charset}"
+            ) from None
 
     return decode
+
+
+def _characters(charset: str, codec: str) -> str:
+    """The characters of the bytes 0 to 255; a byte without one is U+FFFD, where the server shows `?`."""
+    found = [bytes([byte]).decode(codec, "replace") for byte in range(256)]
+    for byte, character in _OTHERWISE.get(charset, {}).items():
+        found[byte] = character
+    return "".join(found)

@@ -64,7 +64,7 @@ class MariadbServer:
 
     def __enter__(self) -> MariadbServer:
         if not (self._root / "data").exists():
-            self._install()
+            self.install()
         self.start()
         return self
 
@@ -73,7 +73,7 @@ class MariadbServer:
     ) -> None:
         self.kill()
 
-    def _install(self) -> None:
+    def install(self) -> None:
         """Make the data directory, with a user on all hosts."""
         self._root.mkdir(parents=True, exist_ok=True)
         program = shutil.which("mariadb-install-db")
