@@ -390,11 +390,12 @@ class MysqlCopy(Copy):
     def _open(self) -> pymysql.Connection[Any]:
         connection = self._connections.open()
         self._opened.append(connection)
-        for name, value in (("lock_wait_timeout", _LOCK_S), ("net_write_timeout", PAUSE_S)):
-            self._connections.ask(connection, f"SET SESSION {name} = {value}")
-        self._connections.ask(connection, f"SET SESSION wait_timeout = {PAUSE_S}")
         limit = "max_statement_time" if self._server.mariadb else "max_execution_time"
-        self._connections.ask(connection, f"SET SESSION {limit} = 0")
+        self._connections.ask(
+            connection,
+            f"SET SESSION lock_wait_timeout = {_LOCK_S}, net_write_timeout = {PAUSE_S}, "
+            f"wait_timeout = {PAUSE_S}, {limit} = 0",
+        )
         return connection
 
     def _begin(self, locked: Sequence[_TableName], uses_gtids: bool) -> str:

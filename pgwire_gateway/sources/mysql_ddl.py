@@ -1113,7 +1113,7 @@ def _fill_of(column: MysqlColumn, given: str | bytes, unknown: WrongState) -> st
         return _text_sql(given.rstrip(" ") if type_ == "char" else given)
     if type_ in BINARIES:
         size = column.numbers[0] if type_ == "binary" else 0
-        return f"from_hex('{given.encode().ljust(size, bytes(1)).hex()}')"
+        return f"from_hex('{given.encode('utf-8', 'surrogateescape').ljust(size, bytes(1)).hex()}')"
     if type_ in ("enum", "set"):
         return _choice(column, given, unknown)
     if type_ in DATES and given.startswith("0000-00-00"):

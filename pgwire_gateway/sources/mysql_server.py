@@ -18,11 +18,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...engine.checkpoints.positions import BinlogPosition
 from ...engine.errors import (
     CannotConnect,
+    CharacterNotInRepertoire,
     DucktailError,
     InsufficientPrivilege,
     InvalidAuthorization,
@@ -266,6 +267,7 @@ _VARIABLES = (
 )  # fmt: skip
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class MysqlConnections:
@@ -349,24 +351,45 @@ class MysqlConnections:
 
     def ask(self, connection: pymysql.Connection[Any], statement: str) -> Sequence[Row]:
         """The rows of a statement, whose values are text."""
-        try:
+
+        def rows() -> Sequence[Row]:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
-                rows: Sequence[Row] = cursor.fetchall()
-                return rows
-        except self._library.MySQLError as error:
-            raise self._failed(error) from None
-        except (OSError, ValueError) as error:
-            # Ended by another thread, which pymysql does not expect.
-            raise SourceUnavailable(f"the connection to MySQL server {self.url.shown} is lost") from error
+                found: Sequence[Row] = cursor.fetchall()
+                return found
 
-    def guarded(self, call: Callable[[], Any]) -> Any:
+        return self.guarded(rows)
+
+    def undecoded(
+        self, connection: pymysql.Connection[Any], statement: str
+    ) -> list[tuple[bytes | None, ...]]:
+        """The rows of a statement, whose values are bytes, as the server has sent them."""
+
+        def rows() -> list[tuple[bytes | None, ...]]:
+            connection.query(statement, unbuffered=True)
+            result = connection._result
+            assert result is not None
+            result.converters = [(None, None)] * len(result.converters)
+            found = []
+            while (row := result._read_rowdata_packet_unbuffered()) is not None:
+                found.append(row)
+            return found
+
+        return self.guarded(rows)
+
+    def guarded(self, call: Callable[[], T]) -> T:
         """The answer of a call on a connection, with the server's errors as ours."""
         try:
             return call()
         except self._library.MySQLError as error:
             raise self._failed(error) from None
+        except UnicodeDecodeError as error:
+            found = error.object[error.start : error.end].hex()
+            raise CharacterNotInRepertoire(
+                f"MySQL server {self.url.shown} sends bytes 0x{found} in a text, which are no UTF-8"
+            ) from None
         except (OSError, ValueError, AttributeError) as error:
+            # Ended by another thread, which pymysql does not expect.
             raise SourceUnavailable(f"the connection to MySQL server {self.url.shown} is lost") from error
 
     def end(self, connection: pymysql.Connection[Any]) -> None:
@@ -430,8 +453,9 @@ def table_now(
         NotSupported: it cannot be read.
     """
     statement = f"SHOW CREATE TABLE {quoted(schema)}.{quoted(name)}"
-    text = connections.ask(connection, statement)[0][1]
-    return created(str(text), schema, mariadb=server.mariadb)
+    # A default of a binary type is in it as it is.
+    text = connections.undecoded(connection, statement)[0][1] or b""
+    return created(text.decode("utf-8", "surrogateescape"), schema, mariadb=server.mariadb)
 
 
 def log_end(
