@@ -318,7 +318,9 @@ def _typed(
         numbers = (numbers + (10, 0)[len(numbers) :])[:2]
     elif base in ("char", "binary", "varchar", "varbinary", "bit", "text", "blob"):
         numbers = numbers or ((1,) if base in ("char", "binary", "bit") else ())
-    elif base not in ("time", "datetime", "timestamp"):
+    elif base in ("time", "datetime", "timestamp"):
+        numbers = tuple(digits for digits in numbers if digits)
+    else:
         numbers = ()
     if base == "json":
         attributes.charset = "utf8mb4"
@@ -1042,6 +1044,7 @@ _FORMS = {
     "year": re.compile(r"(?:19|20|21)[0-9]{2}|0"),
     "uuid": re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
     "inet4": re.compile(r"[0-9]+(?:\.[0-9]+){3}"),
+    "inet6": re.compile(r"::"),
 }
 _INTEGER_TYPES = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
 # The value of a column without a default that cannot be NULL.
