@@ -437,8 +437,8 @@ ROWS = (
         Effect.WRITES,
         InCluster.ENTRY_NODE,
         create_stream,
-        "CREATE STREAM [IF NOT EXISTS] s {ON t | FROM POSTGRES '...' TABLE t | FROM MYSQL '...' TABLE d.t} "
-        "[(column, ...)] [OPERATIONS INSERT, UPDATE, DELETE] [WHERE predicate] [WITH (option = value, ...)]",
+        "CREATE STREAM [IF NOT EXISTS] s ON t [(column, ...)] [OPERATIONS INSERT, UPDATE, DELETE]"
+        " [WHERE predicate] [WITH (option = value, ...)]",
         _create_stream_sql,
     ),
     Row(
