@@ -67,6 +67,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     reserved_names.refuse_schema(session, facts)
     _guard_names(facts)
     _guard_functions(session, classified, facts)
+    _guard_own_tables(session, facts)
     captured = _captured_to_drop(session, facts)
     if captured is not None:
         return (yield from _drop_captured(session, classified, captured))
@@ -629,6 +630,16 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
             _refuse_captured_ddl(facts, session.block.tables[key])
         return []
     return [key] if key[0] != TEMPORARY else []
+
+
+def _guard_own_tables(session: Context, facts: DdlFacts) -> None:
+    """Refuse changes of captured tables of our own, such as those with the rows of a source."""
+    if facts.temporary or facts.object_type not in ("TABLE", "INDEX", "TRIGGER"):
+        return
+    names = list(facts.names) if facts.object_type == "TABLE" else []
+    keys = [session.names.table_key(name) for name in (*names, *([facts.table] if facts.table else []))]
+    if any(key[0] == OURS and key in session.block.tables for key in keys):
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
 
 
 def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
