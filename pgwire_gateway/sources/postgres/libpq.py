@@ -113,7 +113,7 @@ def parameters(conninfo: str, application_name: str) -> dict[str, str]:
     """libpq's parameters of a connection string, with those that ducktail adds.
 
     Raises:
-        InvalidParameterValue: the text is malformed. It may have a password, so the message does not repeat it.
+        InvalidParameterValue: the text is malformed; it is not repeated, as it may have a password.
     """
     try:
         given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
@@ -169,6 +169,8 @@ class Link:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closed = False
         self._closing = threading.Lock()
+        # The server has ended replication; its result is not read yet.
+        self._has_ended = False
         self.calls = threading.RLock()
         self._connection: pq.abc.PGconn | None = None
 
@@ -281,7 +283,7 @@ class Link:
         with self._lost_as_unavailable():
             connection = self.connection
             get = connection.get_copy_data
-            length, data = get(1)
+            length, data = (-1, None) if self._has_ended else get(1)
             if length == 0:
                 connection.consume_input()
                 length, data = get(1)
@@ -290,7 +292,8 @@ class Link:
                 if len(messages) == most:
                     return messages
                 length, data = get(1)
-            if length < 0 and not messages:
+            self._has_ended = length < 0
+            if self._has_ended and not messages:
                 self._end_copy()
                 raise errors.SourceUnavailable("the source has ended replication")
         return messages

@@ -99,6 +99,7 @@ class PostgresConnector(Connector):
         self._progress_s = progress_s
         self._control_link: Link | None = None
         self._links: list[Link] = []
+        self._changes: list[PostgresChanges] = []
         self._catalog_read: PostgresCatalog | None = None
         self._closed = False
 
@@ -170,7 +171,9 @@ class PostgresConnector(Connector):
             link.close()
             raise
         decoder = PgoutputDecoder(catalog, known, self._stranger(catalog), start, self._directory)
-        return PostgresChanges(link, control, decoder, start, self._progress_s)
+        changes = PostgresChanges(link, control, decoder, start, self._progress_s)
+        self._changes = [*(one for one in self._changes if not one.closed), changes]
+        return changes
 
     def remove(self) -> None:
         """Drop the slot, and the publication that is the connector's own."""
@@ -184,6 +187,8 @@ class PostgresConnector(Connector):
         self._closed = True
         for link in list(self._links):
             link.close()
+        for changes in self._changes:
+            changes.close()
 
     # Connections.
 
@@ -501,8 +506,8 @@ class PostgresConnector(Connector):
     def _copy(self, slot: str, temporary: str) -> Copy:
         """A slot, and a transaction in its snapshot.
 
-        A snapshot does not show the rows that a TRUNCATE removes later; so the tables are locked (ACCESS SHARE)
-        from before the slot begins until the copy ends.
+        A snapshot no longer shows the rows that a TRUNCATE removes later. So the tables are locked (ACCESS
+        SHARE) from before the slot begins until the copy ends.
         """
         guard, link, copying = self._link(), self._link(replication=True), self._link()
         try:

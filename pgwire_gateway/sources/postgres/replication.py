@@ -99,6 +99,11 @@ class PostgresChanges(Changes):
                 self._keepalive(messages[self._at])
                 self._at += 1
         self._messages, self._at = [], 0
+        passed = self._decoder.passed
+        if passed is not None:
+            lsn = PostgresLsn.parse(passed.position).number
+            if lsn > self._end:
+                self._end, self._end_us = lsn, passed.commit_us
         return None
 
     def _keepalive(self, message: bytes) -> None:
@@ -149,6 +154,10 @@ class PostgresChanges(Changes):
             return None, self._server_end
         self._server_end = end or ""
         return max(0, PostgresLsn.parse(self._server_end).number - self._received), self._server_end
+
+    @property
+    def closed(self) -> bool:
+        return self._link.closed
 
     def close(self) -> None:
         """End reading; from any thread."""
