@@ -16,6 +16,7 @@ import pytest
 from postgres_source import PostgresSource, running_source
 
 from ducktail.engine import errors
+from ducktail.engine.checkpoints.positions import PostgresLsn
 from ducktail.pgwire_gateway.sources.connector import (
     DEFINE,
     DELETE,
@@ -63,7 +64,7 @@ def source(server: PostgresSource) -> Iterator[PostgresSource]:
     server.run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     for (name,) in server.run("SELECT pubname FROM pg_publication"):
         server.run(f'DROP PUBLICATION "{name}"')
-    server.run("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+    server.run("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "GRANT USAGE ON SCHEMA public TO public")
 
 
 @pytest.fixture
@@ -494,10 +495,10 @@ TYPES = [
     ("timestamptz[]", "'{2024-01-01 00:00+01}'", "TIMESTAMP WITH TIME ZONE[]", "['2023-12-31 23:00:00+00']"),
     ("bytea[]", r"array['\x01', '\x']::bytea[]", "BLOB[]", r"['\\x01', '']"),
     ("interval[]", "'{-1 days +02:03:00}'", "INTERVAL[]", "['-1 day 02:03:00']"),
-    ("mood[]", "array['so so']::mood[]", "VARCHAR[]", "['so so']"),
+    ("mood[]", "array['so so']::mood[]", "VARCHAR[]", "[so so]"),
     ("pair[]", "array[ROW(1, 'a,b')::pair]", "VARCHAR[]", """['(1,"a,b")']"""),
     ("box[]", "array[box '(1,1),(0,0)']", "VARCHAR", "{(1,1),(0,0)}"),
-    ("jsonb[]", """array['{"a":1}'::jsonb]""", "JSON[]", """['{"a": 1}']"""),
+    ("jsonb[]", """array['{"a":1}'::jsonb]""", "JSON[]", '[{"a": 1}]'),
 ]  # fmt: skip
 
 
@@ -675,7 +676,7 @@ def test_a_copy_and_the_changes_behind_it_are_the_table(
     later = [
         changes
         for place, changes in transactions
-        if source.run(f"SELECT '{place}'::pg_lsn > '{other_position}'::pg_lsn")[0][0]
+        if PostgresLsn.parse(place) > PostgresLsn.parse(other_position)
     ]
     assert 0 < len(later) <= len(transactions)
     assert _folded(second, later) == table
@@ -1023,6 +1024,8 @@ def test_a_server_that_is_stopped_waits_for_no_reader(
     """At its end the server waits until all of its log is confirmed; the position moves at once then."""
     source.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int)")
     following, _ = begin(connect("t", progress_s=3600.0))
+    source.run("INSERT INTO t VALUES (0)")
+    assert following.transaction()[0].new == ("0",)
     source.run("INSERT INTO t VALUES (1)", "INSERT INTO other VALUES (1)")
     stopping = threading.Thread(target=source.stop, args=("fast",))
     stopping.start()
@@ -1157,12 +1160,10 @@ def test_tables_that_cannot_be_read(
         (table,) = connect(selection=PostgresSelection(publication="inserts")).describe()
         assert table.key == ()
         # Nothing was published, so the source's own writers are not harmed.
-        assert len(source.run("SELECT FROM pg_publication")) == 4
+        assert source.run("SELECT count(*) FROM pg_publication") == [(4,)]
         source.run("INSERT INTO keyless VALUES (1)")
         dave = "user=dave"
-        with pytest.raises(
-            errors.InsufficientPrivilege, match='permission denied for table "public.keyed"'
-        ) as caught:
+        with pytest.raises(errors.InsufficientPrivilege, match=r'denied for table "public\.keyed"') as caught:
             connect("keyed", conninfo=dave).describe()
         assert "n" in (caught.value.detail or "")
         source.run("GRANT SELECT ON keyed TO dave")
@@ -1192,6 +1193,7 @@ def test_tables_that_cannot_be_read(
 def test_rows_hidden_by_a_policy_are_an_error(
     source: PostgresSource, connect: Callable[..., PostgresConnector]
 ) -> None:
+    refused = pytest.raises(errors.InsufficientPrivilege, match="row-level security")
     source.run(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "INSERT INTO t VALUES (1)",
@@ -1203,10 +1205,7 @@ def test_rows_hidden_by_a_policy_are_an_error(
     try:
         connector = connect(selection=PostgresSelection(publication="p"), conninfo="user=erin")
         (table,) = connector.describe()
-        with (
-            connector.begin() as copy,
-            pytest.raises(errors.InsufficientPrivilege, match="row-level security"),
-        ):
+        with connector.begin() as copy, refused:
             list(copy.rows(table))
     finally:
         source.run("DROP OWNED BY erin", "DROP ROLE erin")
@@ -1246,9 +1245,7 @@ def test_a_slot_that_no_longer_has_the_changes(
         deadline = time.monotonic() + WAIT_S
         while source.run(status)[0][0] != "lost":
             assert time.monotonic() < deadline
-            source.run(
-                "SELECT pg_logical_emit_message(false, 'x', 'y')", "SELECT pg_switch_wal()", "CHECKPOINT"
-            )
+            source.run("CREATE TABLE IF NOT EXISTS x ()", "SELECT pg_switch_wal()", "CHECKPOINT")
         lost(position, "was invalidated")
     finally:
         source.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
@@ -1269,7 +1266,7 @@ def test_a_changed_publication(source: PostgresSource, connect: Callable[..., Po
     following, _ = begin(own)
     following.changes.close()
     source.run("ALTER PUBLICATION own DROP TABLE b")
-    with pytest.raises(errors.SourceLost, match='"public.b" is no longer in publication "own"'):
+    with pytest.raises(errors.SourceLost, match=r'"public\.b" is no longer in publication "own"'):
         own.changes(following.tables, following.position)
     source.run("DROP PUBLICATION own")
     with pytest.raises(errors.SourceLost, match='publication "own" does not exist'):
@@ -1280,10 +1277,10 @@ def test_a_changed_publication(source: PostgresSource, connect: Callable[..., Po
     source.run("INSERT INTO a VALUES (1)")
     assert following.transaction()[0].new == ("1",)
     source.run("ALTER PUBLICATION p ADD TABLE b", "INSERT INTO b VALUES (1)")
-    with pytest.raises(errors.WrongState, match="tables that the stream does not have: public.b"):
+    with pytest.raises(errors.WrongState, match=r"that the stream does not have: public\.b"):
         following.transaction()
     following.changes.close()
-    with pytest.raises(errors.WrongState, match="tables that the stream does not have: public.b"):
+    with pytest.raises(errors.WrongState, match=r"that the stream does not have: public\.b"):
         connector.changes(following.tables, following.position)
 
 

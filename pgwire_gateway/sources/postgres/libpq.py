@@ -220,6 +220,19 @@ class Link:
                 raise
         return self
 
+    def is_alive(self) -> bool:
+        """False if the server has ended the connection, which nobody has used since."""
+        with self.calls:
+            if self._closed or self._connection is None:
+                return False
+            try:
+                # The reason comes before the end.
+                while self._wait(select.POLLIN, time.monotonic()):
+                    self._connection.consume_input()
+            except (psycopg.Error, errors.SourceUnavailable):
+                self._give_up()
+            return not self._closed
+
     def query(self, sql: str, *values: str | None, timeout_s: float = QUERY_TIMEOUT_S) -> list[Row]:
         """The rows of one statement, as texts.
 

@@ -204,7 +204,7 @@ class PostgresConnector(Connector):
             raise
 
     def _control(self) -> Link:
-        if self._control_link is None or self._control_link.closed:
+        if self._control_link is None or not self._control_link.is_alive():
             link = self._link()
             if link.server_version >= _STREAMING_SINCE:
                 link.query("SET idle_session_timeout = 0")
@@ -333,6 +333,11 @@ class PostgresConnector(Connector):
             )
         if found.partition_of in selected and found.partition_of != found.oid:
             raise errors.WrongObjectType(f"{shown} is a partition of another selected table")
+        if not found.is_reachable:
+            raise errors.InsufficientPrivilege(
+                f'permission denied for schema "{found.table.schema}" of the source',
+                hint=f"GRANT USAGE ON SCHEMA {identifier(found.table.schema)} TO the user of the connection.",
+            )
         if found.unreadable:
             raise errors.InsufficientPrivilege(
                 f"permission denied for {shown}",
@@ -513,14 +518,14 @@ class PostgresConnector(Connector):
         try:
             self._check_identity(link)
             guard.query("BEGIN")
-            guard.query(self._lock(guard))
+            self._lock(guard)
             ((_, position, snapshot, _),) = link.query(
                 f"CREATE_REPLICATION_SLOT {identifier(slot)} {temporary}LOGICAL pgoutput EXPORT_SNAPSHOT",
                 timeout_s=SLOT_TIMEOUT_S,
             )
             copying.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             copying.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot or '')}")
-            copying.query(self._lock(copying))
+            self._lock(copying)
             published = PostgresCatalog(copying.query, copying.server_version).published(self._publication)
             return PostgresCopy(copying, position or "", {(row.schema, row.name): row for row in published})
         except errors.ConfigurationLimit as error:
@@ -536,10 +541,10 @@ class PostgresConnector(Connector):
             guard.close()
             link.close()
 
-    def _lock(self, link: Link) -> str:
-        rows = PostgresCatalog(link.query, link.server_version).published(self._publication)
-        listed = ", ".join(f"{identifier(row.schema)}.{identifier(row.name)}" for row in rows)
-        return f"LOCK TABLE {listed} IN ACCESS SHARE MODE"
+    def _lock(self, link: Link) -> None:
+        """Lock the published tables; unlike LOCK TABLE, this needs the right to read some column only."""
+        for row in PostgresCatalog(link.query, link.server_version).published(self._publication):
+            link.query(f"SELECT FROM {identifier(row.schema)}.{identifier(row.name)} LIMIT 0")
 
 
 class PostgresCopy(Copy):
