@@ -1193,7 +1193,6 @@ def test_tables_that_cannot_be_read(
 def test_rows_hidden_by_a_policy_are_an_error(
     source: PostgresSource, connect: Callable[..., PostgresConnector]
 ) -> None:
-    refused = pytest.raises(errors.InsufficientPrivilege, match="row-level security")
     source.run(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "INSERT INTO t VALUES (1)",
@@ -1204,9 +1203,15 @@ def test_rows_hidden_by_a_policy_are_an_error(
     )
     try:
         connector = connect(selection=PostgresSelection(publication="p"), conninfo="user=erin")
+        for call in (connector.describe, connector.begin):
+            with pytest.raises(errors.InsufficientPrivilege, match="row-level security"):
+                call()
+        source.run("ALTER ROLE erin BYPASSRLS")
         (table,) = connector.describe()
-        with connector.begin() as copy, refused:
-            list(copy.rows(table))
+        with connector.begin() as copy:
+            source.run("ALTER ROLE erin NOBYPASSRLS")
+            with pytest.raises(errors.InsufficientPrivilege, match="row-level security"):
+                list(copy.rows(table))
     finally:
         source.run("DROP OWNED BY erin", "DROP ROLE erin")
 

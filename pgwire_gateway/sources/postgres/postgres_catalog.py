@@ -59,6 +59,7 @@ class CatalogTable:
         partition_of: the oid of the topmost partitioned table that it is part of; 0 for none.
         is_owner: the user is its owner, or a member of that role.
         is_reachable: the user may use its schema.
+        has_policies: policies hide rows of it from the user.
         unidentified: it or its partitions with an identity that lets the source refuse UPDATE and DELETE
             once they are published.
         unreadable: the names of columns that the user may not read.
@@ -71,6 +72,7 @@ class CatalogTable:
     partition_of: int
     is_owner: bool
     is_reachable: bool
+    has_policies: bool
     unidentified: tuple[str, ...]
     unreadable: tuple[str, ...]
     table: SourceTable
@@ -107,7 +109,7 @@ _CLASSES = f"""
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
        CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid ELSE 0 END,
        pg_catalog.pg_has_role(c.relowner, 'USAGE'), pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
-       c.relreplident,
+       pg_catalog.row_security_active(c.oid), c.relreplident,
        (SELECT pg_catalog.json_agg(l.oid::pg_catalog.regclass::text ORDER BY l.oid)
         FROM pg_catalog.pg_class l
         WHERE l.oid IN (SELECT c.oid WHERE c.relkind <> 'p' UNION ALL
@@ -196,7 +198,20 @@ class PostgresCatalog:
         return [found[oid] for oid in oids if oid in found]
 
     def _table(self, oid: int, row: Row, columns: Sequence[Row], only: set[str] | None) -> CatalogTable:
-        _, schema, name, kind, persistence, root, owner, reachable, identity, unidentified, all_full = row
+        (
+            _,
+            schema,
+            name,
+            kind,
+            persistence,
+            root,
+            owner,
+            reachable,
+            policies,
+            identity,
+            unidentified,
+            all_full,
+        ) = row
         identity = identity or DEFAULT
         sent = [
             column
@@ -217,7 +232,8 @@ class PostgresCatalog:
         dimensions = {column[1] or "": int(column[4] or 0) for column in sent}
         primary = [column[1] or "" for column in columns if column[7] == "t"]
         return CatalogTable(
-            oid, kind or "", persistence or "", int(root or 0), owner == "t", reachable == "t",
+            oid, kind or "", persistence or "", int(root or 0),
+            owner == "t", reachable == "t", policies == "t",
             tuple(json.loads(unidentified)) if unidentified else (),
             tuple(column[1] or "" for column in sent if column[6] != "t"),
             self._source_table(relation, dimensions, primary, all_full != "f"),

@@ -344,6 +344,11 @@ class PostgresConnector(Connector):
                 detail=f"The user may not read: {names(found.unreadable)}.",
                 hint=f"GRANT SELECT ON {found.table.shown} TO the user of the connection.",
             )
+        if found.has_policies:
+            raise errors.InsufficientPrivilege(
+                f"row-level security hides rows of {shown} from the user",
+                hint="ALTER ROLE ... BYPASSRLS at the source, or connect as the table's owner.",
+            )
         if changed and found.unidentified:
             raise errors.WrongState(
                 f"{shown} has no identity for its rows",
