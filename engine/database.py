@@ -47,6 +47,7 @@ from .duck.objects import KnownObjects
 from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
 from .groups.coordination import MemberEpochs
 from .groups.deliveries import Deliveries
+from .groups.feed_activity import FeedActivity
 from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
@@ -127,6 +128,7 @@ class Database(Parts):
         self.members.on_leave = self.polls.member_left
         self.members.committed = self._committed_group
         self.sink_activity = SinkActivity()
+        self.feed_activity = FeedActivity()
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False

@@ -17,6 +17,7 @@ from .catalog.catalog import Catalog
 from .catalog.rights import Rights
 from .clock import Clock
 from .groups.deliveries import Deliveries
+from .groups.feed_activity import FeedActivity
 from .groups.members import Members
 from .groups.offsets import Offsets
 from .groups.parked import Parked
@@ -65,6 +66,7 @@ class Parts(ABC):
     offsets: Offsets
     parked: Parked
     sink_activity: SinkActivity
+    feed_activity: FeedActivity
     deliveries: Deliveries
     unlike: dict[int, str]
     buffers: Buffers

@@ -18,6 +18,11 @@
     group_catalog   a consumer group
     __ducktail_sinks  a sink by the number of its group, with its secrets (see `catalog/sinks.py`); no user
                     can read it by SQL
+    __ducktail_feeds  the source outside that feeds a stream, with its address (see `catalog/feeds.py`); no
+                    user can read it by SQL
+    feed_tables     a table outside, its definition there, and the captured table that has its rows
+    mirrors         tables of users that follow a table of a feed
+    feed_positions  the position at the source up to which a stream has everything
     delivery_limits  the option `max_deliveries` of the groups that have it
     delivery_log    the delivery counts of these groups (see `deliveries.py`); in each partition the highest
                     seq counts
@@ -77,8 +82,10 @@ USERS = "__ducktail_users"
 TOKENS = f"{USERS}_tokens"
 # The keys and headers of sinks.
 SINKS = "__ducktail_sinks"
+# The addresses of the sources of streams, with their passwords.
+FEEDS = "__ducktail_feeds"
 # No SQL of any user reads them.
-SECRET_TABLES = (USERS, TOKENS, SINKS)
+SECRET_TABLES = (USERS, TOKENS, SINKS, FEEDS)
 FORMAT_VERSION = 4
 # Of a stream that was made before there was compaction: the defaults (`streams.py`).
 LAG_US, TOMBSTONES_US = 3_600_000_000, 86_400_000_000
@@ -122,6 +129,16 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.{SINKS} (
     group_id INTEGER, uid VARCHAR, kind VARCHAR, target VARCHAR, options VARCHAR, secrets VARCHAR,
     state VARCHAR, reason VARCHAR, changed_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.{FEEDS} (
+    stream_id INTEGER, uid VARCHAR, kind VARCHAR, address VARCHAR, shown VARCHAR, selection VARCHAR,
+    options VARCHAR, state VARCHAR, reason VARCHAR, changed_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_tables (
+    stream_id INTEGER, table_id INTEGER, place INTEGER, definition VARCHAR, copied_at VARCHAR,
+    copied_rows BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_positions (
+    stream_id INTEGER, position VARCHAR, identity VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.mirrors (
+    stream_id INTEGER, table_id INTEGER, schema_name VARCHAR, table_name VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
     group_id INTEGER, partition INTEGER, lsn BIGINT, state VARCHAR, key VARCHAR, by_key BOOLEAN,
     tx_last BOOLEAN, reason VARCHAR, parked_at TIMESTAMP WITH TIME ZONE, parked_by VARCHAR);
@@ -384,6 +401,28 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("changed_at", "TIMESTAMP WITH TIME ZONE"),
         ("owner", "VARCHAR"),
         ("options", "JSON"),
+    ),
+    "sources": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("kind", "VARCHAR"),
+        ("source", "VARCHAR"),
+        ("state", "VARCHAR"),
+        ("phase", "VARCHAR"),
+        ("reason", "VARCHAR"),
+        ("position", "VARCHAR"),
+        ("source_position", "VARCHAR"),
+        ("lag_bytes", "BIGINT"),
+        ("lag_seconds", "DOUBLE"),
+        ("rows_copied", "BIGINT"),
+        ("transactions", "BIGINT"),
+        ("events", "BIGINT"),
+        ("fault", "VARCHAR"),
+        ("fault_at", "TIMESTAMP WITH TIME ZONE"),
+        ("next_attempt_at", "TIMESTAMP WITH TIME ZONE"),
+        ("slot", "VARCHAR"),
+        ("tables", "VARCHAR[]"),
+        ("changed_at", "TIMESTAMP WITH TIME ZONE"),
     ),
     "deliveries": (
         ("schema_name", "VARCHAR"),

@@ -32,6 +32,8 @@ SERVER = "pgwire_gateway.server"
 PEERS = "pgwire_gateway.peers"
 # They deliver on the server's loop.
 SINKS = "pgwire_gateway.sinks"
+# Their threads are begun and ended as the server's loop says.
+SOURCES = "pgwire_gateway.sources"
 # Its requests are tasks of the server's loop.
 HTTP = "pgwire_gateway.http_api"
 # Runs the server's loop.
@@ -41,7 +43,7 @@ FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
-    "asyncio": (SERVER, PEERS, HTTP, SINKS, COMMAND),
+    "asyncio": (SERVER, PEERS, HTTP, SINKS, SOURCES, COMMAND),
     "aiohttp": (HTTP, SINKS),
     "socket": (SERVER, HTTP, f"{SINKS}.webhook", f"{SINKS}.kafka", f"{SINKS}.rabbitmq_client", COMMAND),
     "ssl": (SERVER, f"{SINKS}.rabbitmq_client"),

@@ -12,6 +12,19 @@ from ..quoting import ident
 from ..schema import SCHEMA
 from .streams import MINIMAL_CHANGES, Stream, key_of
 
+# The beginning of the names of our own tables with the rows of tables outside.
+_FED = "source "
+
+
+def fed_name(stream_id: int, shown: str) -> str:
+    """The name, in our schema, of the table with the rows of a table outside, which is shown by that name."""
+    return f"{_FED}{stream_id} {shown}"
+
+
+def is_fed(shape: TableShape) -> bool:
+    """True for the table of a name of `fed_name`."""
+    return shape.schema == SCHEMA and shape.name.startswith(_FED)
+
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
@@ -178,7 +191,12 @@ class Captured:
     @property
     def ours(self) -> bool:
         """True if it is our own empty table: the rest of a dropped one, or a schema stream's first table."""
-        return self.shape.schema == SCHEMA
+        return self.shape.schema == SCHEMA and not self.is_fed
+
+    @property
+    def is_fed(self) -> bool:
+        """True if it is a table of ducktail's own with the rows of one outside."""
+        return is_fed(self.shape)
 
     @property
     def was_dropped(self) -> bool:

@@ -15,6 +15,7 @@ from ..errors import NotSupported, UndefinedObject, WrongState
 from ..quoting import fold
 from .captured_tables import Captured, Source, TopicLog
 from .copies import Copy
+from .feeds import Feed, Mirror
 from .segments import Segments
 from .sinks import Sink
 from .streams import CHANGES_SUFFIX, Bookmark, Group, Stream, key_of
@@ -27,6 +28,8 @@ class Catalog:
 
     Args:
         sinks: group id -> the sink that it is.
+        feeds: stream id -> the source outside that feeds it.
+        mirrors: schema and name -> the mirror that the table is.
         copies: group id -> its latest whole copy.
         copying: number -> a copy that is being made.
         behind: stream id -> the error for its readers, if tables were created in its schema without ducktail.
@@ -44,6 +47,8 @@ class Catalog:
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
     bookmarks: dict[tuple[int, str], Bookmark] = field(default_factory=dict)
     sinks: dict[int, Sink] = field(default_factory=dict)
+    feeds: dict[int, Feed] = field(default_factory=dict)
+    mirrors: dict[tuple[str, ...], Mirror] = field(default_factory=dict)
     copies: dict[int, Copy] = field(default_factory=dict)
     copying: dict[int, Copy] = field(default_factory=dict)
     behind: dict[int, WrongState] = field(default_factory=dict)

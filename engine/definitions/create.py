@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from secrets import token_hex
 
 import duckdb
 
@@ -21,7 +22,9 @@ from ..buffers.publisher import Note
 from ..capture import capture
 from ..catalog import rights
 from ..catalog.captured_tables import Captured
+from ..catalog.feeds import Feed, FeedTable
 from ..catalog.filters import check_filter, plain_division
+from ..catalog.source_tables import SourceTable
 from ..catalog.streams import DEFAULT_PARTITIONS_WITH_KEY, PUBLISHED, Stream, key_of
 from ..catalog.triggers import read_triggers
 from ..checks import row_sums
@@ -50,8 +53,18 @@ from .catalog_rows import (
     run_numbered,
 )
 from .name_locks import anywhere, mark, refuse_missed, wait_for_writers
-from .stream_spec import DEFAULT_KEEPING, Keeping, StreamSpec, check_names, check_no_stream, streams_of
+from .stream_spec import (
+    DEFAULT_KEEPING,
+    FeedSpec,
+    Keeping,
+    StreamSpec,
+    check_names,
+    check_no_stream,
+    streams_of,
+)
 
+# The part of the names of slots and publications that no other feed has.
+FEED_UID_BYTES = 8
 DROP_TRIGGER = "SELECT * FROM duckdb_triggers() lists them; DROP TRIGGER first."
 
 
@@ -88,7 +101,7 @@ def create_stream(
             shapes = _shapes(database, cursor, spec)
             _check_new(database, cursor, spec, shapes)
             # In a fixed order, because other sessions may be marking some of them.
-            keys = [key_of(shape.schema, shape.name) for shape in shapes]
+            keys = [] if spec.feed else [key_of(shape.schema, shape.name) for shape in shapes]
             wanted = sorted([*keys, *{anywhere(key[-1]) for key in keys}])
             if spec.of_schema is not None:
                 # From here on no session creates, drops or renames a table there, except those already doing
@@ -112,7 +125,10 @@ def create_stream(
 
 
 def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec) -> list[TableShape]:
-    """The shapes of the stream's tables; the first is our own table if it is over a whole schema."""
+    """The shapes of the stream's tables; the first is our own table if it is over a whole schema, and all of
+    them are if it has a feed."""
+    if spec.feed is not None:
+        return [stream_spec.fed_shape(0, table) for table in spec.feed.tables]
     if spec.of_schema is None:
         return [read_shape(cursor, *table) for table in spec.tables]
     is_aside = database.catalog.is_aside
@@ -172,7 +188,7 @@ def _create_locked(
     """Write the rows of the stream and its owner, then publish it; the caller holds marks and writer lock."""
     shapes = _shapes(database, cursor, spec)
     fresh = {key_of(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
-    if fresh:  # It was created by a transaction that held the writer lock.
+    if fresh and spec.feed is None:  # It was created by a transaction that held the writer lock.
         raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
     _check_new(database, cursor, spec, shapes)
     _check_surroundings(database, cursor, {key_of(shape.schema, shape.name) for shape in shapes})
@@ -197,6 +213,8 @@ def _create_locked(
                 cursor.execute(stream_spec.create_sql(shapes[0]))
                 if anew:
                     cursor.execute(stream_spec.none_aside_sql(spec.of_schema))
+            if spec.feed is not None:
+                shapes = [_fed_table(cursor, stream_id, table) for table in spec.feed.tables]
             known = (database.catalog.tables.get(key_of(shape.schema, shape.name)) for shape in shapes)
             tables = [
                 captured or _new_table(cursor, shape, base_lsn)
@@ -209,6 +227,9 @@ def _create_locked(
                 (captured, replace(part, **made_now))  # type: ignore[arg-type]
                 for captured, part in zip(tables, on_each, strict=True)
             ]
+            feed = None if spec.feed is None else _feed_of(spec.feed, stream_id, ids, now_us)
+            for statement in () if feed is None else feed.insert_sql():
+                cursor.execute(statement)
             cursor.execute(insert_stream_sql(stream))
             if stream.several is not None:
                 cursor.execute(insert_tables_sql([part for _, part in parts]))
@@ -218,7 +239,8 @@ def _create_locked(
             for statement in rights_changes.statements_of(changes):
                 cursor.execute(statement)
             events, written = 0, {}
-            for captured in tables if stream.snapshot == "initial" else ():
+            # The rows of tables outside are copied when the feed begins.
+            for captured in tables if stream.snapshot == "initial" and feed is None else ():
                 sql = snapshot_sql(captured, stream.stream_id, base_lsn + events, txid)
                 rows = int((ask_maybe(cursor, sql) or (0,))[0])
                 if rows:
@@ -231,6 +253,9 @@ def _create_locked(
                 if anew:
                     database.catalog.none_aside(spec.of_schema or "")
                 show_stream(database, stream, parts)
+                if feed is not None:
+                    database.catalog.feeds[stream_id] = feed
+                    database.feed_activity.changed()
                 if events:
                     lsns = (base_lsn + 1, base_lsn + events)
                     database.publisher.put(Note(txid, *lsns, now_us, written))
@@ -240,6 +265,29 @@ def _create_locked(
     except duckdb.Error as error:
         raise translated(error) from error
     return stream
+
+
+def _fed_table(cursor: duckdb.DuckDBPyConnection, stream_id: int, table: SourceTable) -> TableShape:
+    """Create our own table with the rows of a table outside."""
+    shape = stream_spec.fed_shape(stream_id, table)
+    cursor.execute(stream_spec.create_sql(shape))
+    return read_shape(cursor, shape.schema, shape.name)
+
+
+def _feed_of(spec: FeedSpec, stream_id: int, table_ids: Sequence[int], now_us: int) -> Feed:
+    tables = tuple(FeedTable(number, table) for number, table in zip(table_ids, spec.tables, strict=True))
+    return Feed(
+        stream_id,
+        token_hex(FEED_UID_BYTES),
+        spec.kind,
+        spec.address,
+        spec.shown,
+        spec.selection,
+        spec.options,
+        tables,
+        changed_us=now_us,
+        identity=spec.identity,
+    )
 
 
 def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: int) -> Captured:

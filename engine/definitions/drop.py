@@ -19,7 +19,7 @@ from ..groups.parked import NOTHING
 from ..log import deleted_ranges
 from ..log.log import side_log
 from ..quoting import ident
-from ..schema import SINKS
+from ..schema import FEEDS, SINKS
 from ..system_views.group_rows import lag_events, rows_left
 from ..waiting import Wait, Waiting
 from .catalog_rows import run_numbered
@@ -146,6 +146,7 @@ def _drop_locked(
     ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
     of_streams = (
         *("stream_catalog", "stream_tables", "stream_edges", "bookmark_catalog", "checkpoint_states"),
+        *(FEEDS, "feed_tables", "feed_positions", "mirrors"),
         *OF_TOPICS,
     )
     of_groups = ("group_catalog", *TABLES_OF_GROUPS, SINKS)
@@ -178,7 +179,7 @@ def _drop_locked(
     statements += [
         f"DROP TABLE {source.shape.qualified}"
         for source in ended
-        if isinstance(source, Captured) and source.ours
+        if isinstance(source, Captured) and (source.ours or source.is_fed)
     ]
     named = [(stream.schema, stream.name) for stream in streams]
     if table is not None:
@@ -195,6 +196,12 @@ def _drop_locked(
                 database.topics.dropped(stream)
                 database.catalog.segments.drop(stream.stream_id)
                 database.holds.drop(stream.stream_id)
+                if database.catalog.feeds.pop(stream.stream_id, None) is not None:
+                    # Its mirrors remain, as tables of their owners.
+                    mirrors = database.catalog.mirrors.items()
+                    for key in [key for key, one in mirrors if one.stream_id == stream.stream_id]:
+                        del database.catalog.mirrors[key]
+                    database.feed_activity.forget(stream.stream_id)
             database.catalog.version += 1
             for table_id, source in under.items():
                 database.snapshots.stream_dropped(table_id, last=source in ended)

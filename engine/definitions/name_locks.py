@@ -112,6 +112,11 @@ def refuse_missed(catalog: Catalog, key: TableKey) -> None:
         WrongState: the table was created without ducktail, or another table has its place.
     """
     refuse_aside(catalog, key, "have a stream of its own")
+    if key in catalog.mirrors:
+        raise WrongState(
+            f'table "{key[-1]}" cannot have a stream of its own: it mirrors a table of a source',
+            hint="The stream with the source has its changes.",
+        )
     over = catalog.over_schema(key[0])
     if key not in catalog.tables and any(stream.stream_id in catalog.behind for stream in over):
         raise WrongState(

@@ -11,12 +11,15 @@ table_changes/schema_tables.py handles later tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
 import duckdb
 
+from ..catalog.captured_tables import fed_name
+from ..catalog.feeds import Selection
+from ..catalog.source_tables import SourceTable
 from ..catalog.streams import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
@@ -78,6 +81,7 @@ class StreamSpec:
         tables: its tables, each by schema and name; a stream over several has all columns and changes.
         columns: its columns, None for all.
         of_schema: the schema whose present and future tables it covers; `tables` is then empty.
+        feed: where it is fed from; `tables` is then empty, and its tables are made with it.
     """
 
     schema: str
@@ -93,6 +97,24 @@ class StreamSpec:
     minimal_changes: str = "replace"
     keeping: Keeping = DEFAULT_KEEPING
     of_schema: str | None = None
+    feed: FeedSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSpec:
+    """The source of a new stream with a feed; fields as of `Feed`.
+
+    Args:
+        tables: the definitions of the tables there.
+    """
+
+    kind: str
+    address: str
+    shown: str
+    selection: Selection
+    options: Mapping[str, str | int | None]
+    tables: tuple[SourceTable, ...]
+    identity: str | None
 
 
 def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
@@ -352,6 +374,16 @@ def first_shape(stream_id: int, partition_by: Sequence[str] | None) -> TableShap
     stored = tuple(Column(name, "VARCHAR", None, False) for name in partition_by or (NOTHING,))
     names = tuple(column.name for column in stored)
     return TableShape(SCHEMA, f"{stream_id} of all tables", stored, (), names, (), ())
+
+
+def fed_shape(stream_id: int, table: SourceTable) -> TableShape:
+    """The shape of our own table with the rows of a table outside.
+
+    Columns other than the key's may be NULL, because the source may not send all of them.
+    """
+    stored = tuple(Column(c.name, c.type, None, c.name in table.key) for c in table.columns)
+    names, unique = tuple(column.name for column in stored), (table.key,) if table.key else ()
+    return TableShape(SCHEMA, fed_name(stream_id, table.shown), stored, (), names, table.key, unique)
 
 
 def create_sql(shape: TableShape) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from ..catalog.captured_tables import Captured
+from ..catalog.captured_tables import Captured, is_fed
 from ..duck.table_shape import Column, TableShape
 from ..partitioning import hash_sql
 from ..quoting import ident, shown_name
@@ -91,6 +91,8 @@ class Commit(NamedTuple):
 NO_COMMIT = Commit(0, 0)
 # Member of an event's headers that contains its transaction's annotation.
 ANNOTATION = "annotation"
+# The same of an event of a stream with a source: where its transaction is there.
+SOURCE = "source"
 
 HIDDEN = "__ducktail_"
 # Bytes of an event besides its images: LSN, time and so on, as text.
@@ -162,7 +164,10 @@ def _rows_sql(captured: Captured, op: str, stream_id: str, base_lsn: int, txid: 
 
 
 def shown_table(shape: TableShape) -> str:
-    """A table's name with its schema, as a user would write it; for a dropped table its former name."""
+    """A table's name with its schema, as a user would write it; for a dropped table its former name, for the
+    table of a feed the name at its source."""
+    if is_fed(shape):
+        return shape.name.split(" ", 2)[2]
     if shape.schema == OURS:
         return shape.name.partition(" ")[2]
     return f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
@@ -197,7 +202,7 @@ def schema_json(shape: TableShape, carried: Collection[str], renamed_from: str |
     Args:
         renamed_from: the table's previous name, or None if it is unchanged.
     """
-    if shape.schema == OURS:
+    if shape.schema == OURS and not is_fed(shape):
         return json.dumps({"table": shown_table(shape), "dropped": True}, ensure_ascii=False)
     told = {
         "table": shown_table(shape),

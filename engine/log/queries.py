@@ -34,6 +34,7 @@ from .log import (
     HIDDEN,
     NO_COMMIT,
     ROW_NAMES,
+    SOURCE,
     Commit,
     Layout,
     bare_name,
@@ -397,7 +398,7 @@ class EventQuery(LogEvents):
             "before": self._before(),
             "after": self._after(),
             "schema_version": str(self.captured.version),
-            "headers": _table_headers(annotation),
+            "headers": _table_headers(annotation, SOURCE if self.captured.is_fed else ANNOTATION),
         }
 
     def whole_sql(self, where: str, whole: str) -> str:
@@ -578,11 +579,15 @@ class EventQuery(LogEvents):
         return f"CASE l.event_op WHEN 'schema' THEN {schema}::JSON WHEN 'delete' THEN NULL ELSE {image} END"
 
 
-def _table_headers(annotation: str | None) -> str:
-    """SQL of the headers of a table's event."""
+def _table_headers(annotation: str | None, member: str) -> str:
+    """SQL of the headers of a table's event.
+
+    Args:
+        member: the name of the annotation among them.
+    """
     if annotation is None:
         return "CASE WHEN l.key_change IS NOT NULL THEN ('{\"key_change\":' || l.key_change || '}')::JSON END"
-    members = f"'\"{ANNOTATION}\":' || {annotation}, '\"key_change\":' || l.key_change"
+    members = f"'\"{member}\":' || {annotation}, '\"key_change\":' || l.key_change"
     return (
         f"CASE WHEN {annotation} IS NOT NULL OR l.key_change IS NOT NULL "
         f"THEN ('{{' || concat_ws(',', {members}) || '}}')::JSON END"

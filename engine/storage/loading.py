@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from ..capture.capture import CapturedTable
+from ..catalog import feeds
 from ..catalog.captured_tables import Captured, TableVersion
 from ..catalog.catalog import Catalog
 from ..catalog.copies import read_copies
@@ -122,6 +123,10 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     catalog.copies = {number: copy for number, copy in read_copies(cursor).items() if number in there}
     sinks = map(sink_of, cursor.execute(select_sql()).fetchall())
     catalog.sinks = {sink.group_id: sink for sink in sinks if sink.group_id in there}
+    rows, tables = cursor.execute(feeds.SELECT).fetchall(), cursor.execute(feeds.SELECT_TABLES).fetchall()
+    catalog.feeds = feeds.feeds_of(rows, tables)
+    mirrors = (feeds.Mirror(*row) for row in cursor.execute(feeds.SELECT_MIRRORS).fetchall())
+    catalog.mirrors = {mirror.key: mirror for mirror in mirrors}
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog

@@ -34,6 +34,7 @@ from ..quoting import shown_name
 from ..settings import ShownSetting, told_everybody
 from ..values.dates_times import SECOND_US, duration_text
 from . import pipelines as reported
+from .feed_rows import sources
 from .group_rows import (
     Row,
     bookmarks,
@@ -441,6 +442,7 @@ KINDS: dict[str, Callable[[Parts], Iterator[Row]]] = {
     "copies": copies,
     "parked": parked,
     "sinks": sinks,
+    "sources": sources,
     "deliveries": deliveries,
     "delivery_counts": delivery_counts,
     "bookmarks": bookmarks,

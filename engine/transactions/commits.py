@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import duckdb
 
@@ -44,12 +45,13 @@ _LINE = Parsed(
     "VALUES ($1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR)"
 )
 
-# The rows of several transactions with one event each: the first txid, the first LSN, their common time and
+# The rows of several transactions: the first txid, the first and the last LSN of each, their common time and
 # their annotations.
 _LINES = Parsed(
     f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} "
-    "SELECT $1::BIGINT + i, $2::BIGINT + i, $2::BIGINT + i, make_timestamptz($3::BIGINT), annotation "
-    "FROM (SELECT unnest(range(len($4::VARCHAR[]))) AS i, unnest($4::VARCHAR[]) AS annotation)"
+    "SELECT $1::BIGINT + i, first, last, make_timestamptz($4::BIGINT), annotation "
+    "FROM (SELECT unnest(range(len($2::BIGINT[]))) AS i, unnest($2::BIGINT[]) AS first, "
+    "unnest($3::BIGINT[]) AS last, unnest($5::VARCHAR[]) AS annotation)"
 )
 
 
@@ -94,10 +96,13 @@ class Commits:
         """
         commit_us = self.now_us()
         if transaction.parts:
-            assert transaction.events == len(transaction.parts), "each of them has one event"
+            lasts = list(accumulate((p.events for p in transaction.parts), initial=transaction.base_lsn))
+            assert lasts.pop(0) == transaction.base_lsn and lasts[-1] == transaction.next_lsn
+            firsts = [last - part.events + 1 for last, part in zip(lasts, transaction.parts, strict=True)]
             annotations = [part.annotation for part in transaction.parts]
-            lines = (transaction.txid, transaction.base_lsn + 1, commit_us, annotations)
-            _LINES.run(transaction.cursor, lines).fetchall()
+            _LINES.run(
+                transaction.cursor, (transaction.txid, firsts, lasts, commit_us, annotations)
+            ).fetchall()
         elif transaction.numbered:
             numbers = (transaction.txid, transaction.base_lsn + 1, transaction.next_lsn, commit_us)
             _LINE.run(transaction.cursor, (*numbers, transaction.annotation)).fetchall()
@@ -263,12 +268,13 @@ class Commits:
 
 
 def _notes(transaction: Transaction, commit_us: int) -> list[Note]:
-    """The note of each of the users' transactions that a transaction consists of."""
-    notes = []
+    """The note of each of the transactions that a transaction consists of."""
+    notes, lsn = [], transaction.base_lsn + 1
     for place, part in enumerate(transaction.parts):
-        lsn, inserts = transaction.base_lsn + 1 + place, frozenset({part.table_id} if part.inserts else ())
-        tables = {part.table_id: (lsn, lsn)}
-        notes.append(Note(transaction.txid + place, lsn, lsn, commit_us, tables, part.annotation, inserts))
+        tables = {table_id: (lsn + first, lsn + last) for table_id, (first, last) in part.tables.items()}
+        txid, last_lsn = transaction.txid + place, lsn + part.events - 1
+        notes.append(Note(txid, lsn, last_lsn, commit_us, tables, part.annotation, part.inserts))
+        lsn = last_lsn + 1
     return notes
 
 

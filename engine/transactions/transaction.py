@@ -60,17 +60,25 @@ class TableWrites:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the users' transactions that a transaction of DuckDB consists of; it has one event.
+    """One of the transactions of users, or of a feed's source, that a transaction of DuckDB consists of.
 
     Args:
-        table_id: the captured table or topic of the event.
-        inserts: True if the event is a row that was inserted.
+        events: the number of its events.
+        tables: the captured tables or topics of its events -> the places of the first and the last of them
+            within the part, from 0.
+        inserts: those of the tables of which all events are rows that were inserted.
         annotation: its annotation, a JSON object as text.
     """
 
-    table_id: int
-    inserts: bool
+    events: int
+    tables: Mapping[int, tuple[int, int]]
+    inserts: frozenset[int]
     annotation: str | None
+
+    @classmethod
+    def of_event(cls, table_id: int, annotation: str | None, *, inserts: bool) -> Part:
+        """The part of one event."""
+        return cls(1, {table_id: (0, 0)}, frozenset({table_id} if inserts else ()), annotation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class Transaction:
         refresh: deletes and inserts that may become a smaller change, if no other table is captured before
             it ends.
         txid, base_lsn: set with the writer lock; its events are base_lsn + 1, + 2, ...
-        parts: the users' transactions that it consists of, if they are several (group_commit.py), in the
+        parts: the transactions that it consists of, if they are several (group_commit.py, feeding.py), in the
             order of their events; their numbers are txid, txid + 1, ...
     """
 
@@ -269,6 +277,14 @@ class Transaction:
         writes.last_lsn = refresh.after_lsn + events
         writes.inserts = False
         self.events = refresh.after_lsn + events - self.base_lsn
+
+    def fed(self, events: int, tables: Mapping[int, TableWrites]) -> None:
+        """Count `events` rows that a feed has written, in all of these tables."""
+        self.events += events
+        for table_id, added in tables.items():
+            writes = self.tables.setdefault(table_id, added)
+            writes.last_lsn = added.last_lsn
+            writes.inserts = writes.inserts and added.inserts
 
     def captured(
         self, table_id: int, events: int, keys: frozenset[int] | None, *, inserts: bool = False

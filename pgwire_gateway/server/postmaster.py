@@ -27,6 +27,7 @@ from ..codec import Limits
 from ..conversation import Conversation, Door, EndedStatement, Entry
 from ..conversation.startup import LONG_KEY_BYTES
 from ..sinks import Sinks
+from ..sources import FeedRunners
 from .admission import Admission, check_listener, door_for, for_peer, is_loopback
 from .connection import INBOX_BYTES, Connection
 from .event_loop import Longest, TimedLoop, Wakes
@@ -126,6 +127,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakes: Wakes | None = None
         self._sinks: Sinks | None = None
+        self._feeds: FeedRunners | None = None
         self._peers: Peers | None = None
         self._learner: Learner | None = None
         self._mover: Mover | None = None
@@ -196,6 +198,8 @@ class Server:
         self.database.announce(" ".join(map(str, self.address)))
         self._sinks = Sinks(self.database, self._loop, self._workers)
         self._sinks.start()
+        self._feeds = FeedRunners(self.database, self._loop)
+        self._feeds.start()
         if self._watched is not None:
             # Imported here, because a server without that port does not need prometheus_client.
             from .metrics import WatchPort
@@ -253,6 +257,8 @@ class Server:
                     log.error("%d sessions did not end", len(self._connections))
         for connection in list(self._lingering):
             connection.hang_up()
+        if self._feeds is not None:
+            await self._feeds.close()
         if self._sinks is not None:
             await self._sinks.close()
         if self._mover is not None:

@@ -1,1 +1,5 @@
-"""Sources: databases outside whose changes are read into streams."""
+"""Sources: the databases outside that feed streams, one thread for each."""
+
+from .supervisor import FeedRunners
+
+__all__ = ["FeedRunners"]

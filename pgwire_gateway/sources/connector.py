@@ -1,127 +1,48 @@
-"""What a source of changes gives: its tables, a copy of their rows as of a position, and the changes after it.
+"""A connector: the client of one database outside whose changes feed a stream.
 
-A connector is the client of one database outside: PostgreSQL or MySQL. All calls block and are made on the
-source's own thread; `close` may be called from any thread, and ends a call in progress with an error.
-
-Values are given as text or as plain Python values; a column says which (`SourceColumn.arrow`), and how SQL
-turns them into its type (`SourceColumn.value`). Source: docs/design/sources.md.
+All calls block and are made on the source's own thread; `close` may be called from any thread, and ends a
+call in progress with an error. Source: docs/design/sources.md.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-import pyarrow as pa
+from ...engine.catalog.source_tables import (
+    DEFINE,
+    DELETE,
+    INSERT,
+    PIECE_ROWS,
+    TRUNCATE,
+    UNCHANGED,
+    UPDATE,
+    Change,
+    Commit,
+    Piece,
+    SourceColumn,
+    SourceTable,
+    Unchanged,
+)
 
-# Changes of a transaction that are given at once, at most.
-PIECE_ROWS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class SourceColumn:
-    """A column of a table outside.
-
-    Args:
-        name: its name there.
-        type: the DuckDB type in which it is kept here.
-        not_null: True if it cannot be NULL there.
-        arrow: the Arrow type of the values that are given.
-        value: SQL of the value in `type`, with `{}` for the given value.
-    """
-
-    name: str
-    type: str
-    not_null: bool = False
-    arrow: pa.DataType = pa.string()
-    value: str = ""
-
-    def sql(self, given: str) -> str:
-        """SQL of the column's value, from SQL of the given one."""
-        return self.value.format(given) if self.value else f"CAST({given} AS {self.type})"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTable:
-    """A table outside, as it is at one moment.
-
-    Args:
-        schema, name: its name there; for MySQL the schema is the database.
-        columns: its columns in order, without generated ones that the source does not send.
-        key: the names of its primary key's columns (or of the index that identifies its rows); () if none.
-        identity: for each column, True if the old value is sent with each UPDATE and DELETE; a key's columns
-            always are.
-    """
-
-    schema: str
-    name: str
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
-    identity: tuple[bool, ...]
-
-    @property
-    def shown(self) -> str:
-        return f"{self.schema}.{self.name}"
-
-
-class Unchanged:
-    """A value that the source did not send: in a new row it is that of the old one; in an old row unknown."""
-
-    def __repr__(self) -> str:
-        return "UNCHANGED"
-
-
-UNCHANGED = Unchanged()
-
-INSERT, UPDATE, DELETE, TRUNCATE, DEFINE = "i", "u", "d", "t", "x"
-
-
-class Change(NamedTuple):
-    """One change; rows are tuples in the order of the table's columns.
-
-    Args:
-        op: INSERT, UPDATE, DELETE; TRUNCATE (of one table, no rows); DEFINE: from here on the table has the
-            definition `new` (a `SourceTable`), which is given before the first row in it.
-        table: the table's schema and name, as in `SourceTable`.
-        old: the old row: None for INSERT; for UPDATE None if the source sent none, which means that the key
-            is unchanged.
-        new: the new row; None for DELETE.
-    """
-
-    op: str
-    table: tuple[str, str]
-    old: tuple[object, ...] | None
-    new: object
-
-
-class Commit(NamedTuple):
-    """The end of a transaction outside.
-
-    Args:
-        position: the position behind it, as text: where reading goes on after it.
-        commit_us: its commit time there, microseconds since 1970.
-        txid: its number or GTID there.
-    """
-
-    position: str
-    commit_us: int
-    txid: str
-
-
-class Piece(NamedTuple):
-    """The changes of a transaction, or some of them.
-
-    Args:
-        commit: the end of the transaction; None if it goes on in the next piece. Transactions are never
-            mixed, and come in commit order. A piece without changes says that the position has moved.
-        bytes: the approximate size of the values.
-    """
-
-    changes: Sequence[Change]
-    commit: Commit | None
-    bytes: int = 0
+__all__ = [
+    "DEFINE",
+    "DELETE",
+    "INSERT",
+    "PIECE_ROWS",
+    "TRUNCATE",
+    "UNCHANGED",
+    "UPDATE",
+    "Change",
+    "Changes",
+    "Commit",
+    "Connector",
+    "Copy",
+    "Piece",
+    "SourceColumn",
+    "SourceTable",
+    "Unchanged",
+]
 
 
 class Copy(ABC):
@@ -170,6 +91,11 @@ class Connector(ABC):
     Errors of all calls are `DucktailError`s with a SQLSTATE of their own and a hint; a message never contains
     a password. `SourceUnavailable` (08006) is worth another attempt; every other error wants a user.
     """
+
+    @property
+    @abstractmethod
+    def identity(self) -> str | None:
+        """Identifies the source, once it is described; None if it cannot tell."""
 
     @abstractmethod
     def describe(self) -> Sequence[SourceTable]:

@@ -24,6 +24,7 @@ from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.filters import types_in
 from ...engine.catalog.triggers import read_triggers
 from ...engine.definitions import drop, stream_spec
+from ...engine.definitions.mirrors import forget_mirrors, refuse_mirror
 from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import name_in, own_sequences
@@ -109,6 +110,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             free = yield from session.block.enter_plain(key, drops=facts.verb == "DROP")
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+            if not drops and facts.object_type not in ("INDEX", "COLUMN") and facts.verb != "COMMENT":
+                refuse_mirror(session.database.catalog, key, "be changed")
         if _made_in_captured_schema(session, facts) is not None:
             raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
         # Others see a block's changes when it commits.
@@ -134,6 +137,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
                 else:
                     rows = count_of(session, classified.text, parameters)
             schema_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
+            forget_mirrors(session.database, session.cursor, gone, session.block.transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
     finally:

@@ -67,7 +67,7 @@ def refuse_stream(session: Context, node: object) -> None:
     Raises:
         ReservedName: the name is reserved.
     """
-    if isinstance(node, st.CreateStream | st.CreateTopic):
+    if isinstance(node, st.CreateStream | st.CreateTopic | st.CreateMirror):
         _refuse(session, [node.name.last])
     elif isinstance(node, st.RenameStream):
         _refuse(session, [node.new])

@@ -174,7 +174,7 @@ class GroupWrite(GroupPlan):
         if self.keys and (outcome.keys is None or len(outcome.keys) != len(writes)):
             raise PlanChanged  # Two keys have found one row.
         inserts = not self.keys
-        parts = [Part(captured.table_id, inserts=inserts, annotation=write.annotation) for write in writes]
+        parts = [Part.of_event(captured.table_id, write.annotation, inserts=inserts) for write in writes]
         if outcome.returning is None:
             return parts, [None] * len(writes)
         return parts, [outcome.returning.slice(place, 1) for place in range(len(writes))]
@@ -212,7 +212,7 @@ class GroupPublish(GroupPlan):
             raise PlanChanged
         events = [cast(Single, write.values[0]) for write in writes]
         places = self.topics.publish_group(transaction, topic, events)
-        parts = [Part(topic.table_id, inserts=False, annotation=write.annotation) for write in writes]
+        parts = [Part.of_event(topic.table_id, write.annotation, inserts=False) for write in writes]
         return parts, list(places)
 
     def bytes_of(self, values: Sequence[object]) -> int:

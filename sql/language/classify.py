@@ -43,8 +43,8 @@ from .classify_session import (
     start,
 )
 from .locking_clause import without_locking
-from .statements.row import canonical, expansions
-from .statements.table import ROWS
+from .statements.row import canonical, expansions, has_behind_name
+from .statements.table import NAME_TOKENS_MAX, ROWS
 
 # Verbs that write, as words anywhere in a text; QUERY runs a text that is not among the tokens.
 _WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})
@@ -151,6 +151,8 @@ _OPENINGS = {words: canonical(words) for pattern in _FOREIGN for words in expans
 }
 # Openings that are ducktail's only if a name follows.
 _NEED_A_NAME = frozenset(words for row in ROWS if row.needs_name for words in row.openings)
+# Openings that are another statement's unless these words follow a name.
+_BEHIND_NAMES = {words: row.behind_name for row in ROWS if row.behind_name for words in row.openings}
 _OPENING_FIRSTS = frozenset(words[0] for words in _OPENINGS)
 _OPENING_WORDS_MAX = max(len(words) for words in _OPENINGS)
 
@@ -163,6 +165,10 @@ def _opening_of_ours(tokens: tuple[Token, ...]) -> str | None:
         verb = _OPENINGS.get(kinds[:length])
         if verb is not None:
             bare = kinds[:length] in _NEED_A_NAME and len(tokens) == length
+            behind = _BEHIND_NAMES.get(kinds[:length])
+            if behind is not None:
+                ahead = [token.kind for token in tokens[length : length + NAME_TOKENS_MAX]]
+                bare = not has_behind_name(ahead, behind)
             return None if bare else verb
     return None
 

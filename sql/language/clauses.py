@@ -165,7 +165,8 @@ class Rule:
 
     Args:
         parse: converts the written value; its ValueError has the expected form, and a hint.
-        owners: the kinds of objects that have the option: stream, topic, group, publish, sink.
+        owners: the kinds of objects that have the option: stream, postgres or mysql (a stream with such a
+            source), topic, group, publish, sink.
         secret: errors do not show its value.
     """
 
@@ -343,8 +344,16 @@ def _private_key(raw: Raw) -> Value:
     return Secret() if raw.kind == "null" else Secret(_pem(raw))
 
 
-_STREAM = frozenset({"stream"})
-_STREAM_OR_TOPIC = frozenset({"stream", "topic"})
+def _slot(raw: Raw) -> Value:
+    if raw.kind != "string" or re.fullmatch(r"[a-z0-9_]{1,63}", raw.text, re.ASCII) is None:
+        raise ValueError("expected up to 63 lower-case letters, digits and underscores")
+    return raw.text
+
+
+_ON_TABLE = frozenset({"stream"})
+# A stream on tables here, and one with a source of each kind.
+_STREAM = _ON_TABLE | {"postgres", "mysql"}
+_STREAM_OR_TOPIC = _STREAM | {"topic"}
 _GROUP = frozenset({"group"})
 _PUBLISH = frozenset({"publish"})
 _SINK = frozenset({"sink"})
@@ -358,10 +367,12 @@ RULES: dict[str, Rule] = {
     "buffer_bytes": Rule(_bytes(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), _STREAM_OR_TOPIC),
     "snapshot": Rule(_words("none", "initial"), _STREAM),
     "before": Rule(_words("full", "key", "none"), _STREAM),
-    "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM),
+    "minimal_changes": Rule(_words("replace", "all", "none"), _ON_TABLE),
     "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC),
     "compaction_lag": Rule(_interval(0), _STREAM_OR_TOPIC),
     "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC),
+    "slot": Rule(_slot, frozenset({"postgres"})),
+    "server_id": Rule(_integer(1, 2**32 - 1), frozenset({"mysql"})),
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP_OR_SINK),
     "on_park": Rule(_words("event", "key"), _GROUP_OR_SINK),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP_OR_SINK),
@@ -475,7 +486,8 @@ def _unknown(owner: str, name: str, position: int) -> InvalidParameterValue:
     foreign = _FOREIGN.get(name.lower().replace(".", "_"))
     if foreign in known:
         hint = f'Did you mean "{foreign}"?'
-    kind = {"group": "consumer group", "publish": "PUBLISH"}.get(owner, owner)
+    kinds = {"group": "consumer group", "publish": "PUBLISH"}
+    kind = kinds.get(owner, f"stream from {owner}" if owner in ("postgres", "mysql") else owner)
     return InvalidParameterValue(
         f'unknown option "{name}" of a {kind}: known are {", ".join(known)}', hint=hint, position=position
     )

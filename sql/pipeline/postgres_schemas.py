@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from ...engine.duck.objects import DEFAULT_SCHEMA, TEMPORARY
 from ...engine.quoting import fold, literal
+from ..language.statements.sources import KINDS
 from ..rights.analysis import SEQUENCES
 from ..session_state.context import Context
 from ..text.classified import Name
@@ -34,8 +35,21 @@ def parts_in_main(session: Context, parts: Name) -> Name:
     return parts
 
 
+def _source_names(tokens: Sequence[Token]) -> int:
+    """The place from which a text names tables of a stream's source, whose schemas are those there."""
+    kinds = [token.kind for token in tokens]
+    if kinds[:1] == ["CREATE"]:
+        for at, pair in enumerate(pairwise(kinds)):
+            if pair[0] == "FROM" and pair[1] in KINDS and "STREAM" in kinds[1:3]:
+                return at
+            if pair == ("MIRROR", "OF") and "TABLE" in kinds[at:]:
+                return kinds.index("TABLE", at)
+    return len(tokens)
+
+
 def in_schema(session: Context, tokens: Sequence[Token]) -> Iterator[Replacement]:
     """The replacements of the schemas in qualified names, also those of sequences in strings."""
+    tokens = tokens[: _source_names(tokens)]
     for token, dot in pairwise(tokens):
         if token.is_name and dot.kind == "." and fold(token.name) == PG_TEMP:
             yield Replacement(token.start, token.end, TEMPORARY)

@@ -255,6 +255,8 @@ def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStrea
 def _create_stream(session: Context, node: st.CreateStream) -> None:
     if node.all_in_schema is not None:
         raise InsufficientPrivilege("permission denied for ALL TABLES IN SCHEMA", hint=_SUPERUSERS)
+    if node.source is not None:
+        raise InsufficientPrivilege("permission denied for CREATE STREAM ... FROM", hint=_SUPERUSERS)
     access = session.access
     for table in node.tables:
         key: Key = session.names.table_key(table.parts)
@@ -284,7 +286,9 @@ def _own_stream(
     | st.CommentOnStream
     | st.DropStream
     | st.CheckStream
-    | st.ResyncStream,
+    | st.ResyncStream
+    | st.PauseStream
+    | st.ResumeStream,
 ) -> None:
     name = node.stream if isinstance(node, st.CheckStream) else node.name
     stream = session.names.find_stream(name.parts)
@@ -295,6 +299,15 @@ def _own_stream(
 def _consume(session: Context, node: st.CreateGroup | st.CreateBookmark) -> None:
     stream = session.names.stream(node.stream.parts, node.stream.position)
     _stream_right(session, stream, "consume", node.stream.position)
+
+
+def _create_mirror(session: Context, node: st.CreateMirror) -> None:
+    stream = session.names.stream(node.stream.parts, node.stream.position)
+    _stream_right(session, stream, "consume", node.stream.position)
+    schema, _ = session.names.made_key(node.name.parts)
+    _see_schema(session, schema)
+    if not session.access.may_create_in(schema):
+        raise ddl_permission.no_create(schema)
 
 
 def _create_sink(session: Context, node: st.CreateSink | st.AlterSink | st.ResumeSink) -> None:
@@ -314,6 +327,7 @@ _RIGHTS: dict[st.Right, Callable[..., None]] = {
     st.Right.CREATE_TOPIC: _create_topic,
     st.Right.OWNER: _own_stream,
     st.Right.CONSUME: _consume,
+    st.Right.CREATE_MIRROR: _create_mirror,
     st.Right.CREATE_SINK: _create_sink,
 }
 

@@ -16,6 +16,7 @@ import duckdb
 
 from ...engine.catalog.captured_tables import Captured
 from ...engine.database import Database
+from ...engine.definitions.mirrors import refuse_mirror
 from ...engine.definitions.name_locks import anywhere, refuse_aside
 from ...engine.duck.cursors import MEMORY_AGAIN_S
 from ...engine.duck.duckdb_errors import recognized
@@ -181,6 +182,7 @@ class Block:
         free = yield from self.enter_plain(key)
         if free:
             refuse_aside(self._database.catalog, key, "be written")
+            refuse_mirror(self._database.catalog, key, "be written")
         return free
 
     def _enter_fired(self, key: TableKey) -> Waiting[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...engine.catalog import rights
+from ...engine.catalog.feeds import Feed
 from ...engine.catalog.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
@@ -43,7 +44,8 @@ def show_create(session: Context, asked: st.ShowCreateStream, parameters: object
     else:
         session.database.refuse_lost(stream)
         tables = session.database.catalog.tables_of(stream)
-        made = as_stream(stream, [captured.shape for captured in tables])
+        feed = session.database.catalog.feeds.get(stream.stream_id)
+        made = as_stream(stream, [captured.shape for captured in tables], feed)
     return answer(asked, [[stream.name, st.render_statement(made)]])
     yield
 
@@ -54,25 +56,38 @@ def as_topic(stream: Stream) -> st.CreateTopic:
     return st.CreateTopic(_name(stream.schema, stream.name), options)
 
 
-def as_stream(stream: Stream, shapes: Sequence[TableShape]) -> st.CreateStream:
-    """A CREATE STREAM that creates an equal stream, without defaults."""
+def as_stream(stream: Stream, shapes: Sequence[TableShape], feed: Feed | None) -> st.CreateStream:
+    """A CREATE STREAM that creates an equal stream, without defaults, and without secrets of its source."""
     by = () if stream.several is not None else shapes[0].primary_key
     keyed = stream.of_schema or stream.partition_by or any(shape.primary_key for shape in shapes)
     values: dict[str, tuple[Value, Value]] = {
         **_kept(stream, DEFAULT_PARTITIONS_WITH_KEY if keyed else 1),
         "partition_by": (stream.partition_by, by),
-        "snapshot": (stream.snapshot, "none"),
+        "snapshot": (stream.snapshot, "none" if feed is None else "initial"),
         "before": (stream.before, "full"),
         "minimal_changes": (stream.minimal_changes, "replace"),
     }
+    tables = () if stream.of_schema else tuple(_name(shape.schema, shape.name) for shape in shapes)
+    source = None
+    if feed is not None:
+        values |= {name: (feed.options.get(name), None) for name in ("slot", "server_id")}
+        names = [_name(*(part for part in name if part is not None)) for name in feed.selection.names]
+        tables = tuple(names) if feed.selection.kind == "tables" else ()
+        source = st.SourceClause(
+            feed.kind,
+            feed.shown,
+            schema=names[0] if feed.selection.kind == "schema" else None,
+            publication=names[0] if feed.selection.kind == "publication" else None,
+        )
     return st.CreateStream(
         name=_name(stream.schema, stream.name),
-        tables=() if stream.of_schema else tuple(_name(shape.schema, shape.name) for shape in shapes),
+        tables=tables,
         all_in_schema=_name(stream.of_schema) if stream.of_schema else None,
         columns=None if stream.all_columns else stream.columns,
         operations=tuple(op for op in OPERATIONS if op in stream.operations),
         where=None if stream.filter is None else st.Fragment(stream.filter, 0),
         options=_options(values),
+        source=source,
     )
 
 

@@ -40,6 +40,7 @@ from ..results.results import Result
 from ..session_state.context import Context
 from ..session_state.names import Key
 from ..session_state.run_text import Values
+from . import sources
 from .runners import answer, runs
 
 T = TypeVar("T")
@@ -53,6 +54,10 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
         session.notices.add(f'stream "{name}" already exists, skipping', sqlstate="42710")
         return Result.command(st.tag_of(made))
+    if made.source is not None:
+        feed = yield from sources.described(session, made)
+        spec = replace(_spec(made, schema, name, ()), feed=feed, snapshot=str(feed.options["snapshot"]))
+        return (yield from _create(session, made, spec))
     keys = [_captured_key(session, table) for table in made.tables]
     twice = next((table for at, table in enumerate(made.tables) if keys[at] in keys[:at]), None)
     if twice is not None:
@@ -65,6 +70,10 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     spec = _spec(made, schema, name, tuple(keys))
     if made.all_in_schema is not None:
         spec = replace(spec, of_schema=_schema(session, made.all_in_schema))
+    return (yield from _create(session, made, spec))
+
+
+def _create(session: Context, made: st.CreateStream, spec: StreamSpec) -> Waiting[Result]:
     yield from create.create_stream(
         session.database,
         session.id,
@@ -279,9 +288,12 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
         session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')
         return Result.command(st.tag_of(dropped))
     stream = _of_kind(session, dropped.name, topic=dropped.topic)
+    feed = session.database.catalog.feeds.get(stream.stream_id)
     yield from drop.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
+    if feed is not None:
+        yield from sources.remove_at_source(session, feed)
     return Result.command(st.tag_of(dropped))
 
 

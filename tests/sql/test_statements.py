@@ -193,6 +193,25 @@ STATEMENTS: dict[str, st.Statement] = {
     "PAUSE SINK k ON s": st.PauseSink("k", name("s")),
     "RESUME SINK k ON s": st.ResumeSink("k", name("s")),
     "SHOW SINKS ON s": st.ShowSinks(name("s")),
+    "CREATE STREAM s FROM POSTGRES 'host=h dbname=d' TABLE a.t, u WITH (slot = 'x')": st.CreateStream(
+        name("s"),
+        (name("a", "t"), name("u")),
+        options=Options((Option("slot", "x"),)),
+        source=st.SourceClause("postgres", "host=h dbname=d"),
+    ),
+    "CREATE STREAM s FROM POSTGRES 'host=h' PUBLICATION p": st.CreateStream(
+        name("s"), (), source=st.SourceClause("postgres", "host=h", publication=name("p"))
+    ),
+    "CREATE STREAM s FROM MYSQL 'mysql://h/d' SCHEMA d": st.CreateStream(
+        name("s"), (), source=st.SourceClause("mysql", "mysql://h/d", schema=name("d"))
+    ),
+    "PAUSE STREAM s": st.PauseStream(name("s")),
+    "RESUME STREAM s": st.ResumeStream(name("s")),
+    "CREATE TABLE a.t MIRROR OF STREAM s TABLE public.t": st.CreateMirror(
+        name("a", "t"), name("s"), name("public", "t")
+    ),
+    "SHOW SOURCES": st.ShowSources(),
+    "SHOW SOURCES ON s": st.ShowSources(name("s")),
     "DROP BOOKMARK b ON s": st.DropBookmark("b", name("s")),
     "SHOW BOOKMARKS ON s": st.ShowBookmarks(name("s")),
     "SHOW CHECKPOINTS": st.ShowCheckpoints(),

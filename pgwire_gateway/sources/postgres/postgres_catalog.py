@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..connector import SourceTable
-from .libpq import Row
-from .postgres_types import PostgresTypes
+from ..connector import SourceColumn, SourceTable
+from .libpq import Row, literal
+from .postgres_types import PostgresTypes, read_array
 
 # pg_class.relreplident.
 DEFAULT, FULL, NOTHING, INDEX = "d", "f", "n", "i"
@@ -126,7 +126,7 @@ SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod, a.attndims, a.attgenerate
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indisprimary
                AND i.indimmediate AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])),
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indisreplident
-               AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
+               AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])), a.attnum
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid IN {_OIDS} AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
@@ -139,7 +139,9 @@ JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
 WHERE p.pubname = $1 ORDER BY p.schemaname, p.tablename
 """
 _FACTS = """
-SELECT (SELECT pg_catalog.json_object_agg(a.attname, a.attndims) FROM pg_catalog.pg_attribute a
+SELECT (SELECT pg_catalog.json_object_agg(a.attname, pg_catalog.json_build_array(
+            a.attndims, a.attnum, CASE WHEN a.atthasmissing THEN a.attmissingval::text END))
+        FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped),
        (SELECT pg_catalog.json_agg(a.attname) FROM pg_catalog.pg_attribute a
         JOIN pg_catalog.pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
@@ -231,12 +233,13 @@ class PostgresCatalog:
         )  # fmt: skip
         dimensions = {column[1] or "": int(column[4] or 0) for column in sent}
         primary = [column[1] or "" for column in columns if column[7] == "t"]
+        numbers = {column[1] or "": (int(column[9] or 0), "") for column in sent}
         return CatalogTable(
             oid, kind or "", persistence or "", int(root or 0),
             owner == "t", reachable == "t", policies == "t",
             tuple(json.loads(unidentified)) if unidentified else (),
             tuple(column[1] or "" for column in sent if column[6] != "t"),
-            self._source_table(relation, dimensions, primary, all_full != "f"),
+            self._source_table(relation, dimensions, numbers, primary, all_full != "f"),
         )  # fmt: skip
 
     def define(self, relation: Relation, known: SourceTable) -> SourceTable:
@@ -247,19 +250,30 @@ class PostgresCatalog:
         """
         self._types.load(column.type_oid for column in relation.columns)
         ((columns, primary, all_full),) = self._query(_FACTS, str(relation.oid))
-        dimensions: dict[str, int] = json.loads(columns) if columns else {}
-        before = {column.name: 2 if column.type == "VARCHAR" else 1 for column in known.columns}
+        facts: dict[str, tuple[int, int, str | None]] = json.loads(columns) if columns else {}
+        dimensions = {column.name: 2 if column.type == "VARCHAR" else 1 for column in known.columns}
+        dimensions |= {name: found[0] for name, found in facts.items()}
         return self._source_table(
-            relation, before | dimensions, json.loads(primary) if primary else [], all_full != "f"
+            relation,
+            dimensions,
+            _numbers(relation, known, {name: (found[1], found[2]) for name, found in facts.items()}),
+            json.loads(primary) if primary else [],
+            all_full != "f",
         )
 
     def _source_table(
-        self, relation: Relation, dimensions: Mapping[str, int], primary: Iterable[str], all_full: bool
+        self,
+        relation: Relation,
+        dimensions: Mapping[str, int],
+        numbers: Mapping[str, tuple[int, str]],
+        primary: Iterable[str],
+        all_full: bool,
     ) -> SourceTable:
         """A definition.
 
         Args:
             dimensions: the declared dimensions of columns.
+            numbers: the number of each column, and the text of the value of rows before it was added.
             primary: the primary key's columns.
             all_full: all partitions, if any, have REPLICA IDENTITY FULL.
         """
@@ -276,11 +290,39 @@ class PostgresCatalog:
             )
             for column in relation.columns
         )  # fmt: skip
+        columns = tuple(_numbered(column, *numbers.get(column.name, (0, ""))) for column in columns)
         full = relation.identity == FULL and all_full
         return SourceTable(
             relation.schema, relation.name, columns, tuple(name for name in names if name in key),
             tuple(full or name in key for name in names),
         )  # fmt: skip
+
+
+def _numbered(column: SourceColumn, number: int, fill: str) -> SourceColumn:
+    return replace(column, number=number, fill=column.sql(literal(fill)) if fill else "")
+
+
+def _numbers(
+    relation: Relation, known: SourceTable, catalog: Mapping[str, tuple[int, str | None]]
+) -> dict[str, tuple[int, str]]:
+    """The numbers of a relation's columns, and the values of rows before they were added.
+
+    The catalog is that of now: a column may have another name there since, or be gone. It is then the one
+    before, or the only one whose number is between those of its neighbours: columns stand by their numbers.
+    """
+    before = {column.name: column.number for column in known.columns}
+    names = [column.name for column in relation.columns]
+    found = {name: catalog[name][0] if name in catalog else before.get(name, 0) for name in names}
+    others = {number for number, _ in catalog.values()} | set(before.values())
+    for place, name in enumerate(names):
+        if not found[name]:
+            low = max((found[other] for other in names[:place]), default=0)
+            high = min((found[other] for other in names[place + 1 :] if found[other]), default=1 << 16)
+            free = [number for number in others - set(found.values()) if low < number < high]
+            found[name] = free[0] if len(free) == 1 else 0
+    fills = {name: missing for name, (_, missing) in catalog.items() if missing is not None}
+    texts = {name: read_array(fill)[0] or "" for name, fill in fills.items()}
+    return {name: (found[name], texts.get(name, "")) for name in names}
 
 
 def _is_key(identity: str, primary: bool, index: bool) -> bool:

@@ -26,6 +26,7 @@ from .pipelines import ReportPipeline, ShowCheckpoints
 from .publishing import Publish
 from .row import Effect, InCluster, Right, Row, Statement, View
 from .sinks import AlterSink, CreateSink, DropSink, PauseSink, Receiver, ResumeSink, ShowSinks
+from .sources import CreateMirror, PauseStream, ResumeStream, ShowSources, SourceClause
 from .streams import (
     CheckStream,
     CommentOnStream,
@@ -68,6 +69,7 @@ __all__ = [
     "CommitOffsets",
     "CreateBookmark",
     "CreateGroup",
+    "CreateMirror",
     "CreateSink",
     "CreateStream",
     "CreateToken",
@@ -96,6 +98,7 @@ __all__ = [
     "Parameter",
     "Park",
     "PauseSink",
+    "PauseStream",
     "Place",
     "Publish",
     "Receiver",
@@ -104,6 +107,7 @@ __all__ = [
     "RenameTopic",
     "ReportPipeline",
     "ResumeSink",
+    "ResumeStream",
     "ResyncStream",
     "Revoke",
     "Right",
@@ -127,9 +131,11 @@ __all__ = [
     "ShowPlacement",
     "ShowReadPosition",
     "ShowSinks",
+    "ShowSources",
     "ShowStreams",
     "ShowTokens",
     "ShowTopics",
+    "SourceClause",
     "Statement",
     "Text",
     "Unlisten",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,6 +40,7 @@ class Right(enum.Enum):
     CREATE_TOPIC = "CREATE on the schema of the topic"
     OWNER = "ownership of the stream or topic"
     CONSUME = "CONSUME on the stream or topic"
+    CREATE_MIRROR = "CONSUME on the stream, CREATE on the schema of the table"
     CREATE_SINK = "CONSUME on the stream or topic, CREATE on the database"
     PUBLISH = "that of the INSERT as which it is run"
 
@@ -106,6 +107,7 @@ class Row:
         verb: its name in errors, if it is not the opening words.
         heading: its heading in docs/sql.md, if it is not the tag.
         needs_name: a name must follow the opening words, which are something else without one.
+        behind_name: words that must follow that name; the opening words are another statement's without them.
     """
 
     node: type[Statement]
@@ -121,6 +123,7 @@ class Row:
     verb: str = ""
     heading: str = ""
     needs_name: bool = False
+    behind_name: str = ""
 
     def __post_init__(self) -> None:
         words = canonical(next(expansions(self.words)))
@@ -144,6 +147,20 @@ class Row:
     def render(self, statement: Statement) -> str:
         """A statement of this row as SQL."""
         return self.form if self.sql is None else self.sql(statement)
+
+
+def has_behind_name(kinds: Sequence[str], words: str) -> bool:
+    """True if the words follow the name with which the tokens begin, behind IF NOT EXISTS.
+
+    >>> has_behind_name(["A", ".", "B", "MIRROR", "OF", "STREAM"], "MIRROR OF")
+    True
+    """
+    at = 3 if tuple(kinds[:3]) == ("IF", "NOT", "EXISTS") else 0
+    at += 1
+    while kinds[at : at + 1] == ["."]:
+        at += 2
+    wanted = words.split()
+    return list(kinds[at : at + len(wanted)]) == wanted
 
 
 def expansions(pattern: str) -> Iterator[tuple[str, ...]]:

@@ -14,16 +14,18 @@ from .. import clauses
 from ..clauses import CHANGEABLE, Fragment, Name, Number, Option, Options, Scalar, name_sql
 from ..grammar import STRING, Grammar, collected
 from .row import Effect, InCluster, Right, Row, Statement, View
+from .sources import SourceClause, source_clause, source_sql
 
 ALL_OPERATIONS = ("insert", "update", "delete")
 
 
 @dataclass(frozen=True, slots=True)
 class CreateStream(Statement):
-    """CREATE STREAM name ON tables.
+    """CREATE STREAM name ON tables, or FROM a source.
 
     Args:
-        tables: the source tables; empty with `all_in_schema`.
+        tables: the tables, of the source if there is one; empty with `all_in_schema`, and if a schema or a
+            publication of the source is selected.
         all_in_schema: the schema of ALL TABLES IN SCHEMA.
         columns: the columns to carry, or None for all.
         operations: of 'insert', 'update', 'delete', in this order.
@@ -38,9 +40,13 @@ class CreateStream(Statement):
     where: Fragment | None = None
     options: Options = Options()
     if_not_exists: bool = False
+    source: SourceClause | None = None
 
     def __post_init__(self) -> None:
-        assert bool(self.tables) != (self.all_in_schema is not None)
+        whole = self.all_in_schema is not None
+        if self.source is not None:
+            whole = self.source.schema is not None or self.source.publication is not None
+        assert bool(self.tables) != whole
         assert self.operations and set(self.operations) <= set(ALL_OPERATIONS)
         assert self.columns is None or len(self.tables) == 1
 
@@ -143,8 +149,13 @@ _BOOLEANS = {"TRUE": True, "FALSE": False, "ON": True, "OFF": False}
 
 @dataclass(slots=True)
 class _Clauses:
-    """The clauses of CREATE STREAM that were found so far."""
+    """The clauses of CREATE STREAM that were found so far.
 
+    Args:
+        owner: the kind of stream whose options are allowed.
+    """
+
+    owner: str
     operations: tuple[str, ...] | None = None
     where: Fragment | None = None
     options: list[Option] = field(default_factory=list)
@@ -154,6 +165,9 @@ def create_stream(g: Grammar) -> Statement:
     """CREATE STREAM [IF NOT EXISTS] s ON [TABLE] t [(column, ...)] [clauses]"""
     exists = g.accept("IF", "NOT", "EXISTS")
     name = g.full_name("the name of the stream")
+    if g.accept("FROM"):
+        source, tables = source_clause(g)
+        return _create(g, name, tables, exists, columns=_columns(g, tables), source=source)
     if not g.accept("ON"):
         raise _not_ours(g, name)
     if g.accept("ALL", "TABLES", "IN", "SCHEMA"):
@@ -168,16 +182,19 @@ def create_stream(g: Grammar) -> Statement:
     if g.peek() == "TABLE":
         g.take()
     tables = g.listed(lambda: g.full_name("the name of a table"))
-    columns = None
-    if g.peek() == "(":
-        if len(tables) > 1:
-            raise SyntaxError_(
-                "a stream of several tables takes no column list",
-                hint="It carries all columns of each table.",
-                position=g.position,
-            )
-        columns = g.bracketed(lambda: g.simple_name("the name of a column"))
-    return _create(g, name, tables, exists, columns=columns)
+    return _create(g, name, tables, exists, columns=_columns(g, tables))
+
+
+def _columns(g: Grammar, tables: tuple[Name, ...]) -> tuple[str, ...] | None:
+    if g.peek() != "(":
+        return None
+    if len(tables) != 1:
+        raise SyntaxError_(
+            "a stream of several tables takes no column list",
+            hint="It carries all columns of each table.",
+            position=g.position,
+        )
+    return g.bracketed(lambda: g.simple_name("the name of a column"))
 
 
 def _create(
@@ -188,8 +205,9 @@ def _create(
     *,
     schema: Name | None = None,
     columns: tuple[str, ...] | None = None,
+    source: SourceClause | None = None,
 ) -> Statement:
-    clauses, several = _Clauses(), schema is not None or len(tables) > 1
+    clauses, several = _Clauses("stream" if source is None else source.kind), len(tables) != 1
     while not g.at_end:
         if several and g.peek() in ("OPERATIONS", "WHERE", "APPEND_ONLY"):
             raise SyntaxError_(
@@ -209,6 +227,7 @@ def _create(
         clauses.where,
         collected(clauses.options),
         exists,
+        source,
     )
 
 
@@ -245,7 +264,7 @@ def _with(g: Grammar, clauses: _Clauses) -> None:
         if g.peek() in _SNOWFLAKE and g.peek(1) == "=":
             _snowflake(g, clauses)
         else:
-            clauses.options.append(g.option("stream"))
+            clauses.options.append(g.option(clauses.owner))
         if not g.accept(","):
             break
     g.expect(")")
@@ -365,13 +384,12 @@ def show_changes(g: Grammar) -> Statement:
 
 def _create_stream_sql(s: CreateStream) -> str:
     tables = ", ".join(name_sql(table) for table in s.tables)
-    source = f"ALL TABLES IN SCHEMA {name_sql(s.all_in_schema)}" if s.all_in_schema else tables
+    on = f"ON ALL TABLES IN SCHEMA {name_sql(s.all_in_schema)}" if s.all_in_schema else f"ON {tables}"
     return clauses.words(
         "CREATE STREAM",
         clauses.when(s.if_not_exists, "IF NOT EXISTS"),
         name_sql(s.name),
-        "ON",
-        source,
+        on if s.source is None else source_sql(s.source, s.tables),
         "" if s.columns is None else clauses.columns(s.columns),
         clauses.when(s.operations != ALL_OPERATIONS, f"OPERATIONS {', '.join(s.operations).upper()}"),
         "" if s.where is None else f"WHERE {s.where.text}",
@@ -419,8 +437,8 @@ ROWS = (
         Effect.WRITES,
         InCluster.ENTRY_NODE,
         create_stream,
-        "CREATE STREAM [IF NOT EXISTS] s ON t [(column, ...)] [OPERATIONS INSERT, UPDATE, DELETE]"
-        " [WHERE predicate] [WITH (option = value, ...)]",
+        "CREATE STREAM [IF NOT EXISTS] s {ON t | FROM POSTGRES '...' TABLE t | FROM MYSQL '...' TABLE d.t} "
+        "[(column, ...)] [OPERATIONS INSERT, UPDATE, DELETE] [WHERE predicate] [WITH (option = value, ...)]",
         _create_stream_sql,
     ),
     Row(

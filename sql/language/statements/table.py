@@ -12,11 +12,12 @@ from . import (
     pipelines,
     publishing,
     sinks,
+    sources,
     streams,
     topics,
     users,
 )
-from .row import Row, Statement
+from .row import Row, Statement, has_behind_name
 
 ROWS: tuple[Row, ...] = (
     *streams.ROWS,
@@ -26,6 +27,7 @@ ROWS: tuple[Row, ...] = (
     *offsets.ROWS,
     *bookmarks.ROWS,
     *sinks.ROWS,
+    *sources.ROWS,
     *pipelines.ROWS,
     *users.ROWS,
     *cluster.ROWS,
@@ -35,6 +37,8 @@ ROWS: tuple[Row, ...] = (
 _BY_NODE: dict[type, Row] = {row.node: row for row in ROWS}
 # Of several statements with the same opening words, the first row has the grammar.
 OPENINGS: dict[tuple[str, ...], Row] = {words: row for row in reversed(ROWS) for words in row.openings}
+# IF NOT EXISTS, a name with two qualifiers, and the words behind it.
+NAME_TOKENS_MAX = 12
 _WORDS_MAX = max(len(words) for words in OPENINGS)
 
 
@@ -68,5 +72,10 @@ def find_opening(g: Grammar) -> Row | None:
         if row.needs_name and not g.is_name_ahead():
             g.index = start
             continue
+        if row.behind_name:
+            ahead = [g.peek(place) for place in range(NAME_TOKENS_MAX)]
+            if not has_behind_name(ahead, row.behind_name):
+                g.index = start
+                continue
         return row
     return None

@@ -1,0 +1,235 @@
+"""Feeds: the databases outside whose changes streams carry, as frozen values of the catalog.
+
+A stream with a feed is a stream on tables of ducktail's own, one for each table outside, which nobody but the
+feed writes. A feed adds where the changes come from, the definitions of the tables there, and how far their
+changes are stored here. The address contains secrets, and is shown nowhere. Source: docs/sources.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..quoting import ident, literal
+from ..schema import FEEDS, SCHEMA
+from .source_tables import SourceTable, source_table_of
+from .streams import key_of
+
+POSTGRES, MYSQL = "postgres", "mysql"
+# A feed runs, was paused by a user, or has stopped by itself, for a reason that needs a user.
+RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
+
+TABLES = f"{SCHEMA}.feed_tables"
+POSITIONS = f"{SCHEMA}.feed_positions"
+MIRRORS = f"{SCHEMA}.mirrors"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The tables of a feed, as CREATE STREAM names them.
+
+    Args:
+        kind: 'tables', 'schema' or 'publication'.
+        names: the tables' names, each by schema (or None) and name; the name of the schema or publication.
+    """
+
+    kind: str
+    names: tuple[tuple[str | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTable:
+    """A table outside and its copy here.
+
+    Args:
+        table_id: the number of the captured table that has its rows.
+        table: its definition there, as of the feed's position.
+        copied_at: the position as of which its rows were copied; None before that.
+        rows: the number of copied rows; None before that.
+    """
+
+    table_id: int
+    table: SourceTable
+    copied_at: str | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A table of the user's that follows one of a feed.
+
+    Args:
+        table_id: the number of the captured table that has the same rows.
+        schema, name: its name.
+    """
+
+    stream_id: int
+    table_id: int
+    schema: str
+    name: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Schema and name, folded."""
+        return key_of(self.schema, self.name)
+
+    @property
+    def qualified(self) -> str:
+        """The name as SQL."""
+        return f"{ident(self.schema)}.{ident(self.name)}"
+
+    def delete_sql(self) -> str:
+        """The DELETE of its row."""
+        return (
+            f"DELETE FROM {MIRRORS} WHERE schema_name = {literal(self.schema)} "
+            f"AND table_name = {literal(self.name)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The feed of a stream.
+
+    Args:
+        stream_id: its stream.
+        uid: names what it makes at the source.
+        kind: POSTGRES or MYSQL.
+        address: where the source is: a conninfo or a URL, which may contain a password.
+        shown: the address without secrets.
+        options: its options; an absent one has its default.
+        tables: its tables, in the stream's order.
+        state: RUNNING, PAUSED or STOPPED.
+        reason: the reason of a stop; None otherwise.
+        changed_us: the time of the last change of its state, microseconds since 1970.
+        position: everything before it is stored here; None before the initial copy has begun.
+        identity: identifies the source, where the connector can tell.
+    """
+
+    stream_id: int
+    uid: str
+    kind: str
+    address: str = field(repr=False)
+    shown: str
+    selection: Selection
+    options: Mapping[str, str | int | None]
+    tables: tuple[FeedTable, ...]
+    state: str = RUNNING
+    reason: str | None = None
+    changed_us: int = 0
+    position: str | None = None
+    identity: str | None = None
+
+    @property
+    def slot(self) -> str:
+        """The name of what it makes at the source: a replication slot, a publication."""
+        return str(self.options.get("slot") or f"ducktail_{self.uid}")
+
+    @property
+    def copies(self) -> bool:
+        """True if the present rows of the tables are copied first."""
+        return self.options.get("snapshot") == "initial"
+
+    def with_table(self, changed: FeedTable) -> Feed:
+        """The feed with another state of one of its tables."""
+        tables = (changed if t.table_id == changed.table_id else t for t in self.tables)
+        return replace(self, tables=tuple(tables))
+
+    # Rows in the database.
+
+    def insert_sql(self) -> list[str]:
+        """The INSERTs of its rows."""
+        selection = [self.selection.kind, [list(name) for name in self.selection.names]]
+        values = (
+            str(self.stream_id),
+            *map(literal, (self.uid, self.kind, self.address, self.shown, json.dumps(selection))),
+            literal(json.dumps(dict(self.options))),
+            literal(self.state),
+            "NULL" if self.reason is None else literal(self.reason),
+            f"make_timestamptz({self.changed_us})",
+        )
+        return [
+            f"INSERT INTO {SCHEMA}.{FEEDS} VALUES ({', '.join(values)})",
+            f"INSERT INTO {POSITIONS} VALUES ({self.stream_id}, NULL, "
+            f"{'NULL' if self.identity is None else literal(self.identity)})",
+            *(self.insert_table_sql(table, place) for place, table in enumerate(self.tables)),
+        ]
+
+    def insert_table_sql(self, table: FeedTable, place: int) -> str:
+        """The INSERT of the row of one of its tables."""
+        copied = "NULL" if table.copied_at is None else literal(table.copied_at)
+        rows = "NULL" if table.rows is None else str(table.rows)
+        return (
+            f"INSERT INTO {TABLES} VALUES ({self.stream_id}, {table.table_id}, {place}, "
+            f"{literal(table.table.text())}, {copied}, {rows})"
+        )
+
+    def set_state_sql(self) -> str:
+        """The UPDATE of its state, and of everything that ALTER may change."""
+        reason = "NULL" if self.reason is None else literal(self.reason)
+        return (
+            f"UPDATE {SCHEMA}.{FEEDS} SET state = {literal(self.state)}, reason = {reason}, "
+            f"address = {literal(self.address)}, options = {literal(json.dumps(dict(self.options)))}, "
+            f"changed_at = make_timestamptz({self.changed_us}) WHERE stream_id = {self.stream_id}"
+        )
+
+
+def set_position_sql(stream_id: int, position: str, identity: str | None) -> str:
+    """The UPDATE of a feed's position."""
+    told = "NULL" if identity is None else literal(identity)
+    return (
+        f"UPDATE {POSITIONS} SET position = {literal(position)}, identity = {told} "
+        f"WHERE stream_id = {stream_id}"
+    )
+
+
+def set_table_sql(stream_id: int, table: FeedTable) -> str:
+    """The UPDATE of the row of a feed's table."""
+    copied = "NULL" if table.copied_at is None else literal(table.copied_at)
+    rows = "NULL" if table.rows is None else str(table.rows)
+    return (
+        f"UPDATE {TABLES} SET definition = {literal(table.table.text())}, copied_at = {copied}, "
+        f"copied_rows = {rows} WHERE stream_id = {stream_id} AND table_id = {table.table_id}"
+    )
+
+
+SELECT = (
+    "SELECT stream_id, uid, kind, address, shown, selection, options, state, reason, epoch_us(changed_at), "
+    f"position, identity FROM {SCHEMA}.{FEEDS} JOIN {POSITIONS} USING (stream_id) ORDER BY stream_id"
+)
+SELECT_MIRRORS = f"SELECT stream_id, table_id, schema_name, table_name FROM {MIRRORS}"
+SELECT_TABLES = (
+    f"SELECT stream_id, table_id, definition, copied_at, copied_rows FROM {TABLES} ORDER BY stream_id, place"
+)
+
+
+def feeds_of(rows: list[tuple[Any, ...]], table_rows: list[tuple[Any, ...]]) -> dict[int, Feed]:
+    """The feeds of the rows of SELECT and SELECT_TABLES, by the numbers of their streams."""
+    found = {}
+    for row in rows:
+        stream_id, uid, kind, address, shown, selection, options, state, reason, changed_us, position, who = (
+            row
+        )
+        tables = tuple(
+            FeedTable(table_id, source_table_of(text), copied_at, copied)
+            for of, table_id, text, copied_at, copied in table_rows
+            if of == stream_id
+        )
+        selected_by, names = json.loads(selection)
+        found[stream_id] = Feed(
+            stream_id,
+            uid,
+            kind,
+            address,
+            shown,
+            Selection(selected_by, tuple((schema, name) for schema, name in names)),
+            json.loads(options),
+            tables,
+            state,
+            reason,
+            changed_us,
+            position,
+            who,
+        )
+    return found

@@ -1,0 +1,752 @@
+"""The changes of a database outside, stored as events: the log, our table of its rows, and the position.
+
+A feed writes like any session: under the writer lock, with LSNs from the one counter and a row in `commits`
+for each transaction of the source. What one call stores is one transaction of DuckDB: several transactions of
+the source, or one that is large, truncates or defines a table. The position is written in it, so that after
+any crash reading continues exactly behind the last stored transaction.
+
+The source may not send the old row, or not all of the new one (PostgreSQL's REPLICA IDENTITY and TOAST): the
+rest comes from our table of its rows, joined by the key. Within a batch the last row of each key is known in
+memory, and may itself consist of values that only the table has (`UNCHANGED`).
+
+The table gets the last row of each key: a DELETE and an INSERT, because DuckDB's UPDATE writes whole vectors
+to its write-ahead log, ten times as much. Source: docs/design/sources.md, "Storing".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from operator import itemgetter
+
+import duckdb
+import pyarrow as pa
+
+from ..capture.log_sql import images, partition_hash, stored_names
+from ..catalog.captured_tables import Captured
+from ..catalog.feeds import POSITIONS, Feed, FeedTable, set_position_sql, set_table_sql
+from ..catalog.source_tables import (
+    DEFINE,
+    DELETE,
+    INSERT,
+    TRUNCATE,
+    UNCHANGED,
+    Change,
+    Commit,
+    Piece,
+    SourceColumn,
+    SourceTable,
+)
+from ..checks import row_sums
+from ..database import Database
+from ..duck.cursors import ask
+from ..duck.duckdb_errors import translated
+from ..errors import UndefinedObject, WrongState
+from ..log.log import dropped_sql, snapshot_sql
+from ..quoting import fold, ident
+from ..transactions.transaction import CommitStep, Part, TableWrites, Transaction
+from ..waiting import drive
+from .alter_table import Alteration, alter_table
+
+# A feed waits for the writer lock as long as a writer holds it; it looks in this interval if it must end.
+LOCK_MS = 60_000
+_BATCH = "__ducktail_fed"
+_STAGE = "temp.main.__ducktail_copied"
+_HEAD = pa.schema(
+    [
+        ("lsn", pa.int64()),
+        ("txid", pa.int64()),
+        ("op", pa.string()),
+        ("pair", pa.int32()),
+        ("last", pa.bool_()),
+    ]
+)
+
+Row = tuple[object, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Target:
+    """A table of the feed, and its rows of the log that are gathered.
+
+    Args:
+        key_of: the key of a row: its value, or a tuple of several; None without a key.
+        moves_on: the places of columns whose change splits an update: of the key, or a partition's.
+        stored: the place in our table of each column of a given row.
+        relations: our table, and its mirrors, as SQL.
+        known: key -> the place of its last gathered row of the log.
+        first_lsn, last_lsn, inserts: of the present transaction of the source.
+    """
+
+    feed_table: FeedTable
+    captured: Captured
+    key_of: Callable[[Row], object] | None
+    moves_on: tuple[int, ...]
+    none: Row
+    stored: tuple[int, ...]
+    relations: tuple[str, ...]
+    lsns: list[int] = field(default_factory=list)
+    txids: list[int] = field(default_factory=list)
+    ops: list[str] = field(default_factory=list)
+    pairs: list[int | None] = field(default_factory=list)
+    old: list[Row] = field(default_factory=list)
+    new: list[Row] = field(default_factory=list)
+    known: dict[object, int] = field(default_factory=dict)
+    has_gaps: bool = False
+    first_lsn: int = 0
+    last_lsn: int = 0
+    inserts: bool = True
+
+    @property
+    def table(self) -> SourceTable:
+        return self.feed_table.table
+
+    def last_of(self, row: Row) -> Row | None:
+        """The last gathered row of a row's key, if there is one."""
+        if self.key_of is None:
+            return None
+        place = self.known.get(self.key_of(row))
+        return None if place is None else self.new[place]
+
+    def now(self, row: Row) -> None:
+        """The row of the log that was gathered last is the last one of a row's key."""
+        if self.key_of is not None:
+            self.known[self.key_of(row)] = len(self.lsns) - 1
+
+    def clear(self) -> None:
+        """Forget the gathered rows, which are stored."""
+        for rows in (self.lsns, self.txids, self.ops, self.pairs, self.old, self.new):
+            rows.clear()
+        self.known.clear()
+        self.has_gaps = False
+
+
+@dataclass(slots=True)
+class _Work:
+    """An open transaction of DuckDB, and what it will consist of."""
+
+    transaction: Transaction
+    targets: dict[tuple[str, str], _Target]
+    lsn: int
+    parts: list[Part] = field(default_factory=list)
+    written: dict[int, TableWrites] = field(default_factory=dict)
+    touched: list[_Target] = field(default_factory=list)
+    base_lsn: int = 0  # before the first event of the present transaction of the source
+    alone: bool = False  # it is one transaction of the source
+    pairs: int = 0
+    last: Commit | None = None
+    defined: dict[int, FeedTable] = field(default_factory=dict)
+
+
+class Feeder:
+    """Stores the changes of one feed. Used by one thread.
+
+    Args:
+        session_id: the owner of its locks.
+        cursor: its own cursor.
+    """
+
+    def __init__(
+        self, database: Database, stream_id: int, session_id: int, cursor: duckdb.DuckDBPyConnection
+    ) -> None:
+        self._database = database
+        self._stream_id = stream_id
+        self._session_id = session_id
+        self._cursor = cursor
+        self._work: _Work | None = None
+        self._sql: dict[object, tuple[str, ...]] = {}
+
+    @property
+    def feed(self) -> Feed:
+        """The present definition.
+
+        Raises:
+            UndefinedObject: the stream was dropped.
+        """
+        found = self._database.catalog.feeds.get(self._stream_id)
+        if found is None:
+            raise UndefinedObject("the stream of this source was dropped")
+        return found
+
+    def begin(self) -> Feed:
+        """The present definition, with the position up to which everything is stored.
+
+        A COMMIT whose outcome was unknown is settled before.
+
+        Raises:
+            LockNotAvailable: the writer lock is not free.
+            IoError: the outcome is still unknown.
+        """
+        transactions = self._database.transactions
+        drive(transactions.lock_writer(self._session_id, LOCK_MS))
+        try:
+            feed = self.feed
+            sql = f"SELECT position FROM {POSITIONS} WHERE stream_id = {self._stream_id}"
+            (stored,) = ask(self._cursor, sql)
+        finally:
+            transactions.writer_lock.release(self._session_id)
+        assert stored == feed.position, "memory follows each commit"
+        return feed
+
+    @property
+    def is_open(self) -> bool:
+        """True if a large transaction has not been given to its end."""
+        return self._work is not None
+
+    def write(self, pieces: Sequence[Piece]) -> int:
+        """Store pieces, in order; those of an unfinished transaction stay in an open transaction of DuckDB.
+
+        Returns:
+            The number of events.
+
+        Raises:
+            DucktailError: nothing since the last stored position is stored.
+        """
+        events = 0
+        try:
+            for piece in pieces:
+                events += self._add(piece)
+            if self._work is not None and not (self._work.alone and self._work.last is None):
+                events += self._commit()
+        except duckdb.Error as error:
+            self.abandon()
+            raise translated(error) from error
+        except BaseException:
+            self.abandon()
+            raise
+        return events
+
+    def abandon(self) -> None:
+        """Roll back what is not stored yet."""
+        work, self._work = self._work, None
+        if work is not None:
+            with suppress(duckdb.Error):
+                self._cursor.unregister(_BATCH)
+            self._database.transactions.rollback(work.transaction)
+
+    def _add(self, piece: Piece) -> int:
+        """Gather a piece; returns the events of what had to be stored before it."""
+        events = 0
+        alone = piece.commit is None or any(change[0] in "tx" for change in piece.changes)
+        work = self._work
+        if work is not None and alone and not work.alone:
+            events = self._commit()
+            work = None
+        if work is None:
+            work = self._work = self._begin()
+            work.alone = alone
+        self._gather(work, piece.changes)
+        if piece.commit is None:
+            self._store(work)  # A large transaction is not held in memory.
+            return events
+        work.last = piece.commit
+        if work.alone:
+            return events + self._commit()
+        self._end_part(work, piece.commit)
+        return events
+
+    def _begin(self) -> _Work:
+        transactions = self._database.transactions
+        transaction = transactions.begin(self._session_id, self._cursor, "")
+        try:
+            drive(transactions.lock_for(transaction, LOCK_MS))
+            targets = {t.table.key_in_source: self._target(t) for t in self.feed.tables}
+        except BaseException:
+            transactions.rollback(transaction)
+            raise
+        return _Work(transaction, targets, transaction.base_lsn, base_lsn=transaction.base_lsn)
+
+    def _target(self, table: FeedTable, captured: Captured | None = None) -> _Target:
+        captured = captured or self._database.catalog.table_by_id(table.table_id)
+        given = {fold(column.name): place for place, column in enumerate(table.table.columns)}
+        places = [given[fold(name)] for name in captured.shape.primary_key]
+        moves_on = sorted(given[fold(name)] for name in captured.table.split_on)
+        key_of = itemgetter(*places) if places else None
+        stored = tuple(captured.shape.place(column.name) for column in table.table.columns)
+        mirrors = self._database.catalog.mirrors.values()
+        copies = (mirror.qualified for mirror in mirrors if mirror.table_id == table.table_id)
+        relations = (captured.shape.qualified, *copies)
+        return _Target(table, captured, key_of, tuple(moves_on), (None,) * len(stored), stored, relations)
+
+    # Gathering: from changes to rows of the log.
+
+    def _gather(self, work: _Work, changes: Sequence[Change]) -> None:
+        txid = work.transaction.txid + len(work.parts)
+        for op, name, old, new in changes:
+            target = work.targets.get(name)
+            if target is None:
+                continue  # A table that is not in the stream.
+            if op == INSERT:
+                self._row(work, target, txid, "i", target.none, new)  # type: ignore[arg-type]
+                target.now(new)  # type: ignore[arg-type]
+            elif op == DELETE:
+                assert old is not None
+                known = target.last_of(old)
+                self._row(work, target, txid, "d", known or old, target.none)
+                target.now(old)
+            elif op == TRUNCATE:
+                self._truncate(work, target, txid)
+            elif op == DEFINE:
+                assert isinstance(new, SourceTable)
+                self._define(work, target, new)
+            else:
+                self._update(work, target, txid, old, new)  # type: ignore[arg-type]
+
+    def _update(self, work: _Work, target: _Target, txid: int, old: Row | None, new: Row) -> None:
+        known, moves = target.last_of(new if old is None else old), False
+        if old is not None:
+            moves = any(
+                old[i] != new[i] and new[i] is not UNCHANGED and old[i] is not UNCHANGED
+                for i in target.moves_on
+            )
+        gone = old
+        if known is not None:
+            old = known
+        elif old is None:
+            keys = target.moves_on
+            old = tuple(value if i in keys else UNCHANGED for i, value in enumerate(new))
+        if UNCHANGED in new:
+            # Their old value, if it is known here; else that of the table.
+            new = tuple(past if value is UNCHANGED else value for value, past in zip(new, old, strict=True))
+        if not moves:
+            self._row(work, target, txid, "u", old, new)
+            target.now(new)
+            return
+        assert gone is not None
+        work.pairs += 1
+        self._row(work, target, txid, "d", old, new, work.pairs)
+        target.now(gone)
+        self._row(work, target, txid, "i", old, new, work.pairs)
+        target.now(new)
+        if UNCHANGED in new:
+            # It has a value that the table has under the old key only.
+            self._store_table(work, target)
+
+    def _row(
+        self, work: _Work, target: _Target, txid: int, op: str, old: Row, new: Row, pair: int | None = None
+    ) -> None:
+        lsn = work.lsn = work.lsn + 1
+        if not target.first_lsn:
+            target.first_lsn = lsn
+            work.touched.append(target)
+        target.last_lsn = lsn
+        if op != "i" or pair is not None:
+            target.inserts = False
+            if UNCHANGED in old:
+                target.has_gaps = True
+        target.lsns.append(lsn)
+        target.txids.append(txid)
+        target.ops.append(op)
+        target.pairs.append(pair)
+        target.old.append(old)
+        target.new.append(new)
+
+    def _end_part(self, work: _Work, commit: Commit) -> None:
+        """End a transaction of the source that shares the transaction of DuckDB."""
+        events = work.lsn - work.base_lsn
+        if events:
+            first = work.base_lsn + 1
+            tables = {t.captured.table_id: (t.first_lsn - first, t.last_lsn - first) for t in work.touched}
+            inserts = frozenset(t.captured.table_id for t in work.touched if t.inserts)
+            work.parts.append(Part(events, tables, inserts, _annotation(commit)))
+        self._count(work)
+        work.base_lsn = work.lsn
+        work.pairs = 0
+
+    @staticmethod
+    def _count(work: _Work) -> None:
+        for target in work.touched:
+            writes = TableWrites(target.first_lsn, target.last_lsn, None, target.inserts)
+            known = work.written.setdefault(target.captured.table_id, writes)
+            known.last_lsn, known.inserts = target.last_lsn, known.inserts and target.inserts
+            target.first_lsn, target.inserts = 0, True
+        work.touched.clear()
+
+    # Storing.
+
+    def _commit(self) -> int:
+        """Store everything gathered, with the position; returns the number of events."""
+        work = self._work
+        assert work is not None and work.last is not None
+        transaction, commit = work.transaction, work.last
+        self._store(work)
+        self._settle(work)
+        if work.alone or len(work.parts) == 1:
+            parts: Sequence[Part] = ()
+            transaction.annotation = _annotation(commit) if work.alone else work.parts[0].annotation
+        else:
+            parts = work.parts
+        transaction.parts = parts
+        feed = self.feed
+        self._cursor.execute(set_position_sql(feed.stream_id, commit.position, feed.identity)).fetchall()
+        for table in work.defined.values():
+            self._cursor.execute(set_table_sql(feed.stream_id, table)).fetchall()
+        transaction.at(CommitStep.MEMORY, partial(self._show, commit.position, dict(work.defined)))
+        events = transaction.events
+        self._work = None
+        drive(self._database.transactions.commit(transaction, LOCK_MS))
+        return events
+
+    def _settle(self, work: _Work) -> None:
+        """Tell the transaction of the events that are in the log."""
+        self._count(work)
+        events = work.lsn - work.transaction.next_lsn
+        if events or work.written:
+            work.transaction.fed(events, work.written)
+        work.written = {}
+
+    def _show(self, position: str | None, defined: dict[int, FeedTable]) -> None:
+        feeds = self._database.catalog.feeds
+        feed = feeds.get(self._stream_id)
+        if feed is not None:
+            for table in defined.values():
+                feed = feed.with_table(table)
+            feeds[self._stream_id] = replace(feed, position=position or feed.position)
+
+    def _store(self, work: _Work) -> None:
+        for target in work.targets.values():
+            self._store_table(work, target)
+
+    def _store_table(self, work: _Work, target: _Target) -> None:
+        """Write the gathered rows of a table to its log, and their last state to our table."""
+        if not target.lsns:
+            return
+        cursor, key = self._cursor, target.captured.shape.primary_key
+        masks, batch = self._batch(target)
+        only_inserts = "u" not in target.ops and "d" not in target.ops
+        form = (target.captured.log, masks, only_inserts, target.relations)
+        statements = self._sql.get(form)
+        if statements is None:
+            if len(self._sql) > 256:
+                self._sql.clear()
+            make = _keyed_sql if key else _keyless_sql
+            statements = self._sql[form] = make(target, masks, only_inserts)
+        cursor.register(_BATCH, batch)
+        bounds = [target.lsns[0], target.lsns[-1]]
+        for statement in statements:
+            cursor.execute(statement, bounds if "$1" in statement else None).fetchall()
+        cursor.unregister(_BATCH)
+        target.clear()
+
+    def _batch(self, target: _Target) -> tuple[frozenset[str], pa.Table]:
+        """The gathered rows as Arrow, and the names of columns of which some values are only in our table."""
+        columns, last = target.table.columns, [False] * len(target.lsns)
+        for place in target.known.values():
+            last[place] = True
+        arrays = [
+            pa.array(values, field_.type)
+            for values, field_ in zip(
+                (target.lsns, target.txids, target.ops, target.pairs, last), _HEAD, strict=True
+            )
+        ]
+        names, masks = list(_HEAD.names), set()
+        for side, rows in (("o", target.old), ("n", target.new)):
+            for place, values in enumerate(zip(*rows, strict=True)):
+                name = f"{side}{target.stored[place] + 1}"
+                given: Sequence[object] = values
+                if target.has_gaps and UNCHANGED in values:
+                    masks.add(name)
+                    given = [None if value is UNCHANGED else value for value in values]
+                    names.append(f"u{name}")
+                    arrays.append(pa.array([value is UNCHANGED for value in values], pa.bool_()))
+                names.append(name)
+                arrays.append(pa.array(given, columns[place].arrow))
+        return frozenset(masks), pa.Table.from_arrays(arrays, names=names)
+
+    def _truncate(self, work: _Work, target: _Target, txid: int) -> None:
+        """A TRUNCATE is a delete of each row."""
+        self._store_table(work, target)
+        shape = target.captured.shape
+        count = int(ask(self._cursor, f"SELECT count(*) FROM {shape.qualified}")[0])
+        if not count:
+            return
+        self._cursor.execute(dropped_sql(target.captured, work.lsn, txid)).fetchall()
+        for relation in target.relations:
+            self._cursor.execute(f"DELETE FROM {relation}").fetchall()
+        if not target.first_lsn:
+            target.first_lsn = work.lsn + 1
+            work.touched.append(target)
+        work.lsn += count
+        target.last_lsn, target.inserts = work.lsn, False
+
+    # Definitions.
+
+    def _define(self, work: _Work, target: _Target, table: SourceTable) -> None:
+        """Alter our table as the one outside was: each step is an ALTER TABLE, with its schema events."""
+        if table == target.table:
+            return
+        self._store(work)
+        self._settle(work)
+        assert work.alone, "a definition is stored with its own transaction only"
+        captured = target.captured
+        for step, retypes in _alterations(target.table, table):
+            for mirror in target.relations[1:]:
+                self._cursor.execute(f"ALTER TABLE {mirror} {step}").fetchall()
+            text = f"ALTER TABLE {captured.shape.qualified} {step}"
+            asked = Alteration(text, None, None, retypes=retypes)
+            drive(alter_table(self._database, work.transaction, captured.key, asked, LOCK_MS))
+            captured = work.transaction.captured_tables(self._database.catalog)[captured.key]
+        work.lsn = work.transaction.next_lsn
+        shown = replace(target.feed_table, table=table)
+        work.defined[shown.table_id] = shown
+        work.targets[table.key_in_source] = self._target(shown, captured)
+
+    def redefine(self, tables: Sequence[SourceTable]) -> Feed:
+        """Let our tables have these definitions, before anything is copied.
+
+        Raises:
+            WrongState: a table is missing among them, or has another key.
+        """
+        given = {table.key_in_source: table for table in tables}
+        for known in self.feed.tables:
+            if known.table.key_in_source not in given:
+                raise WrongState(f"table {known.table.shown} is no longer among those that are selected")
+        if all(given[known.table.key_in_source] == known.table for known in self.feed.tables):
+            return self.feed
+        work = self._work = self._begin()
+        work.alone = True
+        try:
+            for target in list(work.targets.values()):
+                self._define(work, target, given[target.table.key_in_source])
+            self._settle(work)
+            for table in work.defined.values():
+                self._cursor.execute(set_table_sql(self._stream_id, table)).fetchall()
+            shown = partial(self._show, None, dict(work.defined))
+            work.transaction.at(CommitStep.MEMORY, shown)
+            self._work = None
+            drive(self._database.transactions.commit(work.transaction, LOCK_MS))
+        except duckdb.Error as error:
+            self.abandon()
+            raise translated(error) from error
+        except BaseException:
+            self.abandon()
+            raise
+        return self.feed
+
+    # The initial copy.
+
+    def stage(self, table: SourceTable, rows: Sequence[Row], *, first: bool) -> None:
+        """Put rows of a table's copy into a temporary table, without a lock.
+
+        Args:
+            first: True for the first rows of the table.
+        """
+        place = self._place_of(table)
+        if first:
+            columns = ", ".join(f"{ident(c.name)} {c.type}" for c in table.columns)
+            self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {_STAGE}_{place} ({columns})").fetchall()
+        if not rows:
+            return
+        arrays = [
+            pa.array(values, column.arrow)
+            for values, column in zip(zip(*rows, strict=True), table.columns, strict=True)
+        ]
+        names = [f"n{i + 1}" for i in range(len(arrays))]
+        self._cursor.register(_BATCH, pa.Table.from_arrays(arrays, names=names))
+        values = ", ".join(c.sql(f"n{i + 1}") for i, c in enumerate(table.columns))
+        self._cursor.execute(f"INSERT INTO {_STAGE}_{place} SELECT {values} FROM {_BATCH}").fetchall()
+        self._cursor.unregister(_BATCH)
+
+    def _place_of(self, table: SourceTable) -> int:
+        return [t.table.key_in_source for t in self.feed.tables].index(table.key_in_source)
+
+    def copied(self, position: str, identity: str | None) -> int:
+        """Store the staged rows of all tables as snapshot events, and the position as of which they are.
+
+        Returns:
+            The number of rows.
+        """
+        work = self._work = self._begin()
+        work.alone = True
+        try:
+            transaction, feed, rows = work.transaction, self.feed, 0
+            for place, table in enumerate(feed.tables if feed.copies else ()):
+                target = work.targets[table.table.key_in_source]
+                qualified = target.captured.shape.qualified
+                count = int(ask(self._cursor, f"INSERT INTO {qualified} SELECT * FROM {_STAGE}_{place}")[0])
+                for mirror in target.relations[1:]:
+                    copied = f"INSERT INTO {mirror} SELECT * FROM {_STAGE}_{place}"
+                    self._cursor.execute(copied).fetchall()
+                self._cursor.execute(f"DROP TABLE {_STAGE}_{place}").fetchall()
+                if count:
+                    first_lsn = work.lsn + 1
+                    sql = snapshot_sql(target.captured, feed.stream_id, work.lsn, transaction.txid)
+                    self._cursor.execute(sql).fetchall()
+                    work.lsn += count
+                    work.written[table.table_id] = TableWrites(first_lsn, work.lsn, None)
+                # The sum of the rows has them from here on: they are no inserts.
+                for statement in row_sums.take_statements(target.captured, work.lsn, row_sums.CREATED):
+                    self._cursor.execute(statement).fetchall()
+                done = replace(table, copied_at=position, rows=count)
+                work.defined[table.table_id] = done
+                rows += count
+            for table in work.defined.values():
+                self._cursor.execute(set_table_sql(feed.stream_id, table)).fetchall()
+            self._cursor.execute(set_position_sql(feed.stream_id, position, identity)).fetchall()
+            self._settle(work)
+            transaction.annotation = json.dumps({"position": position})
+            transaction.at(CommitStep.MEMORY, partial(self._show, position, dict(work.defined)))
+            self._work = None
+            drive(self._database.transactions.commit(transaction, LOCK_MS))
+        except duckdb.Error as error:
+            self.abandon()
+            raise translated(error) from error
+        except BaseException:
+            self.abandon()
+            raise
+        return rows
+
+
+def _annotation(commit: Commit) -> str:
+    """The member `source` of the headers of a transaction's events."""
+    time = datetime.fromtimestamp(commit.commit_us / 1_000_000, UTC).isoformat()
+    told = {"position": commit.position, "txid": commit.txid, "commit_time": time}
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _side(target: _Target, side: str, masks: frozenset[str]) -> list[str]:
+    """SQL of each column of an image, from the batch `b` and the table `t`."""
+    parts = []
+    for column, place in zip(target.table.columns, target.stored, strict=True):
+        name = f"{side}{place + 1}"
+        given = column.sql(f"b.{name}")
+        if name in masks:
+            kept = ident(target.captured.shape.stored[place].name)
+            given = f"CASE WHEN b.u{name} THEN t.{kept} ELSE {given} END"
+        parts.append(f"{given} AS {name}")
+    return parts
+
+
+def _log_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> str:
+    """The INSERT of the batch into the log."""
+    shape, joined = target.captured.shape, ""
+    if masks:
+        on = []
+        for name in shape.primary_key:
+            place = shape.place(name)
+            column = target.table.columns[target.stored.index(place)]
+            on.append(f"t.{ident(name)} = {column.sql(f'b.o{place + 1}')}")
+        joined = f" LEFT JOIN {shape.qualified} AS t ON {' AND '.join(on)}"
+    new = ", ".join(_side(target, "n", masks))
+    if only_inserts:
+        nothing = ", ".join(f"NULL AS o{place}" for place in range(1, len(shape.stored) + 1))
+        old, hashed = nothing, partition_hash("n", shape)
+    else:
+        old = ", ".join(_side(target, "o", masks))
+        hashed = f"CASE WHEN op = 'd' THEN {partition_hash('o', shape)} ELSE {partition_hash('n', shape)} END"
+    columns = f"{images('o', shape)}, {images('n', shape)}"
+    return (
+        f"INSERT INTO {target.captured.log} (lsn, txid, op, key_hash, key_change, {columns}) "
+        f"SELECT lsn, txid, op, {hashed}, pair, {columns} FROM "
+        f"(SELECT b.lsn, b.txid, b.op, b.pair, {old}, {new} FROM {_BATCH} AS b{joined})"
+    )
+
+
+def _keyed_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tuple[str, ...]:
+    """The statements that store a batch of a table with a key; $1 and $2 are its first and last LSN."""
+    shape = target.captured.shape
+    rows = f"{target.captured.log} AS l SEMI JOIN (SELECT lsn FROM {_BATCH} WHERE last"
+    bounds = " AND l.lsn BETWEEN $1 AND $2"
+    on = " AND ".join(f"t.{ident(name)} = s.k{place}" for place, name in enumerate(shape.primary_key))
+    of_key = [shape.place(name) + 1 for name in shape.primary_key]
+    keys = ", ".join(
+        f"CASE WHEN l.op = 'd' THEN l.o{at} ELSE l.n{at} END AS k{place}" for place, at in enumerate(of_key)
+    )
+    applied = []
+    for relation in target.relations:
+        if not only_inserts:
+            applied.append(
+                f"DELETE FROM {relation} AS t USING "
+                f"(SELECT {keys} FROM {rows}) AS f ON l.lsn = f.lsn{bounds}) AS s WHERE {on}"
+            )
+        applied.append(
+            f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {images('n', shape)} "
+            f"FROM {rows} AND op <> 'd') AS f ON l.lsn = f.lsn{bounds}"
+        )
+    return (_log_sql(target, masks, only_inserts), *applied)
+
+
+def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tuple[str, ...]:
+    """The statements that store a batch of a table without a key, whose rows are found by all columns."""
+    shape = target.captured.shape
+    places = range(1, len(shape.stored) + 1)
+    bounds = "lsn BETWEEN $1 AND $2"
+    logged = _log_sql(target, masks, only_inserts)
+    names = ", ".join(f"c{place}" for place in places)
+    sides = " UNION ALL ".join(
+        f"SELECT {', '.join(f'{side}{place} AS c{place}' for place in places)}, {sign} AS sign "
+        f"FROM {target.captured.log} WHERE {bounds} AND {which}"
+        for side, sign, which in (("o", -1, "op <> 'i'"), ("n", 1, "op <> 'd'"))
+    )
+    net = (
+        f"CREATE OR REPLACE TEMP TABLE {_BATCH}_net AS SELECT {names}, sum(sign) AS count FROM ({sides}) "
+        f"GROUP BY {names} HAVING sum(sign) <> 0"
+    )
+    same = " AND ".join(
+        f"t.{ident(column.name)} IS NOT DISTINCT FROM s.c{place}"
+        for place, column in enumerate(shape.stored, 1)
+    )
+    row = ", ".join(f"s.c{place}" for place in places)
+    applied = []
+    for relation in target.relations:
+        if not only_inserts:
+            applied.append(
+                f"DELETE FROM {relation} WHERE rowid IN (SELECT found FROM "
+                f"(SELECT t.rowid AS found, -s.count AS most, row_number() OVER (PARTITION BY {row}) AS nth "
+                f"FROM {relation} AS t JOIN temp.main.{_BATCH}_net AS s ON {same} AND s.count < 0) "
+                "WHERE nth <= most)"
+            )
+        applied.append(
+            f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {names} FROM temp.main.{_BATCH}_net, "
+            "range(count::BIGINT) WHERE count > 0"
+        )
+    return (logged, net, *applied)
+
+
+def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
+    """What ALTER TABLE does to our table for the columns of the new definition, and True if it retypes.
+
+    A column whose number is known keeps its values under a new name. A type that has changed converts the
+    values here, which are those there unless the source converted them otherwise.
+
+    Raises:
+        WrongState: the key differs, so that rows here cannot follow those there.
+    """
+    by_number = {column.number: column for column in now.columns if column.number}
+    names = {fold(column.name) for column in now.columns}
+    follows: dict[str, SourceColumn] = {}  # a present column of our table -> its new definition
+    for column in was.columns:
+        same = by_number.get(column.number) if column.number else None
+        if same is None and not column.number and fold(column.name) in names:
+            same = next(new for new in now.columns if fold(new.name) == fold(column.name))
+        if same is not None:
+            follows[column.name] = same
+    if tuple(follows[name].name if name in follows else "" for name in was.key) != now.key:
+        raise WrongState(
+            f"the key of table {now.shown} has changed at the source",
+            hint="DROP STREAM, and create it again.",
+        )
+    steps: list[tuple[str, bool]] = []
+    for column in was.columns:
+        if column.name not in follows:
+            steps.append((f"DROP COLUMN {ident(column.name)}", False))
+    for name, column in follows.items():
+        if name != column.name:
+            steps.append((f"RENAME COLUMN {ident(name)} TO {ident(column.name)}", False))
+        before = next(old for old in was.columns if old.name == name)
+        if before.type != column.type:
+            changed = f"ALTER COLUMN {ident(column.name)} TYPE {column.type}"
+            steps.append((changed, True))
+    kept = {fold(column.name) for column in follows.values()}
+    for column in now.columns:
+        if fold(column.name) not in kept:
+            fill = f" DEFAULT {column.fill}" if column.fill else ""
+            steps.append((f"ADD COLUMN {ident(column.name)} {column.type}{fill}", False))
+            if fill:
+                # Rows to come have their own values; the default would be told to readers as the table's.
+                steps.append((f"ALTER COLUMN {ident(column.name)} DROP DEFAULT", False))
+    return steps

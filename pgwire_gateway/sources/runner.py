@@ -1,0 +1,251 @@
+"""The runner of one feed: a thread that reads its source and stores what comes.
+
+A source that is away, or an error that may pass, is tried again after a pause; any other error stops the feed
+with its reason, because another attempt would meet it again: a user mends the cause and says RESUME STREAM.
+Nothing is skipped in either case. Source: docs/sources.md, "Faults".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+import duckdb
+
+from ...engine.catalog.feeds import STOPPED, Feed
+from ...engine.database import Database
+from ...engine.definitions import feeds
+from ...engine.duck.duckdb_errors import translated
+from ...engine.errors import (
+    DucktailError,
+    IoError,
+    LockNotAvailable,
+    ObjectInUse,
+    OutOfMemory,
+    SerializationFailure,
+    SourceUnavailable,
+    UndefinedObject,
+)
+from ...engine.groups.feed_activity import CONNECTING, COPYING, STREAMING, WAITING
+from ...engine.table_changes.feeding import Feeder
+from ...engine.waiting import drive
+from .connector import Changes, Connector, Piece
+from .registry import connector_of
+
+# Changes and bytes that are stored in one transaction of DuckDB; a larger one of the source is alone.
+BATCH_ROWS, BATCH_BYTES = 20_000, 16 << 20
+# Pauses between attempts: the first, and the longest.
+PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
+# How often the source is asked where it is.
+LOOK_S = 1.0
+# How long a piece is waited for at once.
+NEXT_S = 0.5
+REASON_CHARS_MAX = 1000
+# Errors that may pass by themselves.
+_PASSING = (
+    SourceUnavailable,
+    LockNotAvailable,
+    SerializationFailure,
+    IoError,
+    OutOfMemory,
+    ObjectInUse,
+)
+
+log = logging.getLogger("ducktail.sources")
+
+
+class FeedRunner(threading.Thread):
+    """The runner of one feed.
+
+    Args:
+        on_end: called on its thread when it has ended.
+    """
+
+    def __init__(self, database: Database, feed: Feed, on_end: Callable[[FeedRunner], None]) -> None:
+        super().__init__(name=f"source {feed.uid}", daemon=True)
+        self.stream_id = feed.stream_id
+        self._database = database
+        self._session_id = database.sessions.new_id()
+        self._on_end = on_end
+        self._ending = threading.Event()
+        self._mutex = threading.Lock()
+        self._connector: Connector | None = None
+        self._pause_s = PAUSE_S
+
+    def stop(self) -> None:
+        """End it: a transaction that is being stored may end; from any thread."""
+        self._ending.set()
+        with self._mutex:
+            if self._connector is not None:
+                self._connector.close()
+
+    def run(self) -> None:
+        """Read the source until it is stopped."""
+        try:
+            while not self._ending.is_set():
+                self._attempt()
+        finally:
+            self._on_end(self)
+
+    def _attempt(self) -> None:
+        """Read until a fault, and judge it."""
+        try:
+            with closing(self._database.cursor(utc=True)) as cursor:
+                self._read(Feeder(self._database, self.stream_id, self._session_id, cursor))
+        except Exception as error:
+            if self._ending.is_set() or self.stream_id not in self._database.catalog.feeds:
+                return
+            if isinstance(error, duckdb.Error):
+                error = translated(error)
+            if isinstance(error, _PASSING):
+                self._wait(error)
+                return
+            if not isinstance(error, DucktailError):
+                log.exception("the source of stream %s", self.stream_id)
+            self._stop_for(error)
+
+    def _wait(self, error: DucktailError) -> None:
+        """Wait before the next attempt, longer each time."""
+        now_us = self._database.clock.now_us()
+        pause_s = self._pause_s * random.uniform(0.75, 1.25)
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        log.warning(
+            "the source of stream %s: %s; the next attempt is in %.1f s", self.stream_id, error, pause_s
+        )
+        self._database.feed_activity.set(
+            self.stream_id,
+            phase=WAITING,
+            fault=str(error),
+            fault_us=now_us,
+            retry_us=now_us + int(pause_s * 1_000_000),
+        )
+        self._ending.wait(pause_s)
+
+    def _stop_for(self, error: Exception) -> None:
+        """Stop the feed for a reason that needs a user; it is stored: a restart does not try again."""
+        reason = str(error) or type(error).__name__
+        if isinstance(error, DucktailError):
+            reason = " ".join(
+                part for part in (f"{error.sqlstate}: {error.message}.", error.detail, error.hint) if part
+            )
+        log.error("the source of stream %s stops: %s", self.stream_id, reason)
+        database, transactions = self._database, self._database.transactions
+        while not self._ending.is_set():
+            with closing(database.cursor(utc=True)) as cursor:
+                transaction = transactions.begin(self._session_id, cursor, "")
+                try:
+                    drive(transactions.lock_for(transaction, 60_000))
+                    feeds.set_state(database, transaction, self.stream_id, STOPPED, reason[:REASON_CHARS_MAX])
+                except SerializationFailure:
+                    transactions.rollback(transaction)
+                    return  # It was dropped.
+                except BaseException as failed:
+                    transactions.rollback(transaction)
+                    if not isinstance(failed, LockNotAvailable):
+                        raise
+                    continue
+                drive(transactions.commit(transaction, 60_000))
+            self._ending.set()
+
+    # One attempt.
+
+    def _read(self, feeder: Feeder) -> None:
+        activity = self._database.feed_activity
+        feed = feeder.begin()
+        activity.set(self.stream_id, phase=CONNECTING)
+        connector = connector_of(feed, None)
+        with self._mutex:
+            self._connector = connector
+        try:
+            if self._ending.is_set():
+                return
+            if feed.position is None:
+                self._copy(feeder, connector, feed)
+                feed = feeder.begin()
+            assert feed.position is not None
+            changes = connector.changes([table.table for table in feed.tables], feed.position)
+            try:
+                self._follow(feeder, changes)
+            finally:
+                with suppress(DucktailError):
+                    changes.close()
+        finally:
+            feeder.abandon()
+            with self._mutex:
+                self._connector = None
+            connector.close()
+
+    def _copy(self, feeder: Feeder, connector: Connector, feed: Feed) -> None:
+        """Begin at the source, and copy the rows that are there; anew after a fault."""
+        activity, rows = self._database.feed_activity, 0
+        with connector.begin() as copy:
+            # The copy keeps the tables from being altered: these are their definitions as of its position.
+            feed = feeder.redefine(connector.describe())
+            if feed.copies:
+                activity.set(self.stream_id, phase=COPYING, copied_rows=0)
+                log.info("the initial copy of stream %s begins", self.stream_id)
+                for table in feed.tables:
+                    feeder.stage(table.table, (), first=True)
+                    for block in copy.rows(table.table):
+                        if self._ending.is_set():
+                            raise UndefinedObject("the source is being ended")
+                        feeder.stage(table.table, block, first=False)
+                        rows += len(block)
+                        activity.set(self.stream_id, copied_rows=rows)
+            feeder.copied(copy.position, feed.identity)
+        activity.set(self.stream_id, copied_rows=rows)
+
+    def _follow(self, feeder: Feeder, changes: Changes) -> None:
+        """Store the changes as they come."""
+        activity, looked_s = self._database.feed_activity, 0.0
+        events = transactions = 0
+        known = activity.status(self.stream_id)
+        if known is not None:
+            events, transactions = known.events, known.transactions
+        activity.set(self.stream_id, phase=STREAMING)
+        while not self._ending.is_set():
+            piece = changes.next(NEXT_S)
+            if piece is not None:
+                pieces = _gathered(changes, piece)
+                events += feeder.write(pieces)
+                ended = [one.commit for one in pieces if one.commit is not None]
+                transactions += sum(1 for one in pieces if one.commit is not None and one.changes)
+                if ended:
+                    if not feeder.is_open:
+                        changes.confirm(ended[-1].position)
+                    self._pause_s = PAUSE_S
+                    activity.set(
+                        self.stream_id,
+                        commit_us=ended[-1].commit_us,
+                        events=events,
+                        transactions=transactions,
+                        fault=None,
+                        fault_us=0,
+                        retry_us=0,
+                    )
+            if time.monotonic() >= looked_s + LOOK_S:
+                behind, end = changes.behind()
+                facts: dict[str, object] = {"behind_bytes": behind, "source_end": end}
+                if piece is None:
+                    # Nothing is on the way: the rest of the source's log has no changes of the tables.
+                    facts |= {"behind_bytes": 0, "level_us": self._database.clock.now_us(), "fault": None}
+                    self._pause_s = PAUSE_S
+                activity.set(self.stream_id, **facts)
+                looked_s = time.monotonic()
+
+
+def _gathered(changes: Changes, first: Piece) -> list[Piece]:
+    """A piece, and those that are there without waiting, up to a bound."""
+    pieces, rows, size = [first], len(first.changes), first.bytes
+    while rows < BATCH_ROWS and size < BATCH_BYTES:
+        piece = changes.next(0)
+        if piece is None:
+            break
+        pieces.append(piece)
+        rows += len(piece.changes)
+        size += piece.bytes
+    return pieces

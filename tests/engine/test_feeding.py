@@ -1,0 +1,417 @@
+"""Changes of a database outside as a feed stores them: events, rows and positions, against a model."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from itertools import count
+
+import pytest
+from amounts import seeds
+from compacting import Compacting
+from local_client import raises
+
+from ducktail.engine.catalog.feeds import POSTGRES, Selection
+from ducktail.engine.catalog.source_tables import (
+    DEFINE,
+    DELETE,
+    INSERT,
+    TRUNCATE,
+    UNCHANGED,
+    UPDATE,
+    Change,
+    Commit,
+    Piece,
+    SourceColumn,
+    SourceTable,
+)
+from ducktail.engine.definitions.create import create_stream
+from ducktail.engine.definitions.stream_spec import FeedSpec, StreamSpec
+from ducktail.engine.table_changes.feeding import Feeder
+from ducktail.engine.waiting import drive
+
+
+def columns(*named: tuple[str, str]) -> tuple[SourceColumn, ...]:
+    return tuple(SourceColumn(name, type_, number=at) for at, (name, type_) in enumerate(named, 1))
+
+
+ORDERS = SourceTable(
+    "public",
+    "orders",
+    columns(("id", "BIGINT"), ("sku", "VARCHAR"), ("qty", "INTEGER"), ("tags", "VARCHAR")),
+    ("id",),
+    (True, False, False, False),
+)
+LINES = SourceTable(
+    "public",
+    "lines",
+    columns(("order_id", "BIGINT"), ("line", "INTEGER"), ("price", "DECIMAL(10,2)")),
+    ("order_id", "line"),
+    (True, True, False),
+)
+NOTES = SourceTable("public", "notes", columns(("who", "VARCHAR"), ("what", "VARCHAR")), (), (True, True))
+
+
+class Source:
+    """A database outside: tables in memory, and its transactions as pieces."""
+
+    def __init__(self, base: Compacting, *tables: SourceTable, snapshot: str = "none") -> None:
+        self.client = base
+        self.tables = tables
+
+        self.positions = count(1)
+        self.last = ""
+        self.session_id = base.database.sessions.new_id()
+        feed = FeedSpec(
+            POSTGRES, "host=there", "there", Selection("tables", ()), {"snapshot": snapshot}, tables, "a/b"
+        )
+        spec = StreamSpec("main", "s", (), snapshot=snapshot, feed=feed)
+        stream = drive(create_stream(base.database, self.session_id, base.database.cursor(), spec, 1000))
+        self.stream_id = stream.stream_id
+        self.begin()
+
+    def begin(self) -> None:
+        database = self.client.database
+        self.feeder = Feeder(database, self.stream_id, self.session_id, database.cursor(utc=True))
+
+    def commit(self, *changes: Change) -> Piece:
+        self.last = f"0/{next(self.positions):X}"
+        return Piece(changes, Commit(self.last, 1_700_000_000_000_000, "7"))
+
+    def write(self, *pieces: Piece) -> int:
+        return self.feeder.write(pieces)
+
+    def here(self, table: SourceTable) -> Counter[tuple[object, ...]]:
+        name = f'ducktail."source {self.stream_id} {table.shown}"'
+        cast = ", ".join(f'"{c.name}"::VARCHAR' for c in table.columns)
+        with_cursor = self.client.database.cursor()
+        return Counter(with_cursor.execute(f"SELECT {cast} FROM {name}").fetchall())
+
+    def folded(self, table: SourceTable) -> Counter[tuple[object, ...]]:
+        """The rows that a consumer of the events has."""
+        rows: Counter[str] = Counter()
+        events = self.client(
+            "SELECT op, before::VARCHAR, after::VARCHAR FROM STREAM s "
+            f"WHERE table_name = '{table.shown}' AND op <> 'schema' ORDER BY lsn"
+        )
+        for op, before, after in events:
+            if op in ("update", "delete"):
+                assert rows[before] > 0, (op, before)
+                rows[before] -= 1
+            if op in ("update", "insert", "snapshot"):
+                rows[after] += 1
+        found: Counter[tuple[object, ...]] = Counter()
+        for text, times in rows.items():
+            if times:
+                found[
+                    tuple(None if v is None else str(v) for v in json.loads(text, parse_float=str).values())
+                ] += times
+        return found
+
+
+def ins(table: SourceTable, *row: object) -> Change:
+    return Change(INSERT, table.key_in_source, None, row)
+
+
+def upd(table: SourceTable, old: tuple[object, ...] | None, *row: object) -> Change:
+    return Change(UPDATE, table.key_in_source, old, row)
+
+
+def rem(table: SourceTable, *old: object) -> Change:
+    return Change(DELETE, table.key_in_source, old, None)
+
+
+def test_a_source_that_sends_keys_only_gives_whole_rows(base: Compacting) -> None:
+    source = Source(base, ORDERS)
+    source.write(source.commit(ins(ORDERS, "1", "tea", "2", "long"), ins(ORDERS, "2", "cup", "1", None)))
+    source.write(
+        source.commit(upd(ORDERS, None, "1", "tea", "3", UNCHANGED)),
+        source.commit(
+            upd(ORDERS, None, "1", "tea", "4", UNCHANGED),
+            upd(ORDERS, ("1", UNCHANGED, UNCHANGED, UNCHANGED), "7", "tea", "5", UNCHANGED),
+            upd(ORDERS, None, "7", "tea", "6", UNCHANGED),
+        ),
+        source.commit(rem(ORDERS, "2", UNCHANGED, UNCHANGED, UNCHANGED)),
+    )
+    events = base(
+        "SELECT lsn, op, key::VARCHAR, before::VARCHAR, after::VARCHAR, txid, tx_seq, tx_last, "
+        "headers->>'source' FROM STREAM s ORDER BY lsn"
+    )
+    first = events[0][5]
+    told = [(e[0], e[1], e[3], e[4], e[5] - first, e[6], e[7]) for e in events]
+
+    def row(number: int, qty: int) -> str:
+        return f'{{"id":{number},"sku":"tea","qty":{qty},"tags":"long"}}'
+
+    cup = '{"id":2,"sku":"cup","qty":1,"tags":null}'
+    at = events[0][0]
+    assert told == [
+        (at, "insert", None, row(1, 2), 0, 0, False),
+        (at + 1, "insert", None, cup, 0, 1, True),
+        (at + 2, "update", row(1, 2), row(1, 3), 1, 0, True),
+        (at + 3, "update", row(1, 3), row(1, 4), 2, 0, False),
+        (at + 4, "delete", row(1, 4), None, 2, 1, False),
+        (at + 5, "insert", None, row(7, 5), 2, 2, False),
+        (at + 6, "update", row(7, 5), row(7, 6), 2, 3, True),
+        (at + 7, "delete", cup, None, 3, 0, True),
+    ]
+    assert json.loads(events[-1][8]) == {
+        "position": source.last,
+        "txid": "7",
+        "commit_time": "2023-11-14T22:13:20+00:00",
+    }
+    pairs = base(
+        "SELECT (headers->>'key_change')::INT FROM STREAM s WHERE headers->>'key_change' IS NOT NULL"
+    )
+    assert pairs == [(1,), (1,)]
+    assert source.here(ORDERS) == Counter([("7", "tea", "6", "long")])
+    assert base("check stream s") == []
+    assert base.database.catalog.feeds[source.stream_id].position == source.last
+
+
+def test_a_truncate_is_a_delete_of_each_row_in_its_place(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES)
+    source.write(
+        source.commit(ins(ORDERS, "1", "a", "1", None), ins(NOTES, "ann", "x"), ins(NOTES, "ann", "x"))
+    )
+    source.write(
+        source.commit(
+            ins(ORDERS, "2", "b", "1", None),
+            Change(TRUNCATE, ORDERS.key_in_source, None, None),
+            ins(ORDERS, "1", "again", "1", None),
+            rem(NOTES, "ann", "x"),
+        )
+    )
+    assert base(
+        "SELECT op, after->>'sku', tx_seq, tx_last FROM STREAM s WHERE txid > 1 ORDER BY lsn OFFSET 3"
+    ) == [
+        ("insert", "b", 0, False),
+        ("delete", None, 1, False),
+        ("delete", None, 2, False),
+        ("insert", "again", 3, False),
+        ("delete", None, 4, True),
+    ]
+    assert source.here(ORDERS) == Counter([("1", "again", "1", None)])
+    assert source.here(NOTES) == Counter([("ann", "x")])
+    assert base("check stream s") == []
+
+
+def test_a_large_transaction_comes_in_pieces_and_is_one(base: Compacting) -> None:
+    source = Source(base, ORDERS)
+    source.write(source.commit(ins(ORDERS, "0", "z", "0", None)))
+    for start in range(0, 3000, 1000):
+        piece = [ins(ORDERS, str(i + 1), "t", "1", None) for i in range(start, start + 1000)]
+        assert source.write(Piece(piece, None)) == 0
+        assert base.one("SELECT count(*) FROM STREAM s") == 1
+    # A crash here loses all of it, and the source sends it again.
+    source.feeder.abandon()
+    for start in range(0, 3000, 1000):
+        source.write(
+            Piece([ins(ORDERS, str(i + 1), "t", "1", None) for i in range(start, start + 1000)], None)
+        )
+    assert source.write(source.commit(upd(ORDERS, None, "5", "u", "2", UNCHANGED))) == 3001
+    assert base("SELECT count(*), count(DISTINCT txid), max(tx_seq) FROM STREAM s WHERE txid > 2") == [
+        (3001, 1, 3000)
+    ]
+    assert base("check stream s") == []
+
+
+def test_definitions_follow_and_values_stay(base: Compacting) -> None:
+    source = Source(base, ORDERS, LINES)
+    source.write(source.commit(ins(ORDERS, "1", "tea", "2", "long")))
+    changed = SourceTable(
+        "public",
+        "orders",
+        (
+            *columns(("id", "BIGINT")),
+            SourceColumn("article", "VARCHAR", number=2),
+            SourceColumn("qty", "BIGINT", number=3),
+            SourceColumn("state", "VARCHAR", number=5, fill="'new'"),
+        ),
+        ("id",),
+        (True, False, False, False),
+    )
+    source.write(
+        source.commit(
+            ins(ORDERS, "2", "cup", "1", None),
+            Change(DEFINE, ORDERS.key_in_source, None, changed),
+            upd(changed, None, "2", "mug", "5000000000", "open"),
+        ),
+        source.commit(ins(changed, "3", "pot", "1", None)),
+    )
+    assert source.here(changed) == Counter(
+        [("1", "tea", "2", "new"), ("2", "mug", "5000000000", "open"), ("3", "pot", "1", None)]
+    )
+    assert base("SELECT count(DISTINCT txid) FROM STREAM s WHERE op = 'schema'") == [(1,)]
+    assert base("SELECT before::VARCHAR, after::VARCHAR FROM STREAM s WHERE op = 'update'") == [
+        (
+            '{"id":2,"article":"cup","qty":1,"state":"new"}',
+            '{"id":2,"article":"mug","qty":5000000000,"state":"open"}',
+        )
+    ]
+    base.reopen()
+    source.begin()
+    source.write(source.commit(rem(changed, "1", UNCHANGED, UNCHANGED, UNCHANGED)))
+    assert source.here(changed).total() == 2
+    assert base("check stream s") == []
+
+
+def test_the_initial_copy_is_snapshot_events_as_of_a_position(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES, snapshot="initial")
+    source.feeder.stage(ORDERS, [("1", "tea", "2", None), ("2", "cup", "1", None)], first=True)
+    source.feeder.stage(ORDERS, [("3", "pot", "1", None)], first=False)
+    source.feeder.stage(NOTES, [], first=True)
+    assert base.one("SELECT count(*) FROM STREAM s") == 0
+    assert source.feeder.copied("0/5", "a/b") == 3
+    source.positions = count(6)
+    source.write(source.commit(upd(ORDERS, None, "3", "pot", "9", UNCHANGED), ins(NOTES, "ann", "x")))
+    assert base("SELECT op, after->>'qty' FROM STREAM s WHERE table_name = 'public.orders' ORDER BY lsn") == [
+        ("snapshot", "2"),
+        ("snapshot", "1"),
+        ("snapshot", "1"),
+        ("update", "9"),
+    ]
+    assert base("check stream s") == []
+    feed = base.database.catalog.feeds[source.stream_id]
+    assert [(t.copied_at, t.rows) for t in feed.tables] == [("0/5", 3), ("0/5", 0)]
+    base.reopen()
+    assert base.database.catalog.feeds[source.stream_id] == feed
+    base("drop stream s cascade")
+    assert base.database.cursor().execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'ducktail' AND "
+        "(table_name LIKE 'source%' OR table_name LIKE 'log%')"
+    ).fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("seed", seeds("DUCKTAIL_FEEDING_SEED", 2, 40))
+def test_folded_events_and_rows_are_those_of_the_source(base: Compacting, seed: int) -> None:
+    chance = random.Random(seed)
+    source = Source(base, ORDERS, LINES, NOTES)
+    rows: dict[SourceTable, list[tuple[object, ...]]] = {ORDERS: [], LINES: [], NOTES: []}
+
+    def text(bound: int) -> str:
+        return str(chance.randrange(bound))
+
+    def fresh(table: SourceTable) -> tuple[object, ...]:
+        if table is ORDERS:
+            return (text(30), chance.choice("abc"), text(9), chance.choice(("long" * 9, None, "x")))
+        if table is LINES:
+            return (text(6), text(4), f"{chance.randrange(99)}.50")
+        return (chance.choice("ab"), chance.choice("xyz"))
+
+    def key(table: SourceTable, row: tuple[object, ...]) -> object:
+        return row[: len(table.key)] if table.key else object()
+
+    def image(table: SourceTable, row: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(v if sent else UNCHANGED for v, sent in zip(row, table.identity, strict=True))
+
+    def change() -> Change | None:
+        table = chance.choice((ORDERS, ORDERS, LINES, NOTES))
+        there = rows[table]
+        what = chance.randrange(40)
+        if what == 0:
+            there.clear()
+            return Change(TRUNCATE, table.key_in_source, None, None)
+        if what < 14 or not there:
+            row = fresh(table)
+            if any(key(table, row) == key(table, other) for other in there):
+                return None
+            there.append(row)
+            return ins(table, *row)
+        place = chance.randrange(len(there))
+        old = there[place]
+        if what < 22:
+            del there[place]
+            return rem(table, *image(table, old))
+        new = fresh(table)
+        if table.key and what < 34:
+            new = (*old[: len(table.key)], *new[len(table.key) :])
+        elif any(key(table, new) == key(table, other) for i, other in enumerate(there) if i != place):
+            return None
+        moves = key(table, new) != key(table, old)
+        there[place] = new
+        sent = list(new)
+        if table is ORDERS and chance.random() < 0.5:
+            there[place] = (*new[:3], old[3])
+            sent[3] = UNCHANGED
+        return upd(table, image(table, old) if moves or not table.key else None, *sent)
+
+    for _ in range(25):
+        pieces = []
+        for _ in range(chance.randrange(1, 6)):
+            found = [change() for _ in range(chance.randrange(0, 12))]
+            pieces.append(source.commit(*(c for c in found if c is not None)))
+        source.write(*pieces)
+        if chance.random() < 0.1:
+            base.reopen()
+            source.begin()
+    for table, there in rows.items():
+        expected = Counter(tuple(None if v is None else str(v) for v in row) for row in there)
+        assert source.here(table) == expected, table.name
+        assert source.folded(table) == expected, table.name
+    assert base("check stream s") == []
+    transactions = base(
+        "SELECT txid, count(*), min(tx_seq), max(tx_seq), count(*) FILTER (WHERE tx_last), "
+        "count(DISTINCT headers->'source'->>'position') FROM STREAM s GROUP BY txid"
+    )
+    assert all(row[1] == row[3] + 1 and row[2] == 0 and row[4] == 1 and row[5] == 1 for row in transactions)
+
+
+def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES, snapshot="initial")
+    base("create table before mirror of stream s table orders")
+    source.feeder.stage(ORDERS, [("1", "tea", "2", None), ("2", "cup", "1", None)], first=True)
+    source.feeder.stage(NOTES, [("ann", "x"), ("ann", "x")], first=True)
+    source.feeder.copied("0/5", "a/b")
+    source.positions = count(6)
+    base("create table n mirror of stream s table public.notes")
+    base("create table if not exists n mirror of stream s table public.notes")
+    source.write(
+        source.commit(
+            upd(ORDERS, None, "1", "tea", "9", UNCHANGED),
+            ins(ORDERS, "3", "pot", "1", None),
+            rem(NOTES, "ann", "x"),
+        )
+    )
+    assert base("select * from before order by id") == [
+        (1, "tea", 9, None),
+        (2, "cup", 1, None),
+        (3, "pot", 1, None),
+    ]
+    assert base("select * from n") == [("ann", "x")]
+    for text in (
+        "insert into before values (9, 'a', 1, null)",
+        "update before set qty = 1",
+        "delete from before",
+        "truncate before",
+        "merge into before using (select 9 as id) u on u.id = before.id when matched then delete",
+        "alter table before add column x int",
+        "alter table before rename to after",
+        "create or replace table before (id int)",
+        "create stream t on before",
+    ):
+        with raises("55000"):
+            base(text)
+    with raises("42P07"):
+        base("create table n mirror of stream s table public.notes")
+    with raises("42P01"):
+        base("create table m mirror of stream s table nothing")
+    base("create table own (id int)")
+    base("create stream o on own")
+    with raises("42809"):
+        base("create table m mirror of stream o table own")
+    base.reopen()
+    source.begin()
+    with raises("55000"):
+        base("delete from before")
+    source.write(source.commit(Change(TRUNCATE, ORDERS.key_in_source, None, None), ins(NOTES, "bob", "y")))
+    assert base("select count(*) from before") == [(0,)]
+    assert base("select * from n order by all") == [("ann", "x"), ("bob", "y")]
+    base("drop table before")
+    source.write(source.commit(ins(ORDERS, "4", "jug", "1", None)))
+    base("create table before mirror of stream s table orders")
+    assert base("select id from before") == [(4,)]
+    base("drop stream s cascade")
+    base("insert into n values ('mine', 'now')")
+    assert base.one("select count(*) from n") == 3
