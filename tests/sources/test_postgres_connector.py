@@ -387,6 +387,27 @@ def test_changed_definitions_are_given_before_their_rows(
     assert keys == [(), ("id", "m")]
 
 
+def test_an_added_column_has_the_value_of_earlier_rows(
+    source: PostgresSource, connect: Callable[..., PostgresConnector]
+) -> None:
+    source.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    following, _ = begin(connect("t"))
+    source.run(
+        "ALTER TABLE t ADD n int DEFAULT 7, ADD d date DEFAULT '0044-03-15 BC'", "INSERT INTO t VALUES (2)"
+    )
+    define, insert = following.transaction()
+    assert isinstance(define.new, SourceTable) and insert.new == ("2", "7", "0044-03-15 BC")
+    fills = [column.fill for column in define.new.columns]
+    assert fills[0] == ""
+    assert duckdb.sql(f"SELECT {fills[1]}, {fills[2]}::VARCHAR").fetchall() == [(7, "0044-03-15 (BC)")]
+    assert [column.number for column in define.new.columns] == [1, 2, 3]
+    # The definition is known then, and is not given again by another reader.
+    following.changes.close()
+    following = Following(following.connector, following.connector.describe(), following.position)
+    source.run("INSERT INTO t VALUES (3)")
+    assert [change.op for change in following.transaction()] == [INSERT]
+
+
 def test_a_definition_within_a_transaction(
     source: PostgresSource, connect: Callable[..., PostgresConnector]
 ) -> None:
@@ -840,7 +861,7 @@ def test_a_schema(source: PostgresSource, connect: Callable[..., PostgresConnect
     try:
         connector = connect(selection=PostgresSelection(schema="My shop"))
         following, _ = begin(connector)
-        assert [table.shown for table in following.tables] == ["My shop.Order", "My shop.item"]
+        assert [table.name for table in following.tables] == ["Order", "item"]
         source.run('INSERT INTO "My shop"."Order" VALUES (1, \'x\')')
         assert following.transaction() == [Change(INSERT, ("My shop", "Order"), None, ("1", "x"))]
         with connector.copy() as copy:

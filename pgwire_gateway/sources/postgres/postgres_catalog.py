@@ -320,7 +320,9 @@ def _numbers(
             high = min((found[other] for other in names[place + 1 :] if found[other]), default=1 << 16)
             free = [number for number in others - set(found.values()) if low < number < high]
             found[name] = free[0] if len(free) == 1 else 0
-    fills = {name: missing for name, (_, missing) in catalog.items() if missing is not None}
+    # A value of earlier rows belongs to the definition that adds the column, not to those after it.
+    added = {name for name in names if found[name] not in before.values()}
+    fills = {name: missing for name, (_, missing) in catalog.items() if missing is not None and name in added}
     texts = {name: read_array(fill)[0] or "" for name, fill in fills.items()}
     return {name: (found[name], texts.get(name, "")) for name in names}
 
