@@ -100,9 +100,9 @@ that describes ducktail's behaviour. Times are milliseconds, or an interval such
 
 # The cause of each error, by SQLSTATE.
 WHEN = {
-    "08001": "the owner of a remote partition cannot be reached",
+    "08001": "the owner of a remote partition cannot be reached, or a source refuses TLS",
     "08004": "a node or a placement of another cluster",
-    "08006": "the connection to the owner of a remote partition was lost",
+    "08006": "the connection to the owner of a remote partition was lost, or a source cannot be reached now",
     "08P01": "the client broke the wire protocol; the connection is closed",
     "0A000": "not supported, or not yet; the hint names an alternative",
     "22000": "an invalid value, if no more specific class applies",
@@ -159,8 +159,10 @@ WHEN = {
     "42809": "the object is not of the kind that the statement requires",
     "53200": "the memory limit is exceeded",
     "53300": "too many connections: `max_connections`",
+    "53400": "a limit of a source's configuration: `max_replication_slots`, `max_wal_senders`",
     "54000": "a limit of the program is exceeded",
-    "55000": "a state that does not permit it: nothing read yet, or a read without a read position",
+    "55000": "a state that does not permit it: nothing read yet, a read without a read position, a source that "
+    "cannot be read or no longer has its changes",
     "55006": "in use: open in this process with other settings, or open in a process that does not serve it",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",
@@ -168,6 +170,7 @@ WHEN = {
     "57P01": "the server is shutting down",
     "57P03": "the server is starting or stopping",
     "58030": "an error of the disk, or a file that cannot be opened",
+    "HV000": "an error of a source that has no class here; the SQLSTATE is the source's own",
     "P0001": "RAISE in a DO block, unless it gives another SQLSTATE",
     "72000": "a gap: the next event of the read is no longer retained; the error reports the loss",
     "XX000": "an internal error: please report it",

@@ -296,7 +296,7 @@ class Link:
         with self._lost_as_unavailable():
             connection = self.connection
             get = connection.get_copy_data
-            length, data = (-1, None) if self._has_ended else get(1)
+            length, data = (-1, memoryview(b"")) if self._has_ended else get(1)
             if length == 0:
                 connection.consume_input()
                 length, data = get(1)
@@ -352,11 +352,7 @@ class Link:
                 raise failure(result)
 
     def _end_copy(self) -> None:
-        """Read the result behind the last row or message.
-
-        Raises:
-            DucktailError: the source has failed.
-        """
+        """Read the result behind the last row or message; an error of the source is raised."""
         until_s = time.monotonic() + QUERY_TIMEOUT_S
         failed = None
         while (result := self._next_result(until_s)) is not None:

@@ -387,11 +387,7 @@ class PostgresConnector(Connector):
         return rows[0] if rows else None
 
     def _check_slot(self, control: Link, start: int) -> None:
-        """The slot still has what comes after a position.
-
-        Raises:
-            SourceLost: it has not.
-        """
+        """Check that the slot still has the changes after a position."""
         row = self._slot_row(control)
         again = "ALTER STREAM ... SNAPSHOT copies the tables anew, or make the stream anew."
         if row is None:
