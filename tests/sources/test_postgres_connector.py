@@ -1116,12 +1116,18 @@ def test_connections_that_are_refused(source: PostgresSource, server: PostgresSo
         assert secret not in str(caught.value) + str(caught.value.hint)
 
 
-def test_a_server_that_does_not_answer(connect: Callable[..., PostgresConnector]) -> None:
+def test_a_server_that_does_not_answer(
+    source: PostgresSource, connect: Callable[..., PostgresConnector]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         connector = connect("t", conninfo=f"port={port} connect_timeout=1")
         with pytest.raises(errors.SourceUnavailable, match="timed out after 1 second"):
             connector.describe()
+        # Another host is tried then.
+        source.run("CREATE TABLE t (id int PRIMARY KEY)")
+        both = f"host=127.0.0.1,127.0.0.1 port={port},{source.port} connect_timeout=1"
+        assert [table.name for table in connect("t", conninfo=both).describe()] == ["t"]
 
 
 @pytest.mark.parametrize("slot", ["", "Upper", "a-b", "x" * 64])

@@ -190,35 +190,44 @@ class Link:
         return self.connection.server_version
 
     def open(self) -> Link:
-        """Connect.
+        """Connect to the first host that answers.
 
         Raises:
             SourceUnavailable: the server cannot be reached now.
         """
         limit_s = _connect_timeout_s(self._parameters)
-        until_s = time.monotonic() + limit_s
         with self.calls:
-            try:
-                connection = self._connection = pq.PGconn.connect_start(
-                    make_conninfo("", **self._parameters).encode()
-                )
-                state = connection.connect_poll() if connection.status != pq.ConnStatus.BAD else None
-                while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-                    events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
-                    if not self._wait(events, until_s):
-                        raise errors.SourceUnavailable(
-                            f"connection to the source timed out after {limit_s:g} seconds"
-                        )
-                    state = connection.connect_poll()
-                if state != pq.PollingStatus.OK:
-                    raise _refusal(connection.get_error_message("utf-8"))
-                connection.nonblocking = 1
-            except psycopg.Error as error:
-                raise _refusal(str(error)) from error
-            except BaseException:
-                self._finish()
-                raise
+            *others, last = _attempts(self._parameters)
+            for given in others:
+                try:
+                    self._connect(given, limit_s)
+                    return self
+                except errors.SourceUnavailable:
+                    if self._closed:
+                        raise
+            self._connect(last, limit_s)
         return self
+
+    def _connect(self, given: dict[str, str], limit_s: float) -> None:
+        until_s = time.monotonic() + limit_s
+        try:
+            connection = self._connection = pq.PGconn.connect_start(make_conninfo("", **given).encode())
+            state = connection.connect_poll() if connection.status != pq.ConnStatus.BAD else None
+            while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+                events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
+                if not self._wait(events, until_s):
+                    raise errors.SourceUnavailable(
+                        f"connection to the source timed out after {limit_s:g} seconds"
+                    )
+                state = connection.connect_poll()
+            if state != pq.PollingStatus.OK:
+                raise _refusal(connection.get_error_message("utf-8"))
+            connection.nonblocking = 1
+        except BaseException as error:
+            self._finish()
+            if isinstance(error, psycopg.Error):
+                raise _refusal(str(error)) from error
+            raise
 
     def is_alive(self) -> bool:
         """False if the server has ended the connection, which nobody has used since."""
@@ -442,6 +451,20 @@ def _one_line(text: str) -> str:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
+
+
+def _attempts(given: dict[str, str]) -> list[dict[str, str]]:
+    """Parameters for each host that is named: each has a time of its own, which libpq leaves to its caller.
+
+    >>> [one["port"] for one in _attempts({"host": "a,b", "port": "1,2"})]
+    ['1', '2']
+    """
+    lists = {name: given[name].split(",") for name in ("host", "hostaddr", "port") if name in given}
+    count = max((len(lists[name]) for name in ("host", "hostaddr") if name in lists), default=1)
+    lists = {name: found * count if len(found) == 1 else found for name, found in lists.items()}
+    if any(len(found) != count for found in lists.values()):
+        return [given]  # libpq says what is wrong.
+    return [given | {name: found[place] for name, found in lists.items()} for place in range(count)]
 
 
 def _connect_timeout_s(given: dict[str, str]) -> float:

@@ -520,21 +520,12 @@ class PostgresConnector(Connector):
             self._check_identity(link)
             guard.query("BEGIN")
             self._lock(guard)
-            ((_, position, snapshot, _),) = link.query(
-                f"CREATE_REPLICATION_SLOT {identifier(slot)} {temporary}LOGICAL pgoutput EXPORT_SNAPSHOT",
-                timeout_s=SLOT_TIMEOUT_S,
-            )
+            position, snapshot = _make_slot(link, slot, temporary)
             copying.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            copying.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot or '')}")
+            copying.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
             self._lock(copying)
             published = PostgresCatalog(copying.query, copying.server_version).published(self._publication)
-            return PostgresCopy(copying, position or "", {(row.schema, row.name): row for row in published})
-        except errors.ConfigurationLimit as error:
-            copying.close()
-            error.hint = (
-                "Raise max_replication_slots at the source and restart it, or drop a slot that is not used."
-            )
-            raise
+            return PostgresCopy(copying, position, {(row.schema, row.name): row for row in published})
         except BaseException:
             copying.close()
             raise
@@ -626,6 +617,22 @@ def _with_lists(rows: list[tuple[object, ...]], lists: Sequence[int]) -> list[tu
                 values[place] = read_array(text)
         converted.append(tuple(values))
     return converted
+
+
+def _make_slot(link: Link, name: str, temporary: str) -> tuple[str, str]:
+    """Make a slot; the position where it begins, and the name of the snapshot of then."""
+    sql = f"CREATE_REPLICATION_SLOT {identifier(name)} {temporary}LOGICAL pgoutput EXPORT_SNAPSHOT"
+    try:
+        ((_, position, snapshot, _),) = link.query(sql, timeout_s=SLOT_TIMEOUT_S)
+    except errors.ConfigurationLimit as error:
+        error.hint = (
+            "Raise max_replication_slots at the source and restart it, or drop a slot that is not used."
+        )
+        raise
+    except errors.SourceUnavailable as error:
+        error.hint = "A slot begins when all transactions that were open at the source have ended."
+        raise
+    return position or "", snapshot or ""
 
 
 def _while_active(call: Callable[[], object]) -> None:
