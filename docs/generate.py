@@ -102,7 +102,7 @@ that describes ducktail's behaviour. Times are milliseconds, or an interval such
 WHEN = {
     "08001": "the owner of a remote partition cannot be reached, or a source refuses TLS",
     "08004": "a node or a placement of another cluster",
-    "08006": "the connection to the owner of a remote partition was lost, or a source cannot be reached now",
+    "08006": "the connection to the owner of a remote partition, or to a source, was lost",
     "08P01": "the client broke the wire protocol; the connection is closed",
     "0A000": "not supported, or not yet; the hint names an alternative",
     "22000": "an invalid value, if no more specific class applies",
@@ -159,7 +159,7 @@ WHEN = {
     "42809": "the object is not of the kind that the statement requires",
     "53200": "the memory limit is exceeded",
     "53300": "too many connections: `max_connections`",
-    "53400": "a limit of a source's configuration: `max_replication_slots`, `max_wal_senders`",
+    "53400": "a source has no free replication slot or connection",
     "54000": "a limit of the program is exceeded",
     "55000": "a state that does not permit it: nothing read yet, a read without a read position, a source that "
     "cannot be read or no longer has its changes",
@@ -173,6 +173,7 @@ WHEN = {
     "HV000": "an error of a source that has no class here; the SQLSTATE is the source's own",
     "P0001": "RAISE in a DO block, unless it gives another SQLSTATE",
     "72000": "a gap: the next event of the read is no longer retained; the error reports the loss",
+    "HV000": "an error of a source, under its own SQLSTATE where it has one",
     "XX000": "an internal error: please report it",
     "XX001": "the file or the log is damaged, or acknowledged commits are missing",
 }

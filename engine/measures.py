@@ -19,8 +19,10 @@ from .buffers.buffer import PartitionBuffer, StreamBuffer
 from .catalog.streams import Stream
 from .database import Database
 from .errors import DucktailError
+from .groups.feed_activity import FeedStatus
 from .groups.sink_activity import Counts
 from .sessions import DiskSpace
+from .system_views.feed_rows import lag_seconds
 from .system_views.group_rows import first_unread_us, position_of
 from .transactions.commit_times import SECOND_US
 
@@ -75,6 +77,17 @@ class SinkMeasure:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceMeasure:
+    """The measures of a stream's source: its state, what its runner has done, and the lag in seconds."""
+
+    schema: str
+    stream: str
+    state: str
+    status: FeedStatus
+    lag_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Measures:
     """The measures of a database."""
 
@@ -84,6 +97,7 @@ class Measures:
     streams: tuple[StreamMeasure, ...]
     groups: tuple[GroupMeasure, ...]
     sinks: tuple[SinkMeasure, ...]
+    sources: tuple[SourceMeasure, ...]
     events_captured: int
     events_released: int
     rows_compacted: int
@@ -184,6 +198,7 @@ def measure(database: Database, positions: LogPositions) -> Measures:
         streams=streams,
         groups=tuple(_groups(database, positions)),
         sinks=tuple(_sinks(database)),
+        sources=tuple(_sources(database)),
         events_captured=database.commits.captured,
         events_released=database.retention.cuts.released.value,
         rows_compacted=database.retention.compaction.removed.value,
@@ -267,6 +282,16 @@ def _sinks(database: Database) -> Iterator[SinkMeasure]:
         if stream is not None and sink is not None:
             counts = database.sink_activity.counts(group.group_id)
             yield SinkMeasure(stream.schema, stream.name, group.name, sink.state, counts)
+
+
+def _sources(database: Database) -> Iterator[SourceMeasure]:
+    for stream in list(database.catalog.streams.values()):
+        feed = database.catalog.feeds.get(stream.stream_id)
+        if feed is None:
+            continue
+        status = database.feed_activity.status(stream.stream_id) or FeedStatus()
+        lag_s = lag_seconds(database, feed, status)
+        yield SourceMeasure(stream.schema, stream.name, feed.state, status, lag_s)
 
 
 def lag_of(partition: PartitionBuffer, lsn: int, counted: int | None) -> int:

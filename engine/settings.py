@@ -68,6 +68,7 @@ class Settings:
     )
     long_polls_max: int = _setting(5_000, 1, 1_000_000, "maximum number of reads that wait for events (WAIT)")
     sinks_max: int = _setting(100, 0, 1_000, "maximum number of sinks (0: none delivers)")
+    sources_max: int = _setting(100, 0, 1_000, "maximum number of streams with a source (0: none is read)")
     statements_max: int = _setting(10_000, 1, 1_000_000, "maximum number of prepared statements in a session")
     portals_max: int = _setting(1_000, 1, 100_000, "maximum number of cursors and portals in a session")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")

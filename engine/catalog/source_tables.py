@@ -83,6 +83,8 @@ class SourceTable:
         key: the names of its primary key's columns (or of the index that identifies its rows); () if none.
         identity: for each column, True if the old value is sent with each UPDATE and DELETE; a key's columns
             always are.
+        native: what the connector must know of the table to read its changes, beyond the above, in a form of
+            its own.
     """
 
     schema: str
@@ -90,6 +92,7 @@ class SourceTable:
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
     identity: tuple[bool, ...]
+    native: str = ""
 
     @property
     def key_in_source(self) -> tuple[str, str]:
@@ -120,6 +123,7 @@ class SourceTable:
             "columns": columns,
             "key": list(self.key),
             "identity": list(self.identity),
+            "native": self.native,
         }
         return json.dumps(whole, ensure_ascii=False)
 
@@ -132,7 +136,7 @@ def source_table_of(text: str) -> SourceTable:
         for c in found["columns"]
     )
     key, identity = tuple(found["key"]), tuple(found["identity"])
-    return SourceTable(found["schema"], found["name"], columns, key, identity)
+    return SourceTable(found["schema"], found["name"], columns, key, identity, found["native"])
 
 
 class Unchanged:

@@ -33,7 +33,7 @@ from ..duck.cursors import ask_maybe, rolled_back_on_error
 from ..duck.determinism import built_in_functions
 from ..duck.duckdb_errors import translated
 from ..duck.table_shape import TableShape, read_shape, tables_in
-from ..errors import LockNotAvailable, NotSupported
+from ..errors import LockNotAvailable, NotSupported, ProgramLimitExceeded
 from ..log.envelope_changes import view_statements
 from ..log.log import create_log_sql, log_name, snapshot_sql
 from ..log.queries import TopicQuery, query_over_all
@@ -227,6 +227,12 @@ def _create_locked(
                 (captured, replace(part, **made_now))  # type: ignore[arg-type]
                 for captured, part in zip(tables, on_each, strict=True)
             ]
+            most = database.settings.sources_max
+            if spec.feed is not None and len(database.catalog.feeds) >= most:
+                raise ProgramLimitExceeded(
+                    f"there are {most} streams with a source, and there can be no more",
+                    hint="The setting sources_max is the bound.",
+                )
             feed = None if spec.feed is None else _feed_of(spec.feed, stream_id, ids, now_us)
             for statement in () if feed is None else feed.insert_sql():
                 cursor.execute(statement)

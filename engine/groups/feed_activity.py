@@ -66,7 +66,7 @@ class Description:
 
 
 class Sources(Protocol):
-    """What a server offers to the statements about feeds: the clients of databases outside."""
+    """The clients of databases outside, as a server offers them to the statements about feeds."""
 
     def describe(
         self, kind: str, address: str, selection: Selection, options: Mapping[str, str | int | None]

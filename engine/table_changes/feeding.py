@@ -708,13 +708,12 @@ def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> 
 
 
 def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
-    """What ALTER TABLE does to our table for the columns of the new definition, and True if it retypes.
+    """The actions of ALTER TABLE that give our table the columns of a definition, each with True if it retypes.
 
     A column whose number is known keeps its values under a new name. A type that has changed converts the
     values here, which are those there unless the source converted them otherwise.
 
-    Raises:
-        WrongState: the key differs, so that rows here cannot follow those there.
+    A key that differs is an error: rows here could not follow those there.
     """
     by_number = {column.number: column for column in now.columns if column.number}
     names = {fold(column.name) for column in now.columns}

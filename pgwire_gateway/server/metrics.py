@@ -68,6 +68,7 @@ class Metrics:
         yield from _streams(measures)
         yield from _groups(measures)
         yield from _sinks(measures)
+        yield from _sources(measures)
         yield from _cluster(measures)
 
     def _event_loop(self) -> Iterator[Metric]:
@@ -208,6 +209,32 @@ def _sinks(measures: Measures) -> Iterator[Metric]:
         for name in (RUNNING, PAUSED, STOPPED):
             state.add_metric([*names, name], int(sink.state == name))
     yield from (requests, events, parked, in_flight, state)
+
+
+def _sources(measures: Measures) -> Iterator[Metric]:
+    labels = ("schema", "stream")
+    events = _counter("source_events", "Events that were stored from a source.", *labels)
+    transactions = _counter("source_transactions", "Transactions of a source that were stored.", *labels)
+    lag_bytes = GaugeMetricFamily(
+        "ducktail_source_lag_bytes", "Bytes of a source's log that are not read yet.", labels=labels
+    )
+    lag_seconds = GaugeMetricFamily(
+        "ducktail_source_lag_seconds", "Time for which a source has been ahead.", labels=labels
+    )
+    state = GaugeMetricFamily(
+        "ducktail_source_state", "1 for the state of a source.", labels=[*labels, "state"]
+    )
+    for source in measures.sources:
+        names, status = [source.schema, source.stream], source.status
+        events.add_metric(names, status.events)
+        transactions.add_metric(names, status.transactions)
+        if status.behind_bytes is not None:
+            lag_bytes.add_metric(names, status.behind_bytes)
+        if source.lag_s is not None:
+            lag_seconds.add_metric(names, source.lag_s)
+        for name in (RUNNING, PAUSED, STOPPED):
+            state.add_metric([*names, name], int(source.state == name))
+    yield from (events, transactions, lag_bytes, lag_seconds, state)
 
 
 def _cluster(measures: Measures) -> Iterator[Metric]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
 from ...engine.catalog.feeds import POSTGRES, Feed, Selection
-from ...engine.errors import InvalidParameterValue, NotSupported
+from ...engine.errors import InvalidParameterValue
 from .connector import Connector
+from .mysql import SERVER_ID_MAX, MysqlConnector
+from .mysql_server import parsed
+from .postgres import PostgresConnector, PostgresSelection
 
 # A slot that is only described has no name yet.
 _NONE = "ducktail"
-# The libraries of sources that are not requirements of ducktail.
-_EXTRA_LIBRARIES = ("pymysqlreplication", "pymysql")
-
 Options = Mapping[str, str | int | None]
 
 
@@ -50,22 +50,17 @@ def _connector(
     spill: Path | None,
 ) -> Connector:
     if kind == POSTGRES:
-        from .postgres import PostgresConnector, PostgresSelection
-
         chosen = PostgresSelection(
             tables=selection.names if selection.kind == "tables" else (),
             schema=selection.names[0][1] if selection.kind == "schema" else None,
             publication=selection.names[0][1] if selection.kind == "publication" else None,
         )
         return PostgresConnector(address, chosen, slot, identity=identity, directory=spill)
-    for library in _EXTRA_LIBRARIES:
-        if importlib.util.find_spec(library) is None:
-            raise NotSupported(
-                "a source of MySQL or MariaDB needs further packages",
-                detail=f"There is no {library}.",
-                hint="pip install 'ducktail[sources]'",
-            )
-    raise NotSupported("a source of MySQL or MariaDB is not supported yet")
+    server_id = options.get("server_id")
+    if not isinstance(server_id, int):
+        server_id = 1 + zlib.crc32(slot.encode()) % (SERVER_ID_MAX - 1)
+    names = selection.names if selection.kind == "tables" else selection.names[0][1]
+    return MysqlConnector(address, names, server_id, identity)
 
 
 def shown_address(kind: str, address: str) -> str:
@@ -75,7 +70,7 @@ def shown_address(kind: str, address: str) -> str:
         InvalidParameterValue: the address is invalid.
     """
     if kind != POSTGRES:
-        raise NotSupported("a source of MySQL or MariaDB is not supported yet")
+        return parsed(address).shown
     try:
         found = conninfo_to_dict(address)
     except Exception as error:

@@ -49,7 +49,8 @@ class FeedRunners:
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
-        feeds = {} if self._closing else dict(self._database.catalog.feeds)
+        reads = self._database.settings.sources_max and not self._closing
+        feeds = dict(self._database.catalog.feeds) if reads else {}
         wanted = {number: feed for number, feed in feeds.items() if feed.state == RUNNING}
         for number, runner in self._runners.items():
             if number not in wanted:

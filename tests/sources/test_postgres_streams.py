@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -13,27 +12,13 @@ import pytest
 from amounts import amount, seed_of
 from postgres_source import PostgresSource, running_source
 from server_process import ServerProcess
-from source_load import NAMES, TABLES, Load, Row, check_events, rows_of
+from source_load import NAMES, TABLES, Load, Row, check_events, rows_of, state_of, until
 
 pytestmark = pytest.mark.slow
 
 SECONDS = amount("DUCKTAIL_SOURCE_SECONDS", 12, 120)
 KILLS = amount("DUCKTAIL_SOURCE_KILLS", 3, 10)
 LARGE = amount("DUCKTAIL_SOURCE_LARGE", 20_000, 200_000)
-
-
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait for a condition."""
-    ends_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_s, "it did not come to it"
-        time.sleep(0.02)
-
-
-def state_of(connection: psycopg.Connection[Row]) -> Row:
-    return connection.execute(
-        "SELECT state, phase, position, fault, reason FROM ducktail.sources"
-    ).fetchall()[0]
 
 
 def caught_up(source: PostgresSource, connection: psycopg.Connection[Row]) -> None:

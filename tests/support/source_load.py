@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,6 +72,21 @@ def statement(chance: random.Random) -> str:
                 f"INSERT INTO scratch VALUES ({number}, '{{\"n\": {number}}}') ON CONFLICT (id) DO UPDATE "
                 "SET v = scratch.v || '{\"again\": true}'"
             )
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for a condition."""
+    ends_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_s, "it did not come to it"
+        time.sleep(0.02)
+
+
+def state_of(connection: psycopg.Connection[Row]) -> Row:
+    """State, phase, position, fault and reason of the only source."""
+    return connection.execute(
+        "SELECT state, phase, position, fault, reason FROM ducktail.sources"
+    ).fetchall()[0]
 
 
 class Load:
