@@ -161,8 +161,8 @@ WHEN = {
     "53300": "too many connections: `max_connections`",
     "53400": "a source has no free replication slot or connection",
     "54000": "a limit of the program is exceeded",
-    "55000": "a state that does not permit it: nothing read yet, a read without a read position, a source that "
-    "cannot be read or no longer has its changes",
+    "55000": "a state that does not permit it: nothing read yet, a read without a read position, a source "
+    "that cannot be read or no longer has its changes",
     "55006": "in use: open in this process with other settings, or open in a process that does not serve it",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",
@@ -170,7 +170,6 @@ WHEN = {
     "57P01": "the server is shutting down",
     "57P03": "the server is starting or stopping",
     "58030": "an error of the disk, or a file that cannot be opened",
-    "HV000": "an error of a source that has no class here; the SQLSTATE is the source's own",
     "P0001": "RAISE in a DO block, unless it gives another SQLSTATE",
     "72000": "a gap: the next event of the read is no longer retained; the error reports the loss",
     "HV000": "an error of a source, under its own SQLSTATE where it has one",

@@ -302,7 +302,7 @@ class Link:
     def read_messages(self, most: int) -> list[bytes]:
         """The messages of replication that have arrived, at most some; none if there are none now."""
         messages: list[bytes] = []
-        with self._lost_as_unavailable():
+        try:
             connection = self.connection
             get = connection.get_copy_data
             length, data = (-1, memoryview(b"")) if self._has_ended else get(1)
@@ -318,11 +318,13 @@ class Link:
             if self._has_ended and not messages:
                 self._end_copy()
                 raise errors.SourceUnavailable("the source has ended replication")
+        except (psycopg.Error, errors.SourceUnavailable) as error:
+            raise self._ended(error) from error
         return messages
 
-    def wait_message(self, until_s: float) -> None:
-        """Wait until something has arrived, or the time is over."""
-        self._wait(select.POLLIN, until_s)
+    def wait_message(self, until_s: float) -> bool:
+        """Wait until something has arrived; False if the time is over."""
+        return bool(self._wait(select.POLLIN, until_s))
 
     def send_message(self, message: bytes) -> None:
         """Send a message in replication; it leaves with a later call if the socket takes no more now."""
@@ -374,13 +376,15 @@ class Link:
     def _lost_as_unavailable(self) -> Iterator[None]:
         try:
             yield
-        except psycopg.Error as error:
-            self._give_up()
-            message = f"the connection to the source is lost: {_one_line(str(error))}"
-            raise errors.SourceUnavailable(message) from error
-        except errors.SourceUnavailable:
-            self._give_up()
-            raise
+        except (psycopg.Error, errors.SourceUnavailable) as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: psycopg.Error | errors.SourceUnavailable) -> errors.SourceUnavailable:
+        """Close a connection that has failed; the error to raise."""
+        self._give_up()
+        if isinstance(error, errors.SourceUnavailable):
+            return error
+        return errors.SourceUnavailable(f"the connection to the source is lost: {_one_line(str(error))}")
 
     def _give_up(self) -> None:
         # Another thread that closes the connection waits for this call.
@@ -414,10 +418,10 @@ class Link:
         poll = select.poll()
         poll.register(self._connection.socket, events)
         poll.register(self._wake, select.POLLIN)
-        found = dict(poll.poll(max(0.0, until_s - time.monotonic()) * 1000))
-        if self._closed or self._wake in found:
+        found = poll.poll(max(0.0, until_s - time.monotonic()) * 1000)
+        if self._closed:
             raise errors.SourceUnavailable("the connection to the source is closed")
-        return found.get(self._connection.socket, 0)
+        return sum(happened for number, happened in found if number != self._wake)
 
 
 def failure(result: pq.abc.PGresult) -> errors.DucktailError:

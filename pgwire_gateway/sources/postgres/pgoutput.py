@@ -37,7 +37,6 @@ from struct import Struct
 from typing import IO
 
 from ....engine import errors
-from ....engine.checkpoints.positions import PostgresLsn
 from ..connector import (
     DEFINE,
     DELETE,
@@ -197,7 +196,7 @@ class PgoutputDecoder:
         directory: of files of transactions in progress; None for the system's.
 
     Attributes:
-        passed: the end of the last transaction without wanted changes, which is not given as a piece.
+        end, end_us: the LSN behind the last transaction, with wanted changes or without, and its time.
     """
 
     def __init__(
@@ -225,7 +224,7 @@ class PgoutputDecoder:
         self._replayed: Generator[Piece, None, None] | None = None
         # True once a piece of the present transaction was given.
         self._is_open = False
-        self.passed: Commit | None = None
+        self.end, self.end_us = position, 0
         self._actions: Mapping[int, Callable[[bytes], None]] = {
             ord("I"): self._insert,
             ord("U"): self._update,
@@ -336,6 +335,7 @@ class PgoutputDecoder:
                 _, _, end, time = _COMMIT.unpack_from(message, 1)
                 skipped, self._skipped = self._skipped, None
                 if not skipped:
+                    self.end, self.end_us = max(self.end, end), time + EPOCH_US
                     return self._last(self._commit(end, time, self._xid))
             case "S":
                 (xid,) = _OID.unpack_from(message, 1)
@@ -348,7 +348,8 @@ class PgoutputDecoder:
             case "c":
                 xid, _, lsn, end, time = _STREAM_COMMIT.unpack_from(message, 1)
                 stream = self._streams.pop(xid, None) or _InProgress(self._directory)
-                self._replayed = self._replay(stream, self._commit(end, time, xid), lsn < self._position)
+                commit = self._commit(end, time, xid)
+                self._replayed = self._replay(stream, commit, end, lsn < self._position)
                 return self.pending()
             case "A":
                 xid, subtransaction = _TWO.unpack_from(message, 1)
@@ -380,7 +381,9 @@ class PgoutputDecoder:
             (xid,) = _OID.unpack_from(message, 1)
             self._segment.add(xid, message[:1] + message[5:])
 
-    def _replay(self, stream: _InProgress, commit: Commit, skipped: bool) -> Generator[Piece, None, None]:
+    def _replay(
+        self, stream: _InProgress, commit: Commit, end: int, skipped: bool
+    ) -> Generator[Piece, None, None]:
         try:
             for message in stream.messages():
                 if skipped and message[0] != _RELATION:
@@ -389,8 +392,10 @@ class PgoutputDecoder:
                     yield self._piece(None)
                 self._actions[message[0]](message)
                 self._bytes += len(message)
-            if not skipped and (piece := self._last(commit)) is not None:
-                yield piece
+            if not skipped:
+                self.end, self.end_us = max(self.end, end), commit.commit_us
+                if (piece := self._last(commit)) is not None:
+                    yield piece
         finally:
             stream.close()
 
@@ -398,7 +403,6 @@ class PgoutputDecoder:
         """The last piece of a transaction; None if it has no changes at all."""
         if self._changes or self._is_open:
             return self._piece(commit)
-        self.passed = commit
         return None
 
     def _piece(self, commit: Commit | None) -> Piece:
@@ -409,7 +413,7 @@ class PgoutputDecoder:
 
     @staticmethod
     def _commit(end: int, time: int, xid: int) -> Commit:
-        return Commit(str(PostgresLsn(end)), time + EPOCH_US, str(xid))
+        return Commit(f"{end >> 32:X}/{end & 0xFFFFFFFF:X}", time + EPOCH_US, str(xid))
 
     def _insert(self, message: bytes) -> None:
         relation = self._relations[message[1:5]]
