@@ -100,7 +100,7 @@ that describes ducktail's behaviour. Times are milliseconds, or an interval such
 
 # The cause of each error, by SQLSTATE.
 WHEN = {
-    "08001": "the owner of a remote partition cannot be reached",
+    "08001": "the owner of a remote partition cannot be reached, or a source refuses TLS",
     "08004": "a node or a placement of another cluster",
     "08006": "the connection to the owner of a remote partition, or to a source, was lost",
     "08P01": "the client broke the wire protocol; the connection is closed",
@@ -161,7 +161,8 @@ WHEN = {
     "53300": "too many connections: `max_connections`",
     "53400": "a source has no free replication slot or connection",
     "54000": "a limit of the program is exceeded",
-    "55000": "a state that does not permit it: nothing read yet, or a read without a read position",
+    "55000": "a state that does not permit it: nothing read yet, a read without a read position, a source "
+    "that cannot be read or no longer has its changes",
     "55006": "in use: open in this process with other settings, or open in a process that does not serve it",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",

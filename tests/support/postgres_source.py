@@ -79,6 +79,14 @@ class PostgresSource:
         with contextlib.suppress(subprocess.CalledProcessError):
             self.stop("immediate")
 
+    def standby(self, wanted: bool) -> None:
+        """Let the server start as a standby, or no longer."""
+        mark = self._data / "standby.signal"
+        if wanted:
+            mark.touch()
+        else:
+            mark.unlink(missing_ok=True)
+
     def hba(self, *lines: str) -> None:
         """Replace pg_hba.conf."""
         (self._data / "pg_hba.conf").write_text("".join(f"{line}\n" for line in lines))

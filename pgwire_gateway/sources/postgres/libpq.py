@@ -113,7 +113,7 @@ def parameters(conninfo: str, application_name: str) -> dict[str, str]:
     """libpq's parameters of a connection string, with those that ducktail adds.
 
     Raises:
-        InvalidParameterValue: the text is malformed. It may have a password, so the message does not repeat it.
+        InvalidParameterValue: the text is malformed; it is not repeated, as it may have a password.
     """
     try:
         given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
@@ -169,6 +169,8 @@ class Link:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closed = False
         self._closing = threading.Lock()
+        # The server has ended replication; its result is not read yet.
+        self._has_ended = False
         self.calls = threading.RLock()
         self._connection: pq.abc.PGconn | None = None
 
@@ -188,35 +190,57 @@ class Link:
         return self.connection.server_version
 
     def open(self) -> Link:
-        """Connect.
+        """Connect to the first host that answers.
 
         Raises:
             SourceUnavailable: the server cannot be reached now.
         """
         limit_s = _connect_timeout_s(self._parameters)
-        until_s = time.monotonic() + limit_s
         with self.calls:
-            try:
-                connection = self._connection = pq.PGconn.connect_start(
-                    make_conninfo("", **self._parameters).encode()
-                )
-                state = connection.connect_poll() if connection.status != pq.ConnStatus.BAD else None
-                while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-                    events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
-                    if not self._wait(events, until_s):
-                        raise errors.SourceUnavailable(
-                            f"connection to the source timed out after {limit_s:g} seconds"
-                        )
-                    state = connection.connect_poll()
-                if state != pq.PollingStatus.OK:
-                    raise _refusal(connection.get_error_message("utf-8"))
-                connection.nonblocking = 1
-            except psycopg.Error as error:
-                raise _refusal(str(error)) from error
-            except BaseException:
-                self._finish()
-                raise
+            *others, last = _attempts(self._parameters)
+            for given in others:
+                try:
+                    self._connect(given, limit_s)
+                    return self
+                except errors.SourceUnavailable:
+                    if self._closed:
+                        raise
+            self._connect(last, limit_s)
         return self
+
+    def _connect(self, given: dict[str, str], limit_s: float) -> None:
+        until_s = time.monotonic() + limit_s
+        try:
+            connection = self._connection = pq.PGconn.connect_start(make_conninfo("", **given).encode())
+            state = connection.connect_poll() if connection.status != pq.ConnStatus.BAD else None
+            while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+                events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
+                if not self._wait(events, until_s):
+                    raise errors.SourceUnavailable(
+                        f"connection to the source timed out after {limit_s:g} seconds"
+                    )
+                state = connection.connect_poll()
+            if state != pq.PollingStatus.OK:
+                raise _refusal(connection.get_error_message("utf-8"))
+            connection.nonblocking = 1
+        except BaseException as error:
+            self._finish()
+            if isinstance(error, psycopg.Error):
+                raise _refusal(str(error)) from error
+            raise
+
+    def is_alive(self) -> bool:
+        """False if the server has ended the connection, which nobody has used since."""
+        with self.calls:
+            if self._closed or self._connection is None:
+                return False
+            try:
+                # The reason comes before the end.
+                while self._wait(select.POLLIN, time.monotonic()):
+                    self._connection.consume_input()
+            except (psycopg.Error, errors.SourceUnavailable):
+                self._give_up()
+            return not self._closed
 
     def query(self, sql: str, *values: str | None, timeout_s: float = QUERY_TIMEOUT_S) -> list[Row]:
         """The rows of one statement, as texts.
@@ -278,10 +302,10 @@ class Link:
     def read_messages(self, most: int) -> list[bytes]:
         """The messages of replication that have arrived, at most some; none if there are none now."""
         messages: list[bytes] = []
-        with self._lost_as_unavailable():
+        try:
             connection = self.connection
             get = connection.get_copy_data
-            length, data = get(1)
+            length, data = (-1, memoryview(b"")) if self._has_ended else get(1)
             if length == 0:
                 connection.consume_input()
                 length, data = get(1)
@@ -290,14 +314,17 @@ class Link:
                 if len(messages) == most:
                     return messages
                 length, data = get(1)
-            if length < 0 and not messages:
+            self._has_ended = length < 0
+            if self._has_ended and not messages:
                 self._end_copy()
                 raise errors.SourceUnavailable("the source has ended replication")
+        except (psycopg.Error, errors.SourceUnavailable) as error:
+            raise self._ended(error) from error
         return messages
 
-    def wait_message(self, until_s: float) -> None:
-        """Wait until something has arrived, or the time is over."""
-        self._wait(select.POLLIN, until_s)
+    def wait_message(self, until_s: float) -> bool:
+        """Wait until something has arrived; False if the time is over."""
+        return bool(self._wait(select.POLLIN, until_s))
 
     def send_message(self, message: bytes) -> None:
         """Send a message in replication; it leaves with a later call if the socket takes no more now."""
@@ -336,11 +363,7 @@ class Link:
                 raise failure(result)
 
     def _end_copy(self) -> None:
-        """Read the result behind the last row or message.
-
-        Raises:
-            DucktailError: the source has failed.
-        """
+        """Read the result behind the last row or message; an error of the source is raised."""
         until_s = time.monotonic() + QUERY_TIMEOUT_S
         failed = None
         while (result := self._next_result(until_s)) is not None:
@@ -353,13 +376,15 @@ class Link:
     def _lost_as_unavailable(self) -> Iterator[None]:
         try:
             yield
-        except psycopg.Error as error:
-            self._give_up()
-            message = f"the connection to the source is lost: {_one_line(str(error))}"
-            raise errors.SourceUnavailable(message) from error
-        except errors.SourceUnavailable:
-            self._give_up()
-            raise
+        except (psycopg.Error, errors.SourceUnavailable) as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: psycopg.Error | errors.SourceUnavailable) -> errors.SourceUnavailable:
+        """Close a connection that has failed; the error to raise."""
+        self._give_up()
+        if isinstance(error, errors.SourceUnavailable):
+            return error
+        return errors.SourceUnavailable(f"the connection to the source is lost: {_one_line(str(error))}")
 
     def _give_up(self) -> None:
         # Another thread that closes the connection waits for this call.
@@ -393,10 +418,10 @@ class Link:
         poll = select.poll()
         poll.register(self._connection.socket, events)
         poll.register(self._wake, select.POLLIN)
-        found = dict(poll.poll(max(0.0, until_s - time.monotonic()) * 1000))
-        if self._closed or self._wake in found:
+        found = poll.poll(max(0.0, until_s - time.monotonic()) * 1000)
+        if self._closed:
             raise errors.SourceUnavailable("the connection to the source is closed")
-        return found.get(self._connection.socket, 0)
+        return sum(happened for number, happened in found if number != self._wake)
 
 
 def failure(result: pq.abc.PGresult) -> errors.DucktailError:
@@ -430,6 +455,20 @@ def _one_line(text: str) -> str:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
+
+
+def _attempts(given: dict[str, str]) -> list[dict[str, str]]:
+    """Parameters for each host that is named: each has a time of its own, which libpq leaves to its caller.
+
+    >>> [one["port"] for one in _attempts({"host": "a,b", "port": "1,2"})]
+    ['1', '2']
+    """
+    lists = {name: given[name].split(",") for name in ("host", "hostaddr", "port") if name in given}
+    count = max((len(lists[name]) for name in ("host", "hostaddr") if name in lists), default=1)
+    lists = {name: found * count if len(found) == 1 else found for name, found in lists.items()}
+    if any(len(found) != count for found in lists.values()):
+        return [given]  # libpq says what is wrong.
+    return [given | {name: found[place] for name, found in lists.items()} for place in range(count)]
 
 
 def _connect_timeout_s(given: dict[str, str]) -> float:

@@ -31,13 +31,12 @@ Source: PostgreSQL, "Logical Replication Message Formats"; docs/design/sources.m
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import IO
 
 from ....engine import errors
-from ....engine.checkpoints.positions import PostgresLsn
 from ..connector import (
     DEFINE,
     DELETE,
@@ -195,6 +194,9 @@ class PgoutputDecoder:
         stranger: called with a relation that is none of them; it may raise an error.
         position: transactions that have committed before it are not given.
         directory: of files of transactions in progress; None for the system's.
+
+    Attributes:
+        end, end_us: the LSN behind the last transaction, with wanted changes or without, and its time.
     """
 
     def __init__(
@@ -219,7 +221,10 @@ class PgoutputDecoder:
         self._xid = 0
         self._streams: dict[int, _InProgress] = {}
         self._segment: _InProgress | None = None
-        self._replayed: Iterator[Piece] | None = None
+        self._replayed: Generator[Piece, None, None] | None = None
+        # True once a piece of the present transaction was given.
+        self._is_open = False
+        self.end, self.end_us = position, 0
         self._actions: Mapping[int, Callable[[bytes], None]] = {
             ord("I"): self._insert,
             ord("U"): self._update,
@@ -290,7 +295,7 @@ class PgoutputDecoder:
             if not relation.plain or not body.isascii() or len(body) > _SHORT:
                 break
             text, begin = body.decode("ascii"), 5
-            values: list[str | None | Unchanged] = []
+            values: list[str | Unchanged | None] = []
             for _ in relation.places:
                 kind = body[begin - 5]
                 if kind == _TEXT:
@@ -330,7 +335,8 @@ class PgoutputDecoder:
                 _, _, end, time = _COMMIT.unpack_from(message, 1)
                 skipped, self._skipped = self._skipped, None
                 if not skipped:
-                    return self._piece(self._commit(end, time, self._xid))
+                    self.end, self.end_us = max(self.end, end), time + EPOCH_US
+                    return self._last(self._commit(end, time, self._xid))
             case "S":
                 (xid,) = _OID.unpack_from(message, 1)
                 self._xid = xid
@@ -342,7 +348,8 @@ class PgoutputDecoder:
             case "c":
                 xid, _, lsn, end, time = _STREAM_COMMIT.unpack_from(message, 1)
                 stream = self._streams.pop(xid, None) or _InProgress(self._directory)
-                self._replayed = self._replay(stream, self._commit(end, time, xid), lsn < self._position)
+                commit = self._commit(end, time, xid)
+                self._replayed = self._replay(stream, commit, end, lsn < self._position)
                 return self.pending()
             case "A":
                 xid, subtransaction = _TWO.unpack_from(message, 1)
@@ -363,7 +370,9 @@ class PgoutputDecoder:
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
-        self._replayed = None
+        if self._replayed is not None:
+            self._replayed.close()
+            self._replayed = None
 
     def _kept(self, message: bytes) -> None:
         """Keep a message of a segment, without its xid."""
@@ -372,7 +381,9 @@ class PgoutputDecoder:
             (xid,) = _OID.unpack_from(message, 1)
             self._segment.add(xid, message[:1] + message[5:])
 
-    def _replay(self, stream: _InProgress, commit: Commit, skipped: bool) -> Iterator[Piece]:
+    def _replay(
+        self, stream: _InProgress, commit: Commit, end: int, skipped: bool
+    ) -> Generator[Piece, None, None]:
         try:
             for message in stream.messages():
                 if skipped and message[0] != _RELATION:
@@ -382,18 +393,27 @@ class PgoutputDecoder:
                 self._actions[message[0]](message)
                 self._bytes += len(message)
             if not skipped:
-                yield self._piece(commit)
+                self.end, self.end_us = max(self.end, end), commit.commit_us
+                if (piece := self._last(commit)) is not None:
+                    yield piece
         finally:
             stream.close()
 
+    def _last(self, commit: Commit) -> Piece | None:
+        """The last piece of a transaction; None if it has no changes at all."""
+        if self._changes or self._is_open:
+            return self._piece(commit)
+        return None
+
     def _piece(self, commit: Commit | None) -> Piece:
         piece = Piece(self._changes, commit, self._bytes)
+        self._is_open = commit is None
         self._changes, self._bytes = [], 0
         return piece
 
     @staticmethod
     def _commit(end: int, time: int, xid: int) -> Commit:
-        return Commit(str(PostgresLsn(end)), time + EPOCH_US, str(xid))
+        return Commit(f"{end >> 32:X}/{end & 0xFFFFFFFF:X}", time + EPOCH_US, str(xid))
 
     def _insert(self, message: bytes) -> None:
         relation = self._relations[message[1:5]]
@@ -516,31 +536,19 @@ def _tuple(message: bytes, at: int, relation: _Decoded) -> tuple[tuple[object, .
                 values.append(None if kind == _NULL else UNCHANGED)
                 at += 1
     else:
-        try:
-            for _ in relation.places:
-                kind = body[at]
-                if kind == _TEXT:
-                    begin = at + 5
-                    at = begin + int.from_bytes(body[at + 1 : begin], "big")
-                    values.append(body[begin:at].decode())
-                else:
-                    values.append(None if kind == _NULL else UNCHANGED)
-                    at += 1
-        except UnicodeDecodeError as error:
-            raise _not_utf8(relation, len(values)) from error
+        for _ in relation.places:
+            kind = body[at]
+            if kind == _TEXT:
+                begin = at + 5
+                at = begin + int.from_bytes(body[at + 1 : begin], "big")
+                values.append(body[begin:at].decode())
+            else:
+                values.append(None if kind == _NULL else UNCHANGED)
+                at += 1
     for place in relation.lists:
         if isinstance(found := values[place], str):
             values[place] = read_array(found)
     return tuple(values), start + at
-
-
-def _not_utf8(relation: _Decoded, place: int) -> errors.DucktailError:
-    assert relation.table is not None, "its rows are wanted"
-    return errors.CharacterNotInRepertoire(
-        f'column "{relation.table.columns[place].name}" of the source\'s table "{relation.table.shown}" '
-        "has bytes that are not UTF-8",
-        hint="The source's database has no encoding (SQL_ASCII): correct the value there.",
-    )
 
 
 def _only_key(old: Sequence[object], relation: _Decoded) -> tuple[object, ...]:

@@ -58,6 +58,8 @@ class CatalogTable:
         kind, persistence: pg_class.relkind and relpersistence.
         partition_of: the oid of the topmost partitioned table that it is part of; 0 for none.
         is_owner: the user is its owner, or a member of that role.
+        is_reachable: the user may use its schema.
+        has_policies: policies hide rows of it from the user.
         unidentified: it or its partitions with an identity that lets the source refuse UPDATE and DELETE
             once they are published.
         unreadable: the names of columns that the user may not read.
@@ -69,6 +71,8 @@ class CatalogTable:
     persistence: str
     partition_of: int
     is_owner: bool
+    is_reachable: bool
+    has_policies: bool
     unidentified: tuple[str, ...]
     unreadable: tuple[str, ...]
     table: SourceTable
@@ -104,7 +108,8 @@ _IDENTIFIED = """(
 _CLASSES = f"""
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
        CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid ELSE 0 END,
-       pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.relreplident,
+       pg_catalog.pg_has_role(c.relowner, 'USAGE'), pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+       pg_catalog.row_security_active(c.oid), c.relreplident,
        (SELECT pg_catalog.json_agg(l.oid::pg_catalog.regclass::text ORDER BY l.oid)
         FROM pg_catalog.pg_class l
         WHERE l.oid IN (SELECT c.oid WHERE c.relkind <> 'p' UNION ALL
@@ -195,7 +200,20 @@ class PostgresCatalog:
         return [found[oid] for oid in oids if oid in found]
 
     def _table(self, oid: int, row: Row, columns: Sequence[Row], only: set[str] | None) -> CatalogTable:
-        _, schema, name, kind, persistence, root, owner, identity, unidentified, all_full = row
+        (
+            _,
+            schema,
+            name,
+            kind,
+            persistence,
+            root,
+            owner,
+            reachable,
+            policies,
+            identity,
+            unidentified,
+            all_full,
+        ) = row
         identity = identity or DEFAULT
         sent = [
             column
@@ -217,7 +235,8 @@ class PostgresCatalog:
         primary = [column[1] or "" for column in columns if column[7] == "t"]
         numbers = {column[1] or "": (int(column[9] or 0), "") for column in sent}
         return CatalogTable(
-            oid, kind or "", persistence or "", int(root or 0), owner == "t",
+            oid, kind or "", persistence or "", int(root or 0),
+            owner == "t", reachable == "t", policies == "t",
             tuple(json.loads(unidentified)) if unidentified else (),
             tuple(column[1] or "" for column in sent if column[6] != "t"),
             self._source_table(relation, dimensions, numbers, primary, all_full != "f"),
@@ -301,7 +320,9 @@ def _numbers(
             high = min((found[other] for other in names[place + 1 :] if found[other]), default=1 << 16)
             free = [number for number in others - set(found.values()) if low < number < high]
             found[name] = free[0] if len(free) == 1 else 0
-    fills = {name: missing for name, (_, missing) in catalog.items() if missing is not None}
+    # A value of earlier rows belongs to the definition that adds the column, not to those after it.
+    added = {name for name in names if found[name] not in before.values()}
+    fills = {name: missing for name, (_, missing) in catalog.items() if missing is not None and name in added}
     texts = {name: read_array(fill)[0] or "" for name, fill in fills.items()}
     return {name: (found[name], texts.get(name, "")) for name in names}
 

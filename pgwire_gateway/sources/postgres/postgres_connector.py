@@ -99,6 +99,7 @@ class PostgresConnector(Connector):
         self._progress_s = progress_s
         self._control_link: Link | None = None
         self._links: list[Link] = []
+        self._changes: list[PostgresChanges] = []
         self._catalog_read: PostgresCatalog | None = None
         self._closed = False
 
@@ -170,7 +171,9 @@ class PostgresConnector(Connector):
             link.close()
             raise
         decoder = PgoutputDecoder(catalog, known, self._stranger(catalog), start, self._directory)
-        return PostgresChanges(link, control, decoder, start, self._progress_s)
+        changes = PostgresChanges(link, control, decoder, start, self._progress_s)
+        self._changes = [*(one for one in self._changes if not one.closed), changes]
+        return changes
 
     def remove(self) -> None:
         """Drop the slot, and the publication that is the connector's own."""
@@ -184,6 +187,8 @@ class PostgresConnector(Connector):
         self._closed = True
         for link in list(self._links):
             link.close()
+        for changes in self._changes:
+            changes.close()
 
     # Connections.
 
@@ -199,7 +204,7 @@ class PostgresConnector(Connector):
             raise
 
     def _control(self) -> Link:
-        if self._control_link is None or self._control_link.closed:
+        if self._control_link is None or not self._control_link.is_alive():
             link = self._link()
             if link.server_version >= _STREAMING_SINCE:
                 link.query("SET idle_session_timeout = 0")
@@ -328,11 +333,21 @@ class PostgresConnector(Connector):
             )
         if found.partition_of in selected and found.partition_of != found.oid:
             raise errors.WrongObjectType(f"{shown} is a partition of another selected table")
+        if not found.is_reachable:
+            raise errors.InsufficientPrivilege(
+                f'permission denied for schema "{found.table.schema}" of the source',
+                hint=f"GRANT USAGE ON SCHEMA {identifier(found.table.schema)} TO the user of the connection.",
+            )
         if found.unreadable:
             raise errors.InsufficientPrivilege(
                 f"permission denied for {shown}",
                 detail=f"The user may not read: {names(found.unreadable)}.",
                 hint=f"GRANT SELECT ON {found.table.shown} TO the user of the connection.",
+            )
+        if found.has_policies:
+            raise errors.InsufficientPrivilege(
+                f"row-level security hides rows of {shown} from the user",
+                hint="ALTER ROLE ... BYPASSRLS at the source, or connect as the table's owner.",
             )
         if changed and found.unidentified:
             raise errors.WrongState(
@@ -372,11 +387,7 @@ class PostgresConnector(Connector):
         return rows[0] if rows else None
 
     def _check_slot(self, control: Link, start: int) -> None:
-        """The slot still has what comes after a position.
-
-        Raises:
-            SourceLost: it has not.
-        """
+        """Check that the slot still has the changes after a position."""
         row = self._slot_row(control)
         again = "ALTER STREAM ... SNAPSHOT copies the tables anew, or make the stream anew."
         if row is None:
@@ -501,29 +512,20 @@ class PostgresConnector(Connector):
     def _copy(self, slot: str, temporary: str) -> Copy:
         """A slot, and a transaction in its snapshot.
 
-        A snapshot does not show the rows that a TRUNCATE removes later; so the tables are locked (ACCESS SHARE)
-        from before the slot begins until the copy ends.
+        A snapshot no longer shows the rows that a TRUNCATE removes later. So the tables are locked (ACCESS
+        SHARE) from before the slot begins until the copy ends.
         """
         guard, link, copying = self._link(), self._link(replication=True), self._link()
         try:
             self._check_identity(link)
             guard.query("BEGIN")
-            guard.query(self._lock(guard))
-            ((_, position, snapshot, _),) = link.query(
-                f"CREATE_REPLICATION_SLOT {identifier(slot)} {temporary}LOGICAL pgoutput EXPORT_SNAPSHOT",
-                timeout_s=SLOT_TIMEOUT_S,
-            )
+            self._lock(guard)
+            position, snapshot = _make_slot(link, slot, temporary)
             copying.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            copying.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot or '')}")
-            copying.query(self._lock(copying))
+            copying.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+            self._lock(copying)
             published = PostgresCatalog(copying.query, copying.server_version).published(self._publication)
-            return PostgresCopy(copying, position or "", {(row.schema, row.name): row for row in published})
-        except errors.ConfigurationLimit as error:
-            copying.close()
-            error.hint = (
-                "Raise max_replication_slots at the source and restart it, or drop a slot that is not used."
-            )
-            raise
+            return PostgresCopy(copying, position, {(row.schema, row.name): row for row in published})
         except BaseException:
             copying.close()
             raise
@@ -531,10 +533,10 @@ class PostgresConnector(Connector):
             guard.close()
             link.close()
 
-    def _lock(self, link: Link) -> str:
-        rows = PostgresCatalog(link.query, link.server_version).published(self._publication)
-        listed = ", ".join(f"{identifier(row.schema)}.{identifier(row.name)}" for row in rows)
-        return f"LOCK TABLE {listed} IN ACCESS SHARE MODE"
+    def _lock(self, link: Link) -> None:
+        """Lock the published tables; unlike LOCK TABLE, this needs the right to read some column only."""
+        for row in PostgresCatalog(link.query, link.server_version).published(self._publication):
+            link.query(f"SELECT FROM {identifier(row.schema)}.{identifier(row.name)} LIMIT 0")
 
 
 class PostgresCopy(Copy):
@@ -615,6 +617,22 @@ def _with_lists(rows: list[tuple[object, ...]], lists: Sequence[int]) -> list[tu
                 values[place] = read_array(text)
         converted.append(tuple(values))
     return converted
+
+
+def _make_slot(link: Link, name: str, temporary: str) -> tuple[str, str]:
+    """Make a slot; the position where it begins, and the name of the snapshot of then."""
+    sql = f"CREATE_REPLICATION_SLOT {identifier(name)} {temporary}LOGICAL pgoutput EXPORT_SNAPSHOT"
+    try:
+        ((_, position, snapshot, _),) = link.query(sql, timeout_s=SLOT_TIMEOUT_S)
+    except errors.ConfigurationLimit as error:
+        error.hint = (
+            "Raise max_replication_slots at the source and restart it, or drop a slot that is not used."
+        )
+        raise
+    except errors.SourceUnavailable as error:
+        error.hint = "A slot begins when all transactions that were open at the source have ended."
+        raise
+    return position or "", snapshot or ""
 
 
 def _while_active(call: Callable[[], object]) -> None:

@@ -184,7 +184,7 @@ def _numeric(modifier: int) -> Mapped:
 
 def is_list(column: SourceColumn) -> bool:
     """True if a column's values are lists, not texts."""
-    return column.arrow == _LIST_OF_TEXT
+    return bool(column.arrow == _LIST_OF_TEXT)
 
 
 def read_array(text: str) -> list[str | None]:

@@ -23,6 +23,8 @@ from .pgoutput import DATA, EPOCH_US, PgoutputDecoder
 STATUS_S = 1.0
 # Between two statuses of one that does not move; it is well below wal_sender_timeout, 60 s by default.
 IDLE_STATUS_S = 10.0
+# How long messages are waited for after one that has come, if another came so shortly before it.
+GATHER_S, BUSY_S = 0.000_3, 0.002
 # Read at once; statuses are sent between, also while one transaction arrives.
 MESSAGES_MAX = 2_000
 
@@ -58,6 +60,7 @@ class PostgresChanges(Changes):
         self._server_end = ""
         self._moved_s = self._sent_s = time.monotonic()
         self._sent = 0
+        self._woken_s = 0.0
         # The server has asked for a status: one is sent now, and again once the position of then is durable.
         self._asked = False
         self._asked_lsn = 0
@@ -72,8 +75,7 @@ class PostgresChanges(Changes):
                 self._answer(now_s)
                 if piece is not None:
                     if piece.commit is not None:
-                        self._given = max(self._given, PostgresLsn.parse(piece.commit.position).number)
-                        self._moved_s = now_s
+                        self._given, self._moved_s = self._decoder.end, now_s
                     return piece
                 self._messages, self._at = self._link.read_messages(MESSAGES_MAX), 0
                 if self._messages:
@@ -81,16 +83,24 @@ class PostgresChanges(Changes):
                 piece = self._progress(now_s)
                 if piece is not None or now_s >= until_s:
                     return piece
-                self._link.wait_message(min(until_s, self._sent_s + self._status_s()))
+                if self._link.wait_message(min(until_s, self._sent_s + self._status_s())):
+                    self._gather()
+
+    def _gather(self) -> None:
+        """Let messages of a busy server arrive, which come one by one: three for a transaction of one row."""
+        now_s = time.monotonic()
+        if now_s < self._woken_s + BUSY_S:
+            time.sleep(GATHER_S)
+        self._woken_s = now_s
 
     def _decoded(self) -> Piece | None:
         """A piece of the messages that were read."""
         messages = self._messages
         while self._at < len(messages):
             piece, self._at = self._decoder.read(messages, self._at)
-            last = messages[self._at - 1]
-            if last[0] == DATA:
-                self._received = max(self._received, _LSN.unpack_from(last, 1)[0])
+            if self._at and messages[self._at - 1][0] == DATA:
+                (lsn,) = _LSN.unpack_from(messages[self._at - 1], 1)
+                self._received = max(self._received, lsn)
             if piece is not None:
                 return piece
             if self._at < len(messages):
@@ -99,6 +109,8 @@ class PostgresChanges(Changes):
                 self._keepalive(messages[self._at])
                 self._at += 1
         self._messages, self._at = [], 0
+        if self._decoder.between and self._decoder.end > self._end:
+            self._end, self._end_us = self._decoder.end, self._decoder.end_us
         return None
 
     def _keepalive(self, message: bytes) -> None:
@@ -149,6 +161,10 @@ class PostgresChanges(Changes):
             return None, self._server_end
         self._server_end = end or ""
         return max(0, PostgresLsn.parse(self._server_end).number - self._received), self._server_end
+
+    @property
+    def closed(self) -> bool:
+        return self._link.closed
 
     def close(self) -> None:
         """End reading; from any thread."""
