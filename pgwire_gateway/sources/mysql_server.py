@@ -360,12 +360,10 @@ class MysqlConnections:
 
         return self.guarded(rows)
 
-    def undecoded(
-        self, connection: pymysql.Connection[Any], statement: str
-    ) -> list[tuple[bytes | None, ...]]:
+    def undecoded(self, connection: pymysql.Connection[Any], statement: str) -> Sequence[Row]:
         """The rows of a statement, whose values are bytes, as the server has sent them."""
 
-        def rows() -> list[tuple[bytes | None, ...]]:
+        def rows() -> Sequence[Row]:
             connection.query(statement, unbuffered=True)
             result = connection._result
             assert result is not None
