@@ -557,6 +557,7 @@ _HANDLERS: Mapping[int, Callable[[MysqlChanges, Event], None]] = {
     binlog.ANONYMOUS_GTID: MysqlChanges._take_mysql_gtid,
     binlog.QUERY: MysqlChanges._take_query,
     binlog.MARIADB_QUERY_COMPRESSED: MysqlChanges._take_query,
+    binlog.EXECUTE_LOAD_QUERY: MysqlChanges._take_query,
     binlog.XID: MysqlChanges._end,
     binlog.XA_PREPARE: MysqlChanges._take_xa_prepare,
     **dict.fromkeys(_REFUSED, MysqlChanges._refuse),

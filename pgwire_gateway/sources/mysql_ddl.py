@@ -717,12 +717,15 @@ def _changes_rows(statement: _Statement) -> Sequence[Effect]:
         if reader.ended:
             return (Truncate(name),) if name in statement.tables else ()
         reader.at = 1
-    if first in ("INSERT", "REPLACE", "LOAD"):
-        while not reader.ended and reader.word() not in ("INTO", "VALUES", "VALUE", "SELECT", "SET", "("):
+    if first == "LOAD":
+        while not reader.take("INTO", "TABLE"):
             reader.next()
-        reader.take("INTO")
-        if first == "LOAD":
-            reader.take("TABLE")
+            if reader.ended:
+                raise Unclear
+        targets = [statement.table()]
+    elif first in ("INSERT", "REPLACE"):
+        while reader.word() in ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"):
+            reader.next()
         targets = [statement.table()]
     elif first in ("UPDATE", "DELETE", "CALL", "SELECT", "WITH", "DO"):
         targets = list(statement.named())

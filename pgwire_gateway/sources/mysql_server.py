@@ -183,7 +183,8 @@ def translated(code: int, message: str, shown: str) -> DucktailError:
     if code == 1045:
         return InvalidPassword(
             f"{text} (error {code})",
-            hint="Check user and password; a user who must use TLS or a certificate gets this error as well.",
+            hint="Check user and password. A server or a user that requires TLS or a certificate refuses a "
+            "connection without it by the same error: see ssl_mode and ssl_cert.",
         )
     if code in (1129, 1130, 1251, 1275, 1524, 1820, 1862, 4166):
         return InvalidAuthorization(f"{text} (error {code})")
