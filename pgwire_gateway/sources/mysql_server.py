@@ -4,7 +4,7 @@
 
 A password may be named instead of written: `password_env=NAME` is an environment variable, and
 `password_file=PATH` a file, whose first line it is. No message contains it, nor the URL.
-Source: docs/sources.md, "URLs of MySQL and MariaDB".
+Source: docs/sources.md.
 """
 
 from __future__ import annotations
