@@ -22,6 +22,9 @@ ALLOWED = {
     "SELECT * FROM duckdb_triggers() lists them; DROP TRIGGER first.": "a hint: the user's SQL",
 }
 
+# SQL that another database runs. File -> whose it is.
+ELSEWHERE = {"pgwire_gateway/sources/mysql.py": "MySQL"}
+
 BARE = {
     "a relation of information_schema": re.compile(rf"(?<![\w.{VALUE}])(?:system\.)?information_schema\.\w"),
     "a function without its catalog and schema": re.compile(
@@ -83,6 +86,10 @@ FOLDS_OTHERS = {
     "sql/text/units.py": "units",
     "sql/settings.py": "settings",
     "sql/text/tokens.py": "words of SQL",
+    "pgwire_gateway/sources/mysql.py": "engines of MySQL",
+    "pgwire_gateway/sources/mysql_changes.py": "columns of MySQL",
+    "pgwire_gateway/sources/mysql_ddl.py": "words and names of MySQL",
+    "pgwire_gateway/sources/mysql_server.py": "messages and versions",
     "pgwire_gateway/http_api/authentication.py": "users and words of headers",
     "pgwire_gateway/http_api/openapi.py": "methods",
     "pgwire_gateway/http_api/polls.py": "words of a header",
@@ -106,7 +113,7 @@ def test_catalog_is_asked_in_full(what: str) -> None:
         f"{_place(path)}:{line}: {text.strip()}"
         for path in _files()
         for line, text in texts(path)
-        if is_sql(text) and text not in ALLOWED and BARE[what].search(text)
+        if is_sql(text) and text not in ALLOWED and BARE[what].search(text) and _place(path) not in ELSEWHERE
     ]
     assert found == []
 

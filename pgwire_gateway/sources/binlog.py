@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # Types of events.
 QUERY, STOP, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 3, 4, 15, 16, 19, 26, 27
+EXECUTE_LOAD_QUERY = 18
 GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PARTIAL_UPDATE = 33, 34, 35, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_2, TAGGED_GTID = 40, 41, 42
 MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_QUERY_COMPRESSED = 162, 163, 165
@@ -357,11 +358,12 @@ class Query(NamedTuple):
 
 
 def query(event: Event) -> Query:
-    """The content of a QUERY event."""
+    """The content of a QUERY event, or of LOAD DATA that is logged as a statement."""
     body = event.body
     size, _, variables_size = struct.unpack_from("<BHH", body, 8)
-    at = 13 + variables_size
-    sql_mode, charset = _query_variables(body[13:at])
+    begin = 26 if event.type == EXECUTE_LOAD_QUERY else 13
+    at = begin + variables_size
+    sql_mode, charset = _query_variables(body[begin:at])
     database = body[at : at + size].decode()
     text = body[at + size + 1 :]
     if event.type == MARIADB_QUERY_COMPRESSED:

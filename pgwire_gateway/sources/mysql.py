@@ -12,7 +12,7 @@ Tables of engines without transactions have no snapshot: they are locked for wri
 which takes the right LOCK TABLES. Changes that InnoDB makes by the actions of foreign keys are not in the log
 (MySQL before 9.6, MariaDB): tables with such keys are refused.
 
-Source: docs/sources.md, "MySQL and MariaDB"; MySQL Reference Manual, "InnoDB and FOREIGN KEY Constraints".
+Source: docs/sources.md; MySQL Reference Manual, "InnoDB and FOREIGN KEY Constraints".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Rules that keep the rows right:
   rest of the log is read for later statements on the table, which would make it the wrong one.
 - A change of a table that is not logged by rows ends the stream with an error.
 
-Source: docs/sources.md, "Definitions of MySQL and MariaDB"; MariaDB, "Global Transaction ID"; MySQL Reference
+Source: docs/sources.md; MariaDB, "Global Transaction ID"; MySQL Reference
 Manual, "Replication with Global Transaction Identifiers".
 """
 
@@ -420,11 +420,7 @@ class MysqlChanges(Changes):
         return Define(_continued(known, now), {})
 
     def _check_unchanged(self, name: _TableName, end: BinlogPosition) -> None:
-        """Check that the log has no further statement on a table up to a place.
-
-        Raises:
-            WrongState: there is one.
-        """
+        """Check that the log has no further statement on a table up to a place."""
         connection = self._connections.open()
         try:
             here = BinlogPosition.parse(self._place.text)
@@ -497,11 +493,7 @@ class MysqlChanges(Changes):
 
 
 def _row_reader(table: MysqlTable, found: TableMap) -> RowReader:
-    """The reader of a table's rows, by its known definition and its description in the log.
-
-    Raises:
-        WrongState: the two do not fit.
-    """
+    """The reader of a table's rows, if its known definition fits its description in the log."""
     count = len(table.columns)
     hidden = found.columns[count:]
     if len(found.columns) < count or len(hidden) > table.hidden or any(c[0] != LONGLONG for c in hidden):
@@ -526,8 +518,7 @@ def _row_reader(table: MysqlTable, found: TableMap) -> RowReader:
 def _continued(known: MysqlTable, now: MysqlTable) -> MysqlTable:
     """A definition that the server has given, with the numbers that its columns had.
 
-    Raises:
-        WrongState: it has a new column, whose values in the rows that are there are not known.
+    A new column is refused: its values in the rows that are there are not known.
     """
     numbers = {column.name.casefold(): column.number for column in known.columns}
     columns = []
@@ -557,6 +548,7 @@ _HANDLERS: Mapping[int, Callable[[MysqlChanges, Event], None]] = {
     binlog.ANONYMOUS_GTID: MysqlChanges._take_mysql_gtid,
     binlog.QUERY: MysqlChanges._take_query,
     binlog.MARIADB_QUERY_COMPRESSED: MysqlChanges._take_query,
+    binlog.EXECUTE_LOAD_QUERY: MysqlChanges._take_query,
     binlog.XID: MysqlChanges._end,
     binlog.XA_PREPARE: MysqlChanges._take_xa_prepare,
     **dict.fromkeys(_REFUSED, MysqlChanges._refuse),

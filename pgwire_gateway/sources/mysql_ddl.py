@@ -6,7 +6,7 @@ effect is not certain here is left to the caller (`Unclear`), which reads the de
 can prove that no later one is in the log. A statement that changes rows without their being logged, or that
 takes the table away, is an error.
 
-Source: docs/sources.md, "Definitions of MySQL and MariaDB"; MySQL Reference Manual, "ALTER TABLE Statement",
+Source: docs/sources.md; MySQL Reference Manual, "ALTER TABLE Statement",
 "Lexical Structure"; MariaDB, "ALTER TABLE".
 """
 
@@ -270,7 +270,7 @@ def _column(
     unsigned = column.unsigned
     while not reader.ended and reader.word() not in ("FIRST", "AFTER"):
         unsigned = _attribute(reader, name, attributes) or unsigned
-    if column.type == "longtext" and attributes.is_json:
+    if mariadb and column.type == "longtext" and attributes.is_json:
         column = replace(column, type="json")
     charset = attributes.charset or column.charset or table.charset
     if column.type in TEXTS and charset == "binary":
@@ -717,12 +717,15 @@ def _changes_rows(statement: _Statement) -> Sequence[Effect]:
         if reader.ended:
             return (Truncate(name),) if name in statement.tables else ()
         reader.at = 1
-    if first in ("INSERT", "REPLACE", "LOAD"):
-        while not reader.ended and reader.word() not in ("INTO", "VALUES", "VALUE", "SELECT", "SET", "("):
+    if first == "LOAD":
+        while not reader.take("INTO", "TABLE"):
             reader.next()
-        reader.take("INTO")
-        if first == "LOAD":
-            reader.take("TABLE")
+            if reader.ended:
+                raise Unclear
+        targets = [statement.table()]
+    elif first in ("INSERT", "REPLACE"):
+        while reader.word() in ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"):
+            reader.next()
         targets = [statement.table()]
     elif first in ("UPDATE", "DELETE", "CALL", "SELECT", "WITH", "DO"):
         targets = list(statement.named())

@@ -4,7 +4,7 @@
 
 A password may be named instead of written: `password_env=NAME` is an environment variable, and
 `password_file=PATH` a file, whose first line it is. No message contains it, nor the URL.
-Source: docs/sources.md, "URLs of MySQL and MariaDB".
+Source: docs/sources.md.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ def translated(code: int, message: str, shown: str) -> DucktailError:
     if code == 1045:
         return InvalidPassword(
             f"{text} (error {code})",
-            hint="Check user and password; a user who must use TLS or a certificate gets this error as well.",
+            hint="Check user and password. A server or a user that requires TLS or a certificate refuses a "
+            "connection without it by the same error: see ssl_mode and ssl_cert.",
         )
     if code in (1129, 1130, 1251, 1275, 1524, 1820, 1862, 4166):
         return InvalidAuthorization(f"{text} (error {code})")
@@ -360,12 +361,10 @@ class MysqlConnections:
 
         return self.guarded(rows)
 
-    def undecoded(
-        self, connection: pymysql.Connection[Any], statement: str
-    ) -> list[tuple[bytes | None, ...]]:
+    def undecoded(self, connection: pymysql.Connection[Any], statement: str) -> Sequence[Row]:
         """The rows of a statement, whose values are bytes, as the server has sent them."""
 
-        def rows() -> list[tuple[bytes | None, ...]]:
+        def rows() -> Sequence[Row]:
             connection.query(statement, unbuffered=True)
             result = connection._result
             assert result is not None

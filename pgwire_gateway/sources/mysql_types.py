@@ -14,7 +14,7 @@ DuckDB casts, timestamps as microseconds since 1970 in UTC. These rules are not 
 - A text is decoded here by the character set of its column, both from the log and from SELECT, so that the
   two never differ. Bytes that have no character there become U+FFFD, where MySQL shows `?`.
 
-Source: docs/sources.md, "Types of MySQL and MariaDB"; MySQL Internals, "Table_map_event", "Date and Time Data
+Source: docs/sources.md; MySQL Internals, "Table_map_event", "Date and Time Data
 Type Representation".
 """
 

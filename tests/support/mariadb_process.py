@@ -79,8 +79,9 @@ class MariadbServer:
         program = shutil.which("mariadb-install-db")
         assert program is not None
         command = [
-            program, "--no-defaults", f"--datadir={self._root / 'data'}", "--auth-root-authentication-method=normal",
-            "--skip-test-db", "--skip-name-resolve", f"--user={getpass.getuser()}",
+            program, "--no-defaults", f"--datadir={self._root / 'data'}",
+            "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+            f"--user={getpass.getuser()}",
             "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
         ]  # fmt: skip
         made = subprocess.run(command, capture_output=True, text=True, timeout=120)
