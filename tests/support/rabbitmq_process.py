@@ -8,8 +8,10 @@ block. Nodes are killed with SIGKILL.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -80,13 +82,17 @@ class RabbitmqNode:
             "RABBITMQ_NODE_PORT": str(self._amqp_port),
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "RABBITMQ_MNESIA_BASE": str(self.home / "mnesia"),
+            # The others send a blank node its streams while it starts. Beside its database they would make it
+            # a node with data, which looks for no cluster.
+            "RABBITMQ_STREAM_DIR": str(self.home / "streams"),
             "RABBITMQ_LOG_BASE": str(self.home / "log"),
             "RABBITMQ_PID_FILE": str(self.home / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._root / "enabled_plugins"),
             "RABBITMQ_CONFIG_FILE": str(self.home / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(self.home / "none.conf"),
+            # The coordinator of streams compares its members with the cluster's nodes each second.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 -start_epmd false "
-            "-kernel inet_dist_use_interface {127,0,0,1}",
+            "-kernel inet_dist_use_interface {127,0,0,1} -rabbit stream_tick_interval 1000",
         }
 
     def start(self) -> None:
@@ -212,6 +218,34 @@ class RabbitmqCluster:
         # that is killed before does not start it again.
         for node in self.nodes:
             node.ask("rabbitmqctl", "eval", "[dets:sync(Table) || Table <- dets:all()].")
+
+    def replace(self, node: RabbitmqNode, stream: str) -> None:
+        """Kill a node, delete its disk, and start a blank one in its place, until it has the stream again.
+
+        The others forget the node before the blank one joins them, as a member that has lost its log must
+        not vote. Until its replica has caught up, the stream has two that may be elected, so no other node
+        may be killed before.
+        """
+        node.kill()
+        shutil.rmtree(node.home)
+        other = self._running()
+        other.ask("rabbitmqctl", "forget_cluster_node", node.name)
+        until(lambda: node.name not in self._coordinators(other), START_TIMEOUT_S)
+        node.start()
+        node.wait()
+        until(lambda: node.name in self._coordinators(other), START_TIMEOUT_S)
+        stored = max(offset for _, offset in self._replicas(other, stream).values())
+        until(lambda: self._replicas(other, stream).get(node.name, ("", -1))[1] >= stored, START_TIMEOUT_S)
+        self.sync()
+
+    def _coordinators(self, node: RabbitmqNode) -> str:
+        """The nodes that coordinate streams, as a term of Erlang; a node that restarts is one too."""
+        return node.ask("rabbitmqctl", "eval", "ra:members({rabbit_stream_coordinator, node()}).")
+
+    def _replicas(self, node: RabbitmqNode, stream: str) -> dict[str, tuple[str, int]]:
+        """Node -> the role of its replica of a stream, and the offset up to which it has it."""
+        told = json.loads(node.ask("rabbitmq-streams", "stream_status", stream, "--formatter", "json"))
+        return {row["node"]: (row["role"], row["offset"]) for row in told}
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream."""
