@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from ...engine.catalog.brokers import KAFKA_PORT, parsed_brokers
 from ...engine.catalog.sinks import TOPIC, Sink
 from ...engine.catalog.streams import Stream
 from ...engine.errors import CannotConnect
@@ -54,8 +55,6 @@ METADATA_S = 5.0
 THREADS = 2
 # The number that lets librdkafka choose the partition by the key.
 PARTITION_BY_KEY = -1
-# The port of a broker that is named without one.
-PORT = 9092
 
 # Errors of which another attempt would end in the same way.
 _REFUSED = frozenset({
@@ -323,7 +322,9 @@ class KafkaTarget:
         """The producer, once the addresses of the brokers are judged and the topic is known."""
         if self._connection is None:
             # Resolved before anything is sent, and in the metadata before any record is.
-            await self._call(lambda: self._check_addresses(_bootstrap(self._sink.target)))
+            brokers = parsed_brokers(self._sink.target, KAFKA_PORT)
+            assert brokers is not None, "the statement has accepted them"
+            await self._call(lambda: self._check_addresses(brokers))
             self._partitions = 0
             self._connection = Connection(self._config, f"kafka sink {self._sink.uid}")
         connection = self._connection
@@ -394,13 +395,3 @@ class KafkaTarget:
 def is_unknown(error: KafkaError) -> bool:
     """True if the cluster does not know a topic."""
     return error.code() in _UNKNOWN
-
-
-def _bootstrap(target: str) -> list[tuple[str, int]]:
-    """The hosts and ports of the brokers in a sink's target."""
-    found = []
-    for broker in target.split(","):
-        named = broker if ":" in broker and not broker.endswith("]") else f"{broker}:{PORT}"
-        host, _, port = named.rpartition(":")
-        found.append((host.strip("[]"), int(port)))
-    return found
