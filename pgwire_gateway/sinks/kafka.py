@@ -153,7 +153,11 @@ class Request:
             late: the error for records that have no report, or were discarded with their producer.
         """
         with self._mutex:
-            open_lsns = {lsn for lsn, count in self._left.items() if count} if late is not None else set()
+            assert self._sealed or late is not None, "it has ended"
+            open_lsns: set[int] = set()
+            if late is not None:
+                # Until all records are handed over, an event without open reports has some to come.
+                open_lsns = {lsn for lsn, count in self._left.items() if count or not self._sealed}
             kept = frozenset(self._left.keys() - self._errors.keys() - open_lsns)
             errors = list(self._errors.values())
         if not errors and not open_lsns:
@@ -292,8 +296,9 @@ class KafkaTarget:
                 await self._call(lambda: self._hand_over(made, sink, stream, events, request))
                 await request.done
         except TimeoutError:
-            if connection is not None and connection.fault is not None:
-                late = f"{late} ({connection.fault})"
+            asked = self._connection if connection is None else connection
+            if asked is not None and asked.fault is not None:
+                late = f"{late} ({asked.fault})"
             await self._discard(connection, late)
             return request.answer(late)
         except KafkaException as error:
