@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from certificates import Files, make
 from confluent_kafka import KafkaError
 from kafka_cluster import END_TXN, PRODUCE, KafkaCluster, Kept, records
 from server_process import ServerProcess
 from sink_streams import SinkStream
+from tls_proxies import TlsProxies
 from webhook_receiver import until
 
 import ducktail
@@ -217,3 +221,56 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_address_that_is_not_allowed(sink: KafkaSink) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         sink.sql(f"create sink k on {sink.stream} to kafka 'kafka.invalid:1,[::1]:9092' topic 't'")
+
+
+def test_a_broker_that_says_nothing_delays_the_sink(sink: KafkaSink) -> None:
+    """The time for the reports ends before a record could be handed over."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        sink.sql(
+            f"create sink k on {sink.stream} to kafka '{place}' topic '{sink.topic}' "
+            f"with ({QUICK}, timeout = '500 ms')"
+        )
+        sink.insert(1, 20)
+        until(lambda: sink.state("fault"))
+        assert sink.state("lag_events") == 20 and sink.state("delivered_events") == 0
+        assert sink.state("fault").startswith("no delivery report in 500 ms")
+        sink.cluster.create(sink.topic)
+        sink.sql(f"alter sink k on {sink.stream} to kafka '{sink.cluster.servers}' topic '{sink.topic}'")
+        sink.drained()
+    assert sorted(event["after"]["id"] for *_, event, _ in sink.records()) == list(range(1, 21))
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Iterator[tuple[KafkaCluster, str, Files]]:
+    """A cluster behind listeners with TLS, their addresses, and their certificate."""
+    files, cluster = make(tmp_path), KafkaCluster(2)
+    ports = [int(place.rpartition(":")[2]) for place in cluster.servers.split(",")]
+    with TlsProxies(ports, files) as proxies:
+        for broker, port in enumerate(proxies.ports, 1):
+            cluster.advertise(broker, "localhost", port)
+        yield cluster, ",".join(f"localhost:{port}" for port in proxies.ports), files
+        cluster.close()
+
+
+def test_brokers_with_tls(
+    sink: KafkaSink, encrypted: tuple[KafkaCluster, str, Files], tmp_path: Path
+) -> None:
+    """The mock cluster has no TLS of its own, but names the addresses of listeners that have."""
+    cluster, servers, files = encrypted
+    cluster.create(sink.topic)
+    own, other = (found.certificate.read_text() for found in (files, make(tmp_path, "other")))
+    sink.sql(
+        f"create sink k on {sink.stream} to kafka '{servers}' topic '{sink.topic}' "
+        f"with ({QUICK}, security_protocol = 'ssl', timeout = '2 s', ssl_ca = '{other}')"
+    )
+    sink.insert(1, 20)
+    until(lambda: sink.state("fault"))
+    assert "certificate verify failed" in sink.state("fault")
+    assert sink.state("state") == "running" and sink.state("lag_events") == 20
+    sink.sql(f"alter sink k on {sink.stream} set (ssl_ca = '{own}')")
+    sink.drained()
+    assert sink.state("delivered_events") == 20
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="needs an encrypted connection"):
+        sink.sql(f"alter sink k on {sink.stream} set (security_protocol = 'plaintext')")
+    sink.sql(f"drop sink k on {sink.stream}")

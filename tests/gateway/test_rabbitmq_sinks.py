@@ -7,11 +7,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from amounts import amount, seed_of
+from certificates import Files, make
 from rabbitmq_process import FRAME_BYTES_MAX, PASSWORD, QUOTED, RabbitmqCluster
 from rstream import AMQPMessage, schema
 from server_process import ServerProcess
@@ -37,8 +39,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqCluster]:
-    with RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq"), NODES) as made:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return make(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Iterator[RabbitmqCluster]:
+    with RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq"), NODES, certificate) as made:
         yield made
 
 
@@ -203,6 +210,27 @@ def test_what_is_wrong_outside_delays_the_sink(sink: RabbitmqSink) -> None:
         assert text not in str(shown) and not [line for line in sink.server.lines if text in line]
 
 
+def test_a_broker_with_tls(sink: RabbitmqSink, certificate: Files, tmp_path: Path) -> None:
+    other = make(tmp_path, "other").certificate.read_text()
+    url = sink.cluster.tls_url
+    sink.make(f"{QUICK}, ssl_ca = '{certificate.certificate.read_text()}'", url=url)
+    sink.insert(1, 3)
+    sink.drained()
+    assert sorted(sink.ids()) == [1, 2, 3] and sink.state("fault") is None
+    for options in (f"ssl_ca = '{other}'", "ssl_ca = NULL"):
+        sink.sql(f"alter sink r on {sink.stream} set ({options})")
+        sink.sql(f"update {sink.table} set v = 'y' where id = 2")
+        until(lambda: sink.state("fault"))
+        assert sink.state("fault") == "the certificate of the broker is refused: self-signed certificate"
+        assert sink.state("state") == "running" and sink.state("lag_events") > 0
+    sink.sql(f"alter sink r on {sink.stream} set (ssl_ca = '-----BEGIN CERTIFICATE-----x')")
+    until(lambda: "the certificates of ssl_ca are invalid" in (sink.state("fault") or ""))
+    sink.sql(f"alter sink r on {sink.stream} set (ssl_ca = '{certificate.certificate.read_text()}')")
+    sink.drained()
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="needs an encrypted connection"):
+        sink.sql(f"alter sink r on {sink.stream} to rabbitmq '{sink.cluster.url}' stream '{sink.queue}'")
+
+
 def test_refused_statements(sink: RabbitmqSink) -> None:
     head = f"create sink x on {sink.stream} to rabbitmq"
     for text, sqlstate in (
@@ -210,6 +238,7 @@ def test_refused_statements(sink: RabbitmqSink) -> None:
         (f"{head} 'rabbitmq-stream://h' stream ''", "22023"),
         (f"{head} 'rabbitmq-stream://h' stream 'x' with (acks = 'all')", "22023"),
         (f"{head} 'rabbitmq-stream://h' stream 'x' with (attempts = 3)", "22023"),
+        (f"{head} 'rabbitmq-stream://h' stream 'x' with (ssl_ca = '-----BEGIN CERTIFICATE-----')", "22023"),
         (f"{head} 'rabbitmq-stream://10.0.0.1' stream 'x'", "42501"),
         (f"{head} 'rabbitmq-stream://h'", "42601"),
     ):

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from certificates import Files
 from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetType, Producer, amqp_decoder
 from rstream.client import Client
 from rstream.exceptions import LeaderNotAvailable, StreamNotAvailable
@@ -55,15 +56,19 @@ class RabbitmqNode:
         root: the directory of the cluster.
         number: its number in the cluster, from 1.
         names: the names of all nodes of the cluster.
+        tls: the certificate of a second listener, with TLS.
     """
 
-    def __init__(self, root: Path, number: int, names: Sequence[str], epmd_port: int) -> None:
+    def __init__(
+        self, root: Path, number: int, names: Sequence[str], epmd_port: int, tls: Files | None = None
+    ) -> None:
         self.name = names[number - 1]
         self.home = root / f"node{number}"
         self._log_path = root / f"node{number}.out"
         self._names = names
         self._root = root
-        self.port, self._amqp_port, self._distribution_port = _free_ports(3)
+        self.port, self.tls_port, self._amqp_port, self._distribution_port = _free_ports(4)
+        self._tls = tls
         self._epmd_port = epmd_port
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -103,6 +108,15 @@ class RabbitmqNode:
             f"cluster_formation.classic_config.nodes.{place} = {name}\n"
             for place, name in enumerate(self._names, 1)
         )
+        encrypted = ""
+        if self._tls is not None:
+            encrypted = (
+                f"stream.listeners.ssl.1 = 127.0.0.1:{self.tls_port}\n"
+                f"stream.advertised_tls_port = {self.tls_port}\n"
+                f"ssl_options.cacertfile = {self._tls.certificate}\n"
+                f"ssl_options.certfile = {self._tls.certificate}\n"
+                f"ssl_options.keyfile = {self._tls.key}\n"
+            )
         (self.home / "rabbitmq.conf").write_text(
             f"default_user = {USER}\n"
             f"default_pass = {PASSWORD}\n"
@@ -112,7 +126,7 @@ class RabbitmqNode:
             "stream.advertised_host = 127.0.0.1\n"
             f"stream.advertised_port = {self.port}\n"
             f"stream.frame_max = {FRAME_BYTES_MAX}\n"
-            "cluster_formation.peer_discovery_backend = classic_config\n" + peers
+            "cluster_formation.peer_discovery_backend = classic_config\n" + peers + encrypted
         )
         with self._log_path.open("ab") as log:
             self.process = subprocess.Popen(
@@ -164,14 +178,17 @@ class RabbitmqCluster:
 
     Args:
         root: a directory, empty or of an earlier run.
+        tls: the certificate with which the nodes listen for TLS as well.
     """
 
-    def __init__(self, root: Path, nodes: int = 1) -> None:
+    def __init__(self, root: Path, nodes: int = 1, tls: Files | None = None) -> None:
         root.mkdir(parents=True, exist_ok=True)
         (root / "enabled_plugins").write_text("[rabbitmq_stream].\n")
         [self._epmd_port] = _free_ports(1)
         names = [f"ducktail{number}x{self._epmd_port}@localhost" for number in range(1, nodes + 1)]
-        self.nodes = [RabbitmqNode(root, number, names, self._epmd_port) for number in range(1, nodes + 1)]
+        self.nodes = [
+            RabbitmqNode(root, number, names, self._epmd_port, tls) for number in range(1, nodes + 1)
+        ]
         self._epmd: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RabbitmqCluster:
@@ -207,6 +224,12 @@ class RabbitmqCluster:
         """The URL of all nodes for CREATE SINK."""
         places = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         return f"rabbitmq-stream://{USER}:{QUOTED}@{places}/%2F"
+
+    @property
+    def tls_url(self) -> str:
+        """The URL of all nodes with TLS."""
+        places = ",".join(f"127.0.0.1:{node.tls_port}" for node in self.nodes)
+        return f"rabbitmq-stream+tls://{USER}:{QUOTED}@{places}/%2F"
 
     def create_stream(self, name: str) -> None:
         """Make a stream with a replica on each node."""
