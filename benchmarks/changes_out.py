@@ -19,13 +19,9 @@ import multiprocessing
 import os
 import platform
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,9 +29,9 @@ from typing import Any
 
 import psycopg
 from aiohttp import web
+from http_server import HttpServer, served
 
 HERE = Path(__file__).resolve().parent
-COMMAND = Path(sys.executable).with_name("ducktail")
 WEBHOOK, SSE, WAIT = "webhook", "Server-Sent Events", "WAIT over the wire"
 PARTITIONS, COMMITS_PER_S, ROWS = 8, 100, 5
 P50_BAR_MS, P99_BAR_MS = 15, 60
@@ -43,37 +39,6 @@ P50_BAR_MS, P99_BAR_MS = 15, 60
 Receipts = list[tuple[int, list[datetime]]]
 IN_FLIGHT = 8
 READY_S = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A `ducktail serve` process: where to connect, and its HTTP port."""
-
-    conninfo: str
-    http_port: int
-
-
-@contextmanager
-def server(folder: Path) -> Iterator[Server]:
-    """A server on a new file, which may send to this machine."""
-    command = [COMMAND, "serve", folder / "bench.duckdb", "--port", "0", "--http", "127.0.0.1:0"]
-    command += ["--allow-network", "127.0.0.1", "--log-level", "warning"]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout
-        ports: dict[str, int] = {}
-        for line in process.stdout:
-            if line.startswith("listening on "):
-                ports["wire"] = int(line.partition(",")[0].rpartition(":")[2])
-            elif line.startswith("console at "):
-                ports["http"] = int(line.strip().rstrip("/").rpartition(":")[2])
-            if len(ports) == 2:
-                break
-        conninfo = f"host=127.0.0.1 port={ports['wire']} user=bench dbname=ducktail"
-        yield Server(conninfo, ports["http"])
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def now_us() -> int:
@@ -189,14 +154,14 @@ def count(admin: psycopg.Connection, text: str) -> int:
     return int(row[0] or 0)
 
 
-def latency(found: Server, admin: psycopg.Connection, way: str, seconds: float) -> list[float]:
+def latency(found: HttpServer, admin: psycopg.Connection, way: str, seconds: float) -> list[float]:
     """The delays of one turn; every event must have been received once."""
     last_lsn = count(admin, "SELECT max(lsn) FROM s")
     first_id = count(admin, "SELECT max(id) + 1 FROM t")
     if way == WEBHOOK:
         started = process(receive_webhooks)
     elif way == SSE:
-        started = process(receive_events, found.http_port, "s", last_lsn)
+        started = process(receive_events, found.http, "s", last_lsn)
     else:
         started = process(receive_rows, found.conninfo, "s", last_lsn)
     with started as (pipe, port):
@@ -268,11 +233,12 @@ def page(delays: dict[str, list[tuple[float, float]]], rates: dict[int, list[flo
     return "\n".join([*lines, ""])
 
 
-def run(seconds: float, turns: int, folder: Path) -> str:
+def run(seconds: float, turns: int) -> str:
     """The whole benchmark."""
     delays: dict[str, list[tuple[float, float]]] = {way: [] for way in (WEBHOOK, SSE, WAIT)}
     rates: dict[int, list[float]] = {1: [], 100: []}
-    with server(folder) as found, psycopg.connect(found.conninfo, autocommit=True) as admin:
+    allowed = "--allow-network", "127.0.0.1"
+    with served(*allowed) as found, psycopg.connect(found.conninfo, autocommit=True) as admin:
         admin.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, item TEXT, price DECIMAL(12, 2))")
         admin.execute(f"CREATE STREAM s ON t WITH (partitions = {PARTITIONS})")
         admin.execute("INSERT INTO t VALUES (0, 'first', 0)")
@@ -296,8 +262,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "changes_out.md")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        text = run(arguments.seconds, arguments.turns, Path(directory))
+    text = run(arguments.seconds, arguments.turns)
     arguments.output.parent.mkdir(exist_ok=True)
     arguments.output.write_text(text)
     print(f"\n{text}\nwritten to {arguments.output}")

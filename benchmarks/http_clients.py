@@ -14,27 +14,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import resource
 import selectors
 import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psycopg
+from http_server import HttpServer, served
 
 MIB = 1 << 20
 EVENTS_A_SECOND = 10
-SERVED = re.compile(r"HTTP is served host=\S+ port=(\d+)")
-LISTENING = re.compile(r"listening on \S+:(\d+),")
 # Descriptors of a process besides the connections.
 SPARE = 200
 # Connections that are opened before the next look at the others.
@@ -44,67 +37,23 @@ TRICKLE_S = 1.0
 TIMEOUT_S = 30.0
 
 
-class Server:
-    """A `ducktail serve` process with the HTTP API."""
-
-    def __init__(self, path: Path, *flags: str) -> None:
-        command = [Path(sys.executable).with_name("ducktail"), "serve", path, "--port", "0"]
-        command += ["--http", "127.0.0.1:0", *flags]
-        self.process = subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert self.process.stdout
-        found: dict[re.Pattern[str], int] = {}
-        while len(found) < 2:
-            line = self.process.stdout.readline()
-            assert line, "the server has ended"
-            for pattern in (SERVED, LISTENING):
-                if match := pattern.search(line):
-                    found[pattern] = int(match[1])
-        self.http = found[SERVED]
-        self.conninfo = f"host=127.0.0.1 port={found[LISTENING]} user=bench dbname=ducktail"
-        with psycopg.connect(self.conninfo, autocommit=True) as connection:
-            connection.execute("CREATE TOPIC p")
-            connection.execute("PUBLISH TO p '0'")
-
-    def cpu_s(self) -> float:
-        """Processor time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def memory_mib(self, name: str = "VmRSS") -> float:
-        """Resident memory now; its peak with the name VmHWM."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition(f"{name}:")[2].split()[0]) / 1024
-
-    def connect(self) -> socket.socket:
-        """A new connection to the HTTP API."""
-        return socket.create_connection(("127.0.0.1", self.http), timeout=TIMEOUT_S)
-
-    def ask(self) -> float | None:
-        """The seconds of a small SQL statement on a new connection; None if it is refused."""
-        body = json.dumps({"sql": "SELECT 1"}).encode()
-        head = f"POST /v1/sql HTTP/1.1\r\nHost: 127.0.0.1:{self.http}\r\nContent-Type: application/json\r\n"
-        began_s = time.perf_counter()
-        try:
-            with self.connect() as one:
-                one.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                answer = one.recv(1 << 16)
-        except ConnectionError:
-            return None
-        return time.perf_counter() - began_s if answer.startswith(b"HTTP/1.1 200") else None
+def connect(server: HttpServer) -> socket.socket:
+    """A new connection to the HTTP API."""
+    return socket.create_connection(("127.0.0.1", server.http), timeout=TIMEOUT_S)
 
 
-@contextmanager
-def served(*flags: str) -> Iterator[Server]:
-    """A server on a new file."""
-    with tempfile.TemporaryDirectory() as place:
-        server = Server(Path(place) / "bench.duckdb", *flags)
-        try:
-            yield server
-        finally:
-            server.process.terminate()
-            server.process.wait()
+def ask(server: HttpServer) -> float | None:
+    """The seconds of a small SQL statement on a new connection; None if it is refused."""
+    body = json.dumps({"sql": "SELECT 1"}).encode()
+    head = f"POST /v1/sql HTTP/1.1\r\nHost: 127.0.0.1:{server.http}\r\nContent-Type: application/json\r\n"
+    began_s = time.perf_counter()
+    try:
+        with connect(server) as one:
+            one.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = one.recv(1 << 16)
+    except ConnectionError:
+        return None
+    return time.perf_counter() - began_s if answer.startswith(b"HTTP/1.1 200") else None
 
 
 def percentile(times_s: list[float], percent: int) -> float:
@@ -115,11 +64,14 @@ def percentile(times_s: list[float], percent: int) -> float:
 def events(clients: int, seconds: float) -> None:
     """Clients of one stream's events."""
     with served() as server:
-        server.ask()
+        with psycopg.connect(server.conninfo, autocommit=True) as connection:
+            connection.execute("CREATE TOPIC p")
+            connection.execute("PUBLISH TO p '0'")
+        ask(server)
         before_mib = server.memory_mib()
         selector, counts = selectors.DefaultSelector(), dict[socket.socket, int]()
         for _ in range(clients):
-            one = server.connect()
+            one = connect(server)
             one.sendall(
                 f"GET /v1/streams/p/events HTTP/1.1\r\nHost: 127.0.0.1:{server.http}\r\n\r\n".encode()
             )
@@ -166,7 +118,7 @@ def events(clients: int, seconds: float) -> None:
 class Crowd:
     """Connections of which none sends a whole request."""
 
-    server: Server
+    server: HttpServer
     there: selectors.DefaultSelector = field(default_factory=selectors.DefaultSelector)
     times_s: list[float] = field(default_factory=list)
     refused: int = 0
@@ -176,7 +128,7 @@ class Crowd:
         """Open so many, and look at the others now and then."""
         for number in range(count):
             try:
-                one = self.server.connect()
+                one = connect(self.server)
             except ConnectionError:
                 continue
             one.setblocking(False)
@@ -202,7 +154,7 @@ class Crowd:
                 self._leave(one)
         if time.monotonic() - self.asked_s > ASK_S:
             self.asked_s = time.monotonic()
-            took_s = self.server.ask()
+            took_s = ask(self.server)
             if took_s is None:
                 self.refused += 1
             else:
@@ -234,7 +186,7 @@ def crowd(count: int, seconds: float, bound: int, *, trickle: bool) -> str:
     """A line about connections that say nothing, or too little."""
     with served("--http-connections-max", str(bound)) as server:
         for _ in range(20):
-            server.ask()
+            ask(server)
         before_mib, began_cpu_s, began_s = server.memory_mib(), server.cpu_s(), time.monotonic()
         group = Crowd(server)
         group.open(count)
@@ -251,7 +203,7 @@ def crowd(count: int, seconds: float, bound: int, *, trickle: bool) -> str:
         cores = (server.cpu_s() - began_cpu_s) / passed_s
         left, times_s = group.count(), group.times_s
         group.close()
-        after = server.ask()
+        after = ask(server)
         assert after is not None, "the server does not answer"
         cells = (
             "a byte a second" if trickle else "nothing",

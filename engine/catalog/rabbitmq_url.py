@@ -10,14 +10,12 @@ import re
 import string
 from dataclasses import dataclass
 
+from .brokers import Broker, brokers_text, parsed_brokers
+
 SCHEME, TLS_SCHEME = "rabbitmq-stream", "rabbitmq-stream+tls"
 # The ports that the protocol has without and with TLS.
 PORT, TLS_PORT = 5552, 5551
-# A cluster has an odd number of nodes, seldom more than seven.
-BROKERS_MAX = 16
 
-_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
-_BROKER = re.compile(rf"(?P<host>{_HOST})(?::(?P<port>[0-9]{{1,5}}))?")
 # A part of user, password or virtual host: what a URI allows there, and percent-encoded bytes.
 _PART = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
 _ENCODED_BYTE = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -31,22 +29,16 @@ _URL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RabbitmqUrl:
-    """The brokers of a cluster, and the virtual host; without user and password.
-
-    Args:
-        brokers: host and port of each.
-    """
+    """The brokers of a cluster, and the virtual host; without user and password."""
 
     tls: bool
-    brokers: tuple[tuple[str, int], ...]
+    brokers: tuple[Broker, ...]
     vhost: str
 
     def text(self) -> str:
         """The URL, without user and password."""
-        places = ",".join(
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.brokers
-        )
-        return f"{TLS_SCHEME if self.tls else SCHEME}://{places}/{encoded(self.vhost)}"
+        scheme = TLS_SCHEME if self.tls else SCHEME
+        return f"{scheme}://{brokers_text(self.brokers)}/{encoded(self.vhost)}"
 
 
 def parsed(text: str) -> tuple[RabbitmqUrl, tuple[str, str] | None] | None:
@@ -55,16 +47,8 @@ def parsed(text: str) -> tuple[RabbitmqUrl, tuple[str, str] | None] | None:
     if found is None:
         return None
     tls = found["tls"] is not None
-    brokers = []
-    for place in found["brokers"].split(","):
-        broker = _BROKER.fullmatch(place)
-        if broker is None:
-            return None
-        port = int(broker["port"] or (TLS_PORT if tls else PORT))
-        if not 0 < port < 1 << 16:
-            return None
-        brokers.append((broker["host"].strip("[]"), port))
-    if len(brokers) > BROKERS_MAX:
+    brokers = parsed_brokers(found["brokers"], TLS_PORT if tls else PORT)
+    if brokers is None:
         return None
     try:
         vhost = "/" if not found["vhost"] else _decoded(found["vhost"])
@@ -73,7 +57,7 @@ def parsed(text: str) -> tuple[RabbitmqUrl, tuple[str, str] | None] | None:
             credentials = _decoded(found["user"]), _decoded(found["password"])
     except UnicodeDecodeError:
         return None
-    return RabbitmqUrl(tls, tuple(brokers), vhost), credentials
+    return RabbitmqUrl(tls, brokers, vhost), credentials
 
 
 def encoded(text: str) -> str:

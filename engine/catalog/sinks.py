@@ -85,7 +85,7 @@ KINDS: Mapping[str, Kind] = {
     RABBITMQ: Kind(
         "rstream",
         "rabbitmq",
-        {"batch": 1_000, "max_in_flight": 8, **_DELIVERY, STREAM: ""},
+        {"batch": 1_000, "max_in_flight": 8, **_DELIVERY, STREAM: "", "ssl_ca": None},
         (USERNAME, PASSWORD),
         STREAM,
     ),

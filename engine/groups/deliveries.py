@@ -333,9 +333,8 @@ class Deliveries:
         self._queue: list[_Row] = []
         self._groups: dict[int, dict[int, Ranges]] = {}
         self._live: dict[tuple[int, int], int] = {}  # group and partition -> number of its latest row
-        self._beginnings: dict[
-            int, int
-        ] = {}  # group id -> number of the row behind which its counts began anew
+        # Group id -> number of the row behind which its counts began anew.
+        self._beginnings: dict[int, int] = {}
         self._seq = 0
         counted = f"SELECT group_id FROM {SCHEMA}.delivery_limits"
         if cursor.execute(f"SELECT 1 FROM {TABLE} WHERE group_id NOT IN ({counted}) LIMIT 1").fetchall():

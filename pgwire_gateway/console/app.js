@@ -8,6 +8,7 @@ import { failure, notice } from "./widgets.js";
 import { GroupDetail, Groups } from "./views/groups.js";
 import { Overview } from "./views/overview.js";
 import { Parked } from "./views/parked.js";
+import { Deliveries, Sinks } from "./views/sinks.js";
 import { Sql } from "./views/sql.js";
 import { StreamDetail, Streams } from "./views/streams.js";
 import { Pipelines, Sessions, Storage, SystemView, VIEWS } from "./views/system.js";
@@ -23,6 +24,7 @@ const THEME = "ducktail.theme";
 const ROUTES = {
   "": Overview, streams: Streams, "streams/": StreamDetail, groups: Groups, "groups/": GroupDetail, parked: Parked,
   tail: Tail, "tail/": Tail, sql: Sql, sessions: Sessions, storage: Storage, pipelines: Pipelines,
+  sinks: Sinks, deliveries: Deliveries,
 };
 
 const NAVIGATION = [
@@ -34,7 +36,7 @@ const NAVIGATION = [
     ["nodes", "Nodes", "nodes"], ["settings", "Settings", "settings"]]],
 ];
 // Entries that need a view of the schema `ducktail` to be there.
-const NEEDS_VIEW = new Set(["pipelines", ...Object.keys(VIEWS)]);
+const NEEDS_VIEW = new Set(["pipelines", "sinks", "deliveries", ...Object.keys(VIEWS)]);
 
 class App {
   constructor() {

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from ...engine.catalog.brokers import KAFKA_PORT, parsed_brokers
 from ...engine.catalog.sinks import TOPIC, Sink
 from ...engine.catalog.streams import Stream
 from ...engine.errors import CannotConnect
@@ -54,8 +55,6 @@ METADATA_S = 5.0
 THREADS = 2
 # The number that lets librdkafka choose the partition by the key.
 PARTITION_BY_KEY = -1
-# The port of a broker that is named without one.
-PORT = 9092
 
 # Errors of which another attempt would end in the same way.
 _REFUSED = frozenset({
@@ -154,7 +153,11 @@ class Request:
             late: the error for records that have no report, or were discarded with their producer.
         """
         with self._mutex:
-            open_lsns = {lsn for lsn, count in self._left.items() if count} if late is not None else set()
+            assert self._sealed or late is not None, "it has ended"
+            open_lsns: set[int] = set()
+            if late is not None:
+                # Until all records are handed over, an event without open reports has some to come.
+                open_lsns = {lsn for lsn, count in self._left.items() if count or not self._sealed}
             kept = frozenset(self._left.keys() - self._errors.keys() - open_lsns)
             errors = list(self._errors.values())
         if not errors and not open_lsns:
@@ -293,8 +296,9 @@ class KafkaTarget:
                 await self._call(lambda: self._hand_over(made, sink, stream, events, request))
                 await request.done
         except TimeoutError:
-            if connection is not None and connection.fault is not None:
-                late = f"{late} ({connection.fault})"
+            asked = self._connection if connection is None else connection
+            if asked is not None and asked.fault is not None:
+                late = f"{late} ({asked.fault})"
             await self._discard(connection, late)
             return request.answer(late)
         except KafkaException as error:
@@ -323,7 +327,9 @@ class KafkaTarget:
         """The producer, once the addresses of the brokers are judged and the topic is known."""
         if self._connection is None:
             # Resolved before anything is sent, and in the metadata before any record is.
-            await self._call(lambda: self._check_addresses(_bootstrap(self._sink.target)))
+            brokers = parsed_brokers(self._sink.target, KAFKA_PORT)
+            assert brokers is not None, "the statement has accepted them"
+            await self._call(lambda: self._check_addresses(brokers))
             self._partitions = 0
             self._connection = Connection(self._config, f"kafka sink {self._sink.uid}")
         connection = self._connection
@@ -394,13 +400,3 @@ class KafkaTarget:
 def is_unknown(error: KafkaError) -> bool:
     """True if the cluster does not know a topic."""
     return error.code() in _UNKNOWN
-
-
-def _bootstrap(target: str) -> list[tuple[str, int]]:
-    """The hosts and ports of the brokers in a sink's target."""
-    found = []
-    for broker in target.split(","):
-        named = broker if ":" in broker and not broker.endswith("]") else f"{broker}:{PORT}"
-        host, _, port = named.rpartition(":")
-        found.append((host.strip("[]"), int(port)))
-    return found

@@ -248,6 +248,10 @@ class RabbitmqStream:
         reference: the beginning of the publishers' references.
         judge: raises OSError for an address to which no sink may connect.
         last_lsn: the last LSN of the log.
+        authorities: the certificates of the trusted authorities, as PEM text; None for those of the system.
+
+    Raises:
+        ssl.SSLError: the certificates are invalid.
     """
 
     def __init__(
@@ -258,6 +262,7 @@ class RabbitmqStream:
         reference: str,
         judge: Callable[[tuple[object, ...]], None],
         last_lsn: Callable[[], int],
+        authorities: str | None = None,
     ) -> None:
         self._url = url
         self._credentials = credentials
@@ -265,7 +270,7 @@ class RabbitmqStream:
         self._reference = reference
         self._judge = judge
         self._last_lsn = last_lsn
-        self._tls = ssl.create_default_context() if url.tls else None
+        self._tls = ssl.create_default_context(cadata=authorities) if url.tls else None
         self._client: _StreamClient | None = None
         self._publishers: dict[str | None, _Publisher] = {}
         self._by_number: dict[int, _Publisher] = {}
@@ -490,6 +495,8 @@ def _reason(error: Exception) -> str:
     """An error in words."""
     if isinstance(error, exceptions.ServerError):
         return _REASONS.get(error.code, f"error {error.code} of the broker")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of the broker is refused: {error.verify_message}"
     if isinstance(error, exceptions.LeaderNotAvailable):
         return "the stream has no leader now"
     return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -50,6 +50,7 @@ from ...engine.groups.sink_activity import (
 from ...engine.log.events import Event
 from ...engine.networks import networks_of
 from ...engine.server_log import facts
+from ...sql.python.feed import ReleasedReads
 from ...sql.sink_session import SinkSession, stop_sink
 from .driver import WorkDriver
 from .payloads import delivery_id
@@ -59,9 +60,6 @@ from .target import Answer, Moment, StopSink, Target
 EVENTS_MAX, BYTES_MAX = 10_000, 16 << 20
 # Bytes of events in a request, which receivers bound as well; one event may have more.
 REQUEST_BYTES_MAX = 1 << 20
-# Events of the first read that returns released ones, which is taken as a whole, whatever its bytes. Later
-# ones have up to so many times as many, if they fit by the largest event of the one before.
-RELEASED_EVENTS, GROWTH = 16, 4
 # Characters of a reason of a parked event (engine/definitions/parking.py has the bound).
 REASON_CHARS_MAX = 1000
 # The time for requests under way to end before a pause or a shutdown; they are repeated otherwise.
@@ -130,7 +128,7 @@ class SinkRunner:
         self._parks: deque[_ParkRequest] = deque()
         self._seeks = 0
         self._flying = 0
-        self._released_events = RELEASED_EVENTS
+        self._released_reads = ReleasedReads()
         self._full = False  # there is no room for another lane
         self._waiting = 0  # lanes between two attempts, which keep no other partition from being read
         self._landed = asyncio.Event()  # a request has ended
@@ -139,8 +137,11 @@ class SinkRunner:
     # The supervisor.
 
     def redefine(self, sink: Sink) -> None:
-        """Use another definition from the next request on; waits before an attempt end."""
-        if sink != self._sink:
+        """Use another definition from the next request on; waits before an attempt end.
+
+        So does an ALTER SINK that changes no value: each one makes a definition.
+        """
+        if sink is not self._sink:
             self._sink = sink
             self._quiet_until_s = 0.0
             self._turn()
@@ -272,16 +273,17 @@ class SinkRunner:
             count = min(room, self._sink.integer("batch") * more)
             releases = session.releases
             if releases:
-                count, room_bytes_max = min(count, self._released_events), None
+                count = self._released_reads.count(count)
             else:
-                self._released_events, room_bytes_max = RELEASED_EVENTS, room_bytes
-            read = session.read(free if self._lanes else None, count, room_bytes_max)
+                self._released_reads.ended()
+            bytes_max = None if releases else room_bytes
+            read = session.read(free if self._lanes else None, count, bytes_max)
             found = await self._driver.drive(read, self._attention)
             if found and not releases and session.releases:
                 continue  # Events were released meanwhile, and the read may have left some of them out.
             if found:
-                fitting = BYTES_MAX // max(map(_bytes_of, found))
-                self._released_events = max(RELEASED_EVENTS, min(GROWTH * self._released_events, fitting))
+                if releases:
+                    self._released_reads.found(map(_bytes_of, found), BYTES_MAX)
                 self._seeks = seeks
                 self._begin_lanes(found, releases)
 

@@ -88,6 +88,8 @@ WAIT = "24 hours"
 # The size of an event beside its texts: a tuple of thirteen, numbers, a time.
 EVENT_BYTES = 400
 NS_A_US = 1000
+# Events of the first read that returns released ones; each later one has up to so many times as many.
+RELEASED_EVENTS, GROWTH = 16, 4
 
 Positions = dict[int, int]
 T = TypeVar("T")
@@ -108,9 +110,8 @@ class Feed(Protocol):
         """Wait for events and return them: at least one and at most `count`.
 
         Args:
-            bytes_max: the approximate maximum of their bytes; the last one may exceed it. A group's read
-                takes all rows of the statement while events are parked, because a commit also covers released
-                events that were read and not delivered.
+            bytes_max: the approximate maximum of their bytes; the last one may exceed it. A group's read that
+                returns released events takes all rows of its statement (`ReleasedReads`).
 
         Raises:
             Gap: the next event has been trimmed.
@@ -239,6 +240,30 @@ class Reads:
         drive(self.session.close())
 
 
+class ReleasedReads:
+    """The number of events of a group's reads while it has released events.
+
+    Such a read is taken as a whole, whatever its bytes, because a commit also covers released events that
+    were read and not delivered. The first one is short; later ones have as many events as fit, if they are no
+    larger than the largest of the read before.
+    """
+
+    def __init__(self) -> None:
+        self._events = RELEASED_EVENTS
+
+    def count(self, most: int) -> int:
+        """The number of events of the next read."""
+        return min(most, self._events)
+
+    def found(self, sizes: Iterable[int], bytes_max: int) -> None:
+        """Note the sizes of the events of a read, and the bytes that one may have."""
+        self._events = max(RELEASED_EVENTS, min(GROWTH * self._events, bytes_max // max(sizes)))
+
+    def ended(self) -> None:
+        """Begin anew: the group has no released events any more."""
+        self._events = RELEASED_EVENTS
+
+
 def within(session: Session, work: Callable[[], T]) -> T:
     """Do something in the engine as a call of a session.
 
@@ -362,6 +387,7 @@ class GroupFeed:
         self._member = member
         self._given: dict[int, int] = {}  # LSN -> partition of delivered events that are not committed
         self._again = False  # True if some of them are at or before the committed LSN: released events
+        self._released_reads = ReleasedReads()
 
     def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
         """Read on; delivered events that are not committed are returned again by the statement, and
@@ -370,16 +396,29 @@ class GroupFeed:
             self._check_uncounted()
             self._forget_lost()
             left = len(self._given)
-            aside = self._reads.database.parked.get(self._group_id) is not None
-            most = None if aside else bytes_max
+            releases = self._releases
+            if not releases:
+                self._released_reads.ended()
+            more = self._released_reads.count(count) if releases else count
             found = yield from self._reads.events(
-                self._behind, (self._member, left + 1, left + count), most, self._given
+                self._behind,
+                (self._member, left + 1, left + more),
+                None if releases else bytes_max,
+                self._given,
             )
+            if found and not releases and self._releases:
+                continue  # Events were released meanwhile, and the read may have left some of them out.
             if found:
+                if releases:
+                    self._released_reads.found(map(bytes_of, found), bytes_max)
                 standing = self._standing()
                 self._again = self._again or any(event.lsn <= standing[event.partition] for event in found)
                 self._given.update((event.lsn, event.partition) for event in found)
                 return found
+
+    @property
+    def _releases(self) -> bool:
+        return self._group_id in self._reads.database.parked.released
 
     def _behind(self, stream: str) -> str:
         return (
@@ -471,6 +510,12 @@ class GroupFeed:
             pass  # Nothing is left to leave.
         finally:
             self._commits.close()
+
+
+def bytes_of(event: Event) -> int:
+    """The approximate size of an event in bytes."""
+    texts = (event.key, event.before, event.after, event.headers)
+    return EVENT_BYTES + sum(len(text) for text in texts if text is not None)
 
 
 def _fitting(rows: Sequence[bytes], bytes_max: int) -> tuple[Sequence[bytes], int]:

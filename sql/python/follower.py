@@ -42,7 +42,7 @@ from ...engine.errors import (
 )
 from ...engine.log.events import Event
 from ...engine.waiting import Wait, Waiting, block_on
-from .feed import EVENT_BYTES, Batch, Feed
+from .feed import Batch, Feed, bytes_of
 
 T = TypeVar("T")
 
@@ -378,12 +378,6 @@ def end_all(followers: Iterable[Follower], error: DucktailError | None) -> None:
     with ExitStack() as each:
         for follower in followers:
             each.callback(follower.end, error)
-
-
-def bytes_of(event: Event) -> int:
-    """The approximate size of an event in bytes."""
-    texts = (event.key, event.before, event.after, event.headers)
-    return EVENT_BYTES + sum(len(text) for text in texts if text is not None)
 
 
 def _finish(future: Future[None]) -> None:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from secrets import token_hex
 
 from ...engine import rights_changes
-from ...engine.catalog import rights
-from ...engine.catalog.sinks import KINDS, PAUSED, RABBITMQ, RUNNING, STOPPED, WEBHOOK, Sink, Value
+from ...engine.catalog import rabbitmq_url, rights
+from ...engine.catalog.sinks import KAFKA, KINDS, PAUSED, RABBITMQ, RUNNING, STOPPED, WEBHOOK, Sink, Value
 from ...engine.catalog.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ...engine.definitions import groups, sinks
 from ...engine.errors import (
@@ -67,6 +67,7 @@ def create_sink(session: Context, made: st.CreateSink, parameters: Values) -> Wa
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
     kind, target = made.receiver.kind, made.receiver.address
     options, secrets = _divided(stream, kind, made.options, _placed(made.receiver, {}), made.receiver.secrets)
+    _check_encrypted(kind, target, options)
     start = start_position(session, stream, made.start, parameters)
 
     def work(transaction: Transaction) -> Waiting[None]:
@@ -174,10 +175,26 @@ def _check_options(stream: Stream, kind: str, options: dict[str, Value]) -> None
         raise InvalidParameterValue(
             "a request in the binary mode of CloudEvents has one event", hint="Write batch = 1 as well."
         )
+    if kind == KAFKA and "ssl" not in str(found["security_protocol"]) and found["ssl_ca"] is not None:
+        raise InvalidParameterValue(
+            "ssl_ca needs an encrypted connection",
+            hint="Write security_protocol = 'ssl' or 'sasl_ssl' as well.",
+        )
     first, most = found["backoff"], found["backoff_max"]
     assert isinstance(first, int) and isinstance(most, int)
     if first > most:
         raise InvalidParameterValue("backoff is longer than backoff_max")
+
+
+def _check_encrypted(kind: str, target: str, options: Mapping[str, Value]) -> None:
+    """Refuse authorities for brokers of RabbitMQ without TLS."""
+    if kind != RABBITMQ or options.get("ssl_ca") is None:
+        return
+    found = rabbitmq_url.parsed(target)
+    if found is not None and not found[0].tls:
+        raise InvalidParameterValue(
+            "ssl_ca needs an encrypted connection", hint=f"Write {rabbitmq_url.TLS_SCHEME}://... as the URL."
+        )
 
 
 def _change(
@@ -237,6 +254,7 @@ def alter_sink(session: Context, asked: st.AlterSink, parameters: Values) -> Wai
                 # Another broker is not told the password of this one.
                 secrets = asked.receiver.secrets
         options, secrets = _divided(present, sink.kind, asked.options, options, secrets)
+        _check_encrypted(sink.kind, target, options)
         changed = replace(sink, target=target, options=options, secrets=secrets)
         sinks.set_sink(session.database, transaction, changed)
 

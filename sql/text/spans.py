@@ -298,13 +298,13 @@ def _closing(tokens: Sequence[Token], opening: int) -> int | None:
     return at if at < len(tokens) and tokens[at].kind == kind and at > opening + 1 else None
 
 
-# One for all: it keeps nothing.
-_AS_THEY_ARE = nullcontext()
+# The context in which positions stay as they are: one for all, as it keeps nothing.
+AS_THEY_ARE = nullcontext()
 
 
 def original_positions(pieces: Sequence[Replacement]) -> AbstractContextManager[None]:
     """Context in which error positions refer to the text before these replacements."""
-    return _original_positions(pieces) if pieces else _AS_THEY_ARE
+    return _original_positions(pieces) if pieces else AS_THEY_ARE
 
 
 @contextmanager

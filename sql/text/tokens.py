@@ -353,10 +353,15 @@ MASK = "?"
 SHOWN_CHARS_MAX = 1000
 
 
+# The words before a secret that statements take.
+SECRET_WORDS = frozenset({"HEADERS", "PASSWORD", "SASL_PASSWORD", "SECRET", "SSL_KEY"})
+
+
 def masked(text: str) -> str:
     """The tokens of a statement, separated by spaces, without literals and comments; long ones are cut.
 
-    A text without tokens, because a quote in it is not closed, is omitted.
+    A secret that is written as a name by mistake, in double quotes or without quotes, is omitted as well. So
+    is a text without tokens, because a quote in it is not closed.
     """
     try:
         tokens = tokenize(text)
@@ -364,8 +369,14 @@ def masked(text: str) -> str:
         return MASK
     words: list[str] = []
     size = 0
+    before, hides = "", False  # the kinds of the tokens before; a value of a secret option goes on
     for token in tokens:
-        word = MASK if token.kind in (STRING, NUMBER) else token.text
+        hides = (hides and token.kind not in (",", ")", ";")) or (
+            token.kind == "=" and before in SECRET_WORDS
+        )
+        is_value = (hides and token.kind != "=") or (before in SECRET_WORDS and token.kind == QUOTED)
+        word = MASK if is_value or token.kind in (STRING, NUMBER) else token.text
+        before = token.kind
         if size + len(word) > SHOWN_CHARS_MAX:
             words.append("...")
             break

@@ -262,3 +262,58 @@ def test_a_commit_ends_what_was_not_fetched(con: Connection, shared_raw: Callabl
     execute(client, "p", 1)
     client.message("S")
     assert kinds(client.until("Z")) == "EZ"
+
+
+# What is bound, and the change between its Bind and its Execute: a column is another type, missing, or new.
+CHANGED_PORTALS = {
+    "a table": ("SELECT * FROM changed", "ALTER TABLE changed ALTER v TYPE VARCHAR"),
+    "a dropped column": ("SELECT * FROM changed", "ALTER TABLE changed DROP COLUMN v"),
+    "a new column": ("UPDATE changed SET v = 3 RETURNING *", "ALTER TABLE changed ADD COLUMN w int"),
+    "a stream": ("SELECT * FROM STREAM changed_stream ENVELOPE CHANGES", "ALTER TABLE changed DROP COLUMN v"),
+    "EXECUTE": ("EXECUTE kept", "DEALLOCATE kept; PREPARE kept AS SELECT 'x'"),
+    "FETCH": ("FETCH 1 FROM kept", "CLOSE kept; DECLARE kept CURSOR FOR SELECT 'x'"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED_PORTALS)
+@pytest.mark.parametrize("again", [False, True], ids=["changed", "as described"])
+def test_columns_that_change_between_bind_and_execute(
+    shared: ServerProcess, shared_raw: Callable[[], Any], error_fields: Any, case: str, again: bool
+) -> None:
+    """An error of SQLSTATE 0A000, as the client would decode the rows by columns that it was told before."""
+    bound, change = CHANGED_PORTALS[case]
+    before = {"EXECUTE": "PREPARE kept AS SELECT 1", "FETCH": "DECLARE kept CURSOR FOR SELECT 1"}.get(
+        case, ""
+    )
+    con = shared.connect()
+    con.execute("CREATE TABLE changed (i int PRIMARY KEY, v int)")
+    con.execute("CREATE STREAM changed_stream ON changed")
+    con.execute("INSERT INTO changed VALUES (1, 2)")
+    client = shared_raw()
+    client.enter()
+    try:
+        if before:
+            client.query(f"BEGIN; {before}")
+        parse(client, bound, "s")
+        bind(client, "p", "s")
+        client.message("D", b"Ss\0")
+        client.message("H")
+        assert kinds(client.until("T")) == "12tT"
+        if not again and before:
+            assert kinds(client.query(change))[-1] == "Z"
+        elif not again:
+            con.execute(change)
+        execute(client, "p")
+        client.message("S")
+        found = client.until("Z")
+        if again:
+            assert kinds(found) == "DCZ"
+        else:
+            assert kinds(found) == "EZ" and error_fields(found[0][1])["C"] == "0A000"
+            assert error_fields(found[0][1])["M"] == "cached plan must not change result type"
+            assert con.execute("SELECT i FROM changed").fetchall() == [(1,)]
+    finally:
+        client.socket.close()
+        con.execute("DROP STREAM changed_stream CASCADE")
+        con.execute("DROP TABLE changed")
+        con.close()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from certificates import Files, make
 from confluent_kafka import KafkaError
 from kafka_cluster import END_TXN, PRODUCE, KafkaCluster, Kept, records
 from server_process import ServerProcess
+from sink_streams import SinkStream
+from tls_proxies import TlsProxies
 from webhook_receiver import until
 
 import ducktail
@@ -34,20 +39,12 @@ def cluster() -> Iterator[KafkaCluster]:
     made.close()
 
 
-class Sink:
+class KafkaSink(SinkStream):
     """A stream with a Kafka sink, which is called k, and its topic."""
 
     def __init__(self, server: ServerProcess, cluster: KafkaCluster, number: int) -> None:
-        self.cluster = cluster
-        self.table, self.stream, self.topic = f"t{number}", f"s{number}", f"topic-{number}"
-        self.connection = server.connect()
-        self.sql(f"create table {self.table} (id int primary key, v text)")
-        self.sql(f"create stream {self.stream} on {self.table} with (partitions = 3)")
-
-    def sql(self, text: str) -> list[Any]:
-        """The rows of a statement."""
-        cursor = self.connection.execute(text.encode())
-        return cursor.fetchall() if cursor.description else []
+        super().__init__(server, number)
+        self.cluster, self.topic = cluster, f"topic-{number}"
 
     def make(self, options: str = QUICK, create: bool = True) -> None:
         """The sink, and its topic."""
@@ -59,15 +56,6 @@ class Sink:
             f"with ({options})"
         )
 
-    def insert(self, first: int, last: int, v: str = "x") -> None:
-        """Rows in one transaction."""
-        self.sql(f"insert into {self.table} select i, '{v}' from range({first}, {last + 1}) t(i)")
-
-    def state(self, column: str) -> Any:
-        """A column of ducktail.sinks."""
-        [(found,)] = self.sql(f"select {column} from ducktail.sinks where stream_name = '{self.stream}'")
-        return found
-
     @property
     def positions(self) -> str:
         """The topic of its positions."""
@@ -78,24 +66,19 @@ class Sink:
         found = records(self.cluster.servers, self.positions)
         return {int((key or b"").decode().rpartition("/")[2]): value for _, key, _, value, _ in found}
 
-    def drained(self) -> None:
-        """Wait until everything is delivered or parked."""
-        until(lambda: self.state("lag_events") == 0)
-
     def records(self) -> list[Kept]:
         """The records of the topic."""
         return records(self.cluster.servers, self.topic)
 
 
 @pytest.fixture
-def sink(server: ServerProcess, cluster: KafkaCluster) -> Iterator[Sink]:
-    made = Sink(server, cluster, next(NUMBERS))
+def sink(server: ServerProcess, cluster: KafkaCluster) -> Iterator[KafkaSink]:
+    made = KafkaSink(server, cluster, next(NUMBERS))
     yield made
-    made.sql(f"drop stream {made.stream} cascade")
-    made.connection.close()
+    made.drop()
 
 
-def test_events_arrive_in_order_of_their_keys(sink: Sink) -> None:
+def test_events_arrive_in_order_of_their_keys(sink: KafkaSink) -> None:
     sink.make()
     sink.insert(1, 200)
     sink.sql(f"update {sink.table} set v = 'y'")
@@ -120,7 +103,7 @@ def test_events_arrive_in_order_of_their_keys(sink: Sink) -> None:
     assert sink.state("target") == f"{sink.cluster.servers}/{sink.topic}"
 
 
-def test_a_transactional_sink_sends_each_event_once(sink: Sink) -> None:
+def test_a_transactional_sink_sends_each_event_once(sink: KafkaSink) -> None:
     sink.make(f"transactional = 'true', positions = '{sink.positions}', batch = 20, {QUICK}")
     sink.insert(1, 200)
     sink.sql(f"update {sink.table} set v = 'y' where id <= 50")
@@ -134,7 +117,7 @@ def test_a_transactional_sink_sends_each_event_once(sink: Sink) -> None:
     assert {number: found["lsn"] for number, found in positions.items()} == dict(ends)
 
 
-def test_a_refused_record_of_a_transaction_is_parked(sink: Sink) -> None:
+def test_a_refused_record_of_a_transaction_is_parked(sink: KafkaSink) -> None:
     sink.make(f"transactional = 'true', positions = '{sink.positions}', {QUICK}")
     sink.insert(1, 1)
     sink.drained()
@@ -150,7 +133,7 @@ def test_a_refused_record_of_a_transaction_is_parked(sink: Sink) -> None:
     until(lambda: sorted(event["after"]["id"] for _, _, _, event, _ in sink.records()) == list(range(1, 10)))
 
 
-def test_a_fenced_producer_stops_its_sink(sink: Sink) -> None:
+def test_a_fenced_producer_stops_its_sink(sink: KafkaSink) -> None:
     sink.make(f"transactional = 'true', positions = '{sink.positions}', {QUICK}")
     sink.insert(1, 1)
     sink.drained()
@@ -162,7 +145,7 @@ def test_a_fenced_producer_stops_its_sink(sink: Sink) -> None:
     sink.drained()
 
 
-def test_seek_sends_again_what_is_in_kafka(sink: Sink) -> None:
+def test_seek_sends_again_what_is_in_kafka(sink: KafkaSink) -> None:
     sink.make(f"transactional = 'true', positions = '{sink.positions}', {QUICK}")
     sink.insert(1, 20)
     sink.drained()
@@ -173,7 +156,7 @@ def test_seek_sends_again_what_is_in_kafka(sink: Sink) -> None:
     sink.drained()
 
 
-def test_records_without_a_key_keep_the_order_of_the_partition(sink: Sink) -> None:
+def test_records_without_a_key_keep_the_order_of_the_partition(sink: KafkaSink) -> None:
     sink.make(f"key = 'none', {QUICK}")
     sink.insert(1, 90)
     sink.drained()
@@ -185,7 +168,7 @@ def test_records_without_a_key_keep_the_order_of_the_partition(sink: Sink) -> No
         assert lsns == sorted(lsns)
 
 
-def test_brokers_that_go_down_delay_and_lose_nothing(sink: Sink) -> None:
+def test_brokers_that_go_down_delay_and_lose_nothing(sink: KafkaSink) -> None:
     sink.make(f"timeout = '500 ms', {QUICK}")
     sink.insert(1, 10)
     sink.drained()
@@ -205,7 +188,7 @@ def test_brokers_that_go_down_delay_and_lose_nothing(sink: Sink) -> None:
     assert {event["after"]["id"] for _, _, _, event, _ in sink.records()} == set(range(1, 201))
 
 
-def test_a_refused_record_is_parked(sink: Sink) -> None:
+def test_a_refused_record_is_parked(sink: KafkaSink) -> None:
     sink.make(f"batch = 1, max_in_flight = 1, {QUICK}")
     sink.insert(1, 1)
     sink.drained()
@@ -217,7 +200,7 @@ def test_a_refused_record_is_parked(sink: Sink) -> None:
     assert len(sink.records()) == 4
 
 
-def test_an_unknown_topic_is_refused_after_the_timeout(sink: Sink) -> None:
+def test_an_unknown_topic_is_refused_after_the_timeout(sink: KafkaSink) -> None:
     sink.cluster.fail_topic(sink.topic, KafkaError.UNKNOWN_TOPIC_OR_PART)
     sink.make(f"timeout = '500 ms', on_failure = 'stop', {QUICK}", create=False)
     sink.insert(1, 1)
@@ -235,6 +218,59 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "ducktail[kafka]" in str(error.value.hint)
 
 
-def test_an_address_that_is_not_allowed(sink: Sink) -> None:
+def test_an_address_that_is_not_allowed(sink: KafkaSink) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         sink.sql(f"create sink k on {sink.stream} to kafka 'kafka.invalid:1,[::1]:9092' topic 't'")
+
+
+def test_a_broker_that_says_nothing_delays_the_sink(sink: KafkaSink) -> None:
+    """The time for the reports ends before a record could be handed over."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        sink.sql(
+            f"create sink k on {sink.stream} to kafka '{place}' topic '{sink.topic}' "
+            f"with ({QUICK}, timeout = '500 ms')"
+        )
+        sink.insert(1, 20)
+        until(lambda: sink.state("fault"))
+        assert sink.state("lag_events") == 20 and sink.state("delivered_events") == 0
+        assert sink.state("fault").startswith("no delivery report in 500 ms")
+        sink.cluster.create(sink.topic)
+        sink.sql(f"alter sink k on {sink.stream} to kafka '{sink.cluster.servers}' topic '{sink.topic}'")
+        sink.drained()
+    assert sorted(event["after"]["id"] for *_, event, _ in sink.records()) == list(range(1, 21))
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Iterator[tuple[KafkaCluster, str, Files]]:
+    """A cluster behind listeners with TLS, their addresses, and their certificate."""
+    files, cluster = make(tmp_path), KafkaCluster(2)
+    ports = [int(place.rpartition(":")[2]) for place in cluster.servers.split(",")]
+    with TlsProxies(ports, files) as proxies:
+        for broker, port in enumerate(proxies.ports, 1):
+            cluster.advertise(broker, "localhost", port)
+        yield cluster, ",".join(f"localhost:{port}" for port in proxies.ports), files
+        cluster.close()
+
+
+def test_brokers_with_tls(
+    sink: KafkaSink, encrypted: tuple[KafkaCluster, str, Files], tmp_path: Path
+) -> None:
+    """The mock cluster has no TLS of its own, but names the addresses of listeners that have."""
+    cluster, servers, files = encrypted
+    cluster.create(sink.topic)
+    own, other = (found.certificate.read_text() for found in (files, make(tmp_path, "other")))
+    sink.sql(
+        f"create sink k on {sink.stream} to kafka '{servers}' topic '{sink.topic}' "
+        f"with ({QUICK}, security_protocol = 'ssl', timeout = '2 s', ssl_ca = '{other}')"
+    )
+    sink.insert(1, 20)
+    until(lambda: sink.state("fault"))
+    assert "certificate verify failed" in sink.state("fault")
+    assert sink.state("state") == "running" and sink.state("lag_events") == 20
+    sink.sql(f"alter sink k on {sink.stream} set (ssl_ca = '{own}')")
+    sink.drained()
+    assert sink.state("delivered_events") == 20
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="needs an encrypted connection"):
+        sink.sql(f"alter sink k on {sink.stream} set (security_protocol = 'plaintext')")
+    sink.sql(f"drop sink k on {sink.stream}")

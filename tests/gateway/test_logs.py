@@ -14,7 +14,8 @@ import pytest
 from server_process import ServerProcess
 
 from ducktail.engine.server_log import JsonFormatter, TextFormatter, facts
-from ducktail.sql.text.tokens import SHOWN_CHARS_MAX, masked
+from ducktail.sql.language.clauses import RULES
+from ducktail.sql.text.tokens import SECRET_WORDS, SHOWN_CHARS_MAX, masked
 
 Serve = Callable[..., ServerProcess]
 
@@ -192,10 +193,32 @@ def test_an_error_is_logged_without_values(query: str, told: str) -> None:
         ("select $tag$secret$tag$, e'\\'', $1, ?", "select ? , ? , $1 , ?"),
         ("select 'open", "?"),
         ("", ""),
+        (
+            'create sink "k" on s to webhook \'x\' with (secret = "whsec_a+b", batch = 5)',
+            'create sink "k" on s to webhook ? with ( secret = ? , batch = ? )',
+        ),
+        (
+            "alter sink k on s set (SECRET = whsec_a, columns = (lsn))",
+            "alter sink k on s set ( SECRET = ? , columns = ( lsn ) )",
+        ),
+        (
+            "alter sink k on s set (secret = whsec_a+b/c==)",
+            "alter sink k on s set ( secret = ? ? ? ? ? ? )",
+        ),
+        (
+            'create user "ann" password "s3cret" valid until \'2030-01-01\'',
+            'create user "ann" password ? valid until ?',
+        ),
+        ('select password, "secret" from t', 'select password , "secret" from t'),
     ],
 )
 def test_masking(text: str, shown: str) -> None:
     assert masked(text) == shown
+
+
+def test_every_secret_option_is_masked() -> None:
+    secret = {name.upper() for name, rule in RULES.items() if rule.secret}
+    assert secret - {"USERNAME"} == SECRET_WORDS
 
 
 def test_a_long_statement_is_cut() -> None:

@@ -7,14 +7,17 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from amounts import amount, seed_of
+from certificates import Files, make
 from rabbitmq_process import FRAME_BYTES_MAX, PASSWORD, QUOTED, RabbitmqCluster
 from rstream import AMQPMessage, schema
 from server_process import ServerProcess
+from sink_streams import SinkStream
 from webhook_receiver import until
 
 from ducktail.engine.catalog.rabbitmq_url import RabbitmqUrl, parsed
@@ -24,6 +27,8 @@ QUICK = "backoff = '10 ms', backoff_max = '100 ms', timeout = '5 s'"
 NODES = amount("DUCKTAIL_RABBITMQ_NODES", 1, 3)
 EVENTS = amount("DUCKTAIL_RABBITMQ_EVENTS", 2_000, 100_000)
 KILLS = amount("DUCKTAIL_RABBITMQ_KILLS", 2, 20)
+# The kill with which a node loses its disk; those with odd numbers are of nodes.
+DISK_LOST_AT = KILLS // 2 | 1
 NUMBERS = itertools.count()
 
 
@@ -34,25 +39,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqCluster]:
-    with RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq"), NODES) as made:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return make(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Iterator[RabbitmqCluster]:
+    with RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq"), NODES, certificate) as made:
         yield made
 
 
-class Sink:
+class RabbitmqSink(SinkStream):
     """A stream with a sink, which is called r, and its stream of RabbitMQ."""
 
     def __init__(self, server: ServerProcess, cluster: RabbitmqCluster, number: int) -> None:
-        self.server, self.cluster = server, cluster
-        self.table, self.stream, self.queue = f"t{number}", f"s{number}", f"queue-{number}"
-        self.connection = server.connect()
-        self.sql(f"create table {self.table} (id int primary key, v text)")
-        self.sql(f"create stream {self.stream} on {self.table} with (partitions = 4)")
-
-    def sql(self, text: str) -> list[Any]:
-        """The rows of a statement."""
-        cursor = self.connection.execute(text.encode())
-        return cursor.fetchall() if cursor.description else []
+        super().__init__(server, number, partitions=4)
+        self.cluster, self.queue = cluster, f"queue-{number}"
 
     def make(self, options: str = QUICK, *, url: str = "", create: bool = True) -> None:
         """The sink, and its stream of RabbitMQ."""
@@ -62,19 +64,6 @@ class Sink:
             f"create sink r on {self.stream} to rabbitmq '{url or self.cluster.url}' "
             f"stream '{self.queue}' with ({options})"
         )
-
-    def insert(self, first: int, last: int, v: str = "x") -> None:
-        """Rows in one transaction."""
-        self.sql(f"insert into {self.table} select i, '{v}' from range({first}, {last + 1}) t(i)")
-
-    def state(self, column: str) -> Any:
-        """A column of ducktail.sinks."""
-        [(found,)] = self.sql(f"select {column} from ducktail.sinks where stream_name = '{self.stream}'")
-        return found
-
-    def drained(self, timeout_s: float = 60) -> None:
-        """Wait until everything is delivered or parked."""
-        until(lambda: self.state("lag_events") == 0, timeout_s)
 
     def messages(self) -> list[AMQPMessage]:
         """The messages of the stream."""
@@ -86,12 +75,10 @@ class Sink:
 
 
 @pytest.fixture
-def sink(server: ServerProcess, cluster: RabbitmqCluster) -> Iterator[Sink]:
-    made = Sink(server, cluster, next(NUMBERS))
+def sink(server: ServerProcess, cluster: RabbitmqCluster) -> Iterator[RabbitmqSink]:
+    made = RabbitmqSink(server, cluster, next(NUMBERS))
     yield made
-    made.connection.close()
-    with server.connect() as connection:
-        connection.execute(f"drop stream {made.stream} cascade".encode())
+    made.drop()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +109,7 @@ def test_urls(text: str, found: object) -> None:
         assert url is not None and parsed(url[0].text()) == (url[0], None)
 
 
-def test_messages(sink: Sink) -> None:
+def test_messages(sink: RabbitmqSink) -> None:
     sink.make()
     sink.insert(1, 3, "é")
     sink.sql(f"update {sink.table} set v = 'y' where id = 2")
@@ -150,7 +137,7 @@ def test_messages(sink: Sink) -> None:
     assert json.loads(binary.body)["op"] == "delete"
 
 
-def test_events_that_are_too_large(sink: Sink) -> None:
+def test_events_that_are_too_large(sink: RabbitmqSink) -> None:
     sink.make()
     large = "x" * FRAME_BYTES_MAX
     sink.sql(f"insert into {sink.table} values (1, 'a'), (2, '{large}'), (3, 'b')")
@@ -164,7 +151,7 @@ def test_events_that_are_too_large(sink: Sink) -> None:
     assert "the broker accepts" in sink.state("reason")
 
 
-def test_released_events_are_delivered_after_later_ones(sink: Sink) -> None:
+def test_released_events_are_delivered_after_later_ones(sink: RabbitmqSink) -> None:
     sink.make()
     sink.sql(f"pause sink r on {sink.stream}")
     sink.sql(f"create consumer group look on {sink.stream}")
@@ -184,7 +171,7 @@ def test_released_events_are_delivered_after_later_ones(sink: Sink) -> None:
     assert sorted(sink.ids()) == list(range(1, 23))
 
 
-def test_seek_goes_forward_only(sink: Sink) -> None:
+def test_seek_goes_forward_only(sink: RabbitmqSink) -> None:
     sink.make()
     sink.insert(1, 5)
     sink.drained()
@@ -199,7 +186,7 @@ def test_seek_goes_forward_only(sink: Sink) -> None:
     assert sorted(sink.ids()) == [1, 2, 3, 4, 5, 10]
 
 
-def test_what_is_wrong_outside_delays_the_sink(sink: Sink) -> None:
+def test_what_is_wrong_outside_delays_the_sink(sink: RabbitmqSink) -> None:
     places = sink.cluster.url.partition("@")[2]
     sink.make(url=f"rabbitmq-stream://shop:{QUOTED}x@{places}", create=False)
     sink.insert(1, 3)
@@ -223,13 +210,35 @@ def test_what_is_wrong_outside_delays_the_sink(sink: Sink) -> None:
         assert text not in str(shown) and not [line for line in sink.server.lines if text in line]
 
 
-def test_refused_statements(sink: Sink) -> None:
+def test_a_broker_with_tls(sink: RabbitmqSink, certificate: Files, tmp_path: Path) -> None:
+    other = make(tmp_path, "other").certificate.read_text()
+    url = sink.cluster.tls_url
+    sink.make(f"{QUICK}, ssl_ca = '{certificate.certificate.read_text()}'", url=url)
+    sink.insert(1, 3)
+    sink.drained()
+    assert sorted(sink.ids()) == [1, 2, 3] and sink.state("fault") is None
+    for options in (f"ssl_ca = '{other}'", "ssl_ca = NULL"):
+        sink.sql(f"alter sink r on {sink.stream} set ({options})")
+        sink.sql(f"update {sink.table} set v = 'y' where id = 2")
+        until(lambda: sink.state("fault"))
+        assert sink.state("fault") == "the certificate of the broker is refused: self-signed certificate"
+        assert sink.state("state") == "running" and sink.state("lag_events") > 0
+    sink.sql(f"alter sink r on {sink.stream} set (ssl_ca = '-----BEGIN CERTIFICATE-----x')")
+    until(lambda: "the certificates of ssl_ca are invalid" in (sink.state("fault") or ""))
+    sink.sql(f"alter sink r on {sink.stream} set (ssl_ca = '{certificate.certificate.read_text()}')")
+    sink.drained()
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="needs an encrypted connection"):
+        sink.sql(f"alter sink r on {sink.stream} to rabbitmq '{sink.cluster.url}' stream '{sink.queue}'")
+
+
+def test_refused_statements(sink: RabbitmqSink) -> None:
     head = f"create sink x on {sink.stream} to rabbitmq"
     for text, sqlstate in (
         (f"{head} 'rabbitmq-stream://u:{QUOTED}@h?' stream 'x'", "22023"),
         (f"{head} 'rabbitmq-stream://h' stream ''", "22023"),
         (f"{head} 'rabbitmq-stream://h' stream 'x' with (acks = 'all')", "22023"),
         (f"{head} 'rabbitmq-stream://h' stream 'x' with (attempts = 3)", "22023"),
+        (f"{head} 'rabbitmq-stream://h' stream 'x' with (ssl_ca = '-----BEGIN CERTIFICATE-----')", "22023"),
         (f"{head} 'rabbitmq-stream://10.0.0.1' stream 'x'", "42501"),
         (f"{head} 'rabbitmq-stream://h'", "42601"),
     ):
@@ -239,7 +248,7 @@ def test_refused_statements(sink: Sink) -> None:
         assert QUOTED not in str(error.value)
 
 
-def test_another_copy_of_the_database_stops_the_sink(sink: Sink) -> None:
+def test_another_copy_of_the_database_stops_the_sink(sink: RabbitmqSink) -> None:
     sink.make()
     sink.insert(1, 1)
     sink.drained()
@@ -262,11 +271,11 @@ def test_another_copy_of_the_database_stops_the_sink(sink: Sink) -> None:
 
 
 def test_every_event_is_stored_once_and_in_order(cluster: RabbitmqCluster, tmp_path: Any) -> None:
-    """Kills of ducktail and of nodes in turn, during deliveries."""
+    """Kills of ducktail and of nodes in turn, during deliveries; of three nodes one loses its disk too."""
     seed = seed_of("DUCKTAIL_RABBITMQ_SEED")
     chance = random.Random(seed)
     with ServerProcess(tmp_path / "shop.duckdb", OPTIONS) as server:
-        sink = Sink(server, cluster, next(NUMBERS))
+        sink = RabbitmqSink(server, cluster, next(NUMBERS))
         sink.make(f"{QUICK}, batch = 25, session_timeout = '3 s'")
         cluster.sync()
         for kill in range(KILLS):
@@ -277,10 +286,9 @@ def test_every_event_is_stored_once_and_in_order(cluster: RabbitmqCluster, tmp_p
             rest = EVENTS // KILLS * 2 // 3
             until(lambda rest=rest: sink.state("lag_events") <= rest, 120)  # type: ignore[misc]
             if kill % 2 == 0:
-                sink.connection.close()
-                server.kill()
-                server.start()
-                sink.connection = server.connect()
+                sink.restarted()
+            elif len(cluster.nodes) > 1 and kill == DISK_LOST_AT:
+                cluster.replace(chance.choice(cluster.nodes), sink.queue)
             else:
                 chance.choice(cluster.nodes).restart()
         sink.drained(300)

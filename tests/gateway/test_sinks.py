@@ -7,12 +7,12 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from local_client import Client
 from server_process import ServerProcess
+from sink_streams import SinkStream
 from standardwebhooks.webhooks import Webhook
 from webhook_receiver import ReceiverProcess, until
 
@@ -26,39 +26,18 @@ OPTIONS = ("--port", "0", "--metrics-port", "0", "--allow-network", "127.0.0.0/8
 QUICK = "backoff = '10 ms', backoff_max = '50 ms'"
 
 
-class Hook:
-    """A stream with a sink, and its receiver."""
+class Hook(SinkStream):
+    """A stream with a sink, which is called hook, and its receiver."""
 
     def __init__(self, server: ServerProcess, receiver: ReceiverProcess, number: int) -> None:
-        self.server, self.receiver = server, receiver
-        self.table, self.stream = f"t{number}", f"s{number}"
-        self.connection = server.connect()
-        self.sql(f"create table {self.table} (id int primary key, v text)")
-        self.sql(f"create stream {self.stream} on {self.table} with (partitions = 3)")
-
-    def sql(self, text: str) -> list[Any]:
-        """The rows of a statement."""
-        cursor = self.connection.execute(text.encode())
-        return cursor.fetchall() if cursor.description else []
+        super().__init__(server, number)
+        self.receiver = receiver
 
     def make(self, options: str, start: str = "") -> None:
-        """The sink, which is called hook."""
+        """The sink."""
         self.sql(
             f"create sink hook on {self.stream} {start} to webhook '{self.receiver.url}' with ({options})"
         )
-
-    def insert(self, first: int, last: int, v: str = "x") -> None:
-        """Rows in one transaction."""
-        self.sql(f"insert into {self.table} select i, '{v}' from range({first}, {last + 1}) t(i)")
-
-    def state(self, column: str) -> Any:
-        """A column of ducktail.sinks."""
-        [(found,)] = self.sql(f"select {column} from ducktail.sinks where stream_name = '{self.stream}'")
-        return found
-
-    def drained(self) -> None:
-        """Wait until everything is delivered or parked."""
-        until(lambda: self.state("lag_events") == 0)
 
     def parked(self) -> list[tuple[int, str]]:
         """The ids of the parked rows, and the reasons."""
@@ -94,8 +73,7 @@ def receiver(tmp_path: Path) -> Iterator[ReceiverProcess]:
 def hook(server: ServerProcess, receiver: ReceiverProcess) -> Iterator[Hook]:
     made = Hook(server, receiver, next(NUMBERS))
     yield made
-    made.sql(f"drop stream {made.stream} cascade")
-    made.connection.close()
+    made.drop()
 
 
 def test_events_arrive_in_order_and_signed(hook: Hook) -> None:
@@ -303,13 +281,14 @@ def test_pause_resume_and_another_receiver(hook: Hook, tmp_path: Path) -> None:
     assert hook.accepted() == [1]
 
 
-def test_an_alteration_ends_the_wait_before_an_attempt(hook: Hook) -> None:
+@pytest.mark.parametrize("backoff", ["10 ms", "1 hour"], ids=["another", "the same"])
+def test_an_alteration_ends_the_wait_before_an_attempt(hook: Hook, backoff: str) -> None:
     hook.receiver.restart("fails")
     hook.make("backoff = '1 hour', backoff_max = '1 hour'")
     hook.insert(1, 1)
     until(lambda: hook.outcomes() == ["retried"])
     hook.receiver.restart("ok")
-    hook.sql(f"alter sink hook on {hook.stream} set (backoff = '10 ms')")
+    hook.sql(f"alter sink hook on {hook.stream} set (backoff = '{backoff}')")
     hook.drained()
     assert hook.accepted() == [1]
 

@@ -151,6 +151,9 @@ def test_secrets_are_shown_nowhere(
     wrong = (
         f"CREATE SINK x ON s TO WEBHOOK 'https://h/' WITH (secret = '{KEY}' '{TOKEN}' {UNQUOTED})",
         f"CREATE SINK x ON s TO WEBHOOK 'https://h/' WITH (secret = {UNQUOTED})",
+        f"CREATE SINK x ON s TO WEBHOOK 'https://h/' WITH (secret = \"{KEY}\")",
+        f"CREATE SINK x ON s TO WEBHOOK 'https://h/' WITH (secret = {KEY})",
+        f'ALTER SINK hook ON s SET (headers = "{TOKEN}")',
         f"CREATE SINK x ON s TO WEBHOOK 'https://h/' WITH (secret = 'whsec_{TOKEN}')",
         f"CREATE SINK x ON s TO WEBHOOK 'https://h/' WITH (headers = '{{\"Cookie\": 1, \"{TOKEN}\": 2}}')",
         f"CREATE SINK x ON s TO WEBHOOK 'https://{TOKEN}@h/'",

@@ -17,13 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hands import DAY_US, Hands
+from local_client import Client
 
 import ducktail
 from ducktail.engine.database import Database
 from ducktail.engine.errors import IoError
 from ducktail.engine.log.events import Event
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Waiting
+from ducktail.engine.waiting import Waiting, drive
+from ducktail.sql.python.feed import GroupFeed, Reads
 from ducktail.sql.python.follower import Bounds, DoneEvents, Follower, Following
 from ducktail.sql.python.stream_manager import StreamManager
 
@@ -437,6 +439,33 @@ def test_released_events_of_a_group(con: ducktail.Connection) -> None:
     assert program.lsns.count(5) == 1
     program.stream.stop()
     program.ended()
+
+
+def test_reads_of_a_group_are_bounded_by_bytes(tmp_path: Path) -> None:
+    """Also while it has parked events; those with released ones, by the number of events that fit."""
+    database = Database.open(str(tmp_path / "shop.duckdb"))
+    client = Client(database)
+    client("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)")
+    client("CREATE STREAM s ON t WITH (partitions = 1)")
+    client("CREATE CONSUMER GROUP g ON s")
+    client("INSERT INTO t SELECT i, repeat('x', 1000) FROM range(4000) r(i)")
+    client("ALTER CONSUMER GROUP g ON s PARK PARTITION 0 AT 1")
+    [stream], [group] = database.catalog.streams.values(), database.catalog.groups.values()
+    reads, commits = (Reads(database, stream, "u", "test", lambda notices: None) for _ in range(2))
+    feed = GroupFeed(reads, commits, group, "m")
+
+    def read() -> list[int]:
+        return [event.lsn for event in drive(feed.read(3000, 100_000))]
+
+    lsns = read()
+    assert 50 < len(lsns) < 100 and lsns == list(range(2, 2 + len(lsns)))
+    client("ALTER CONSUMER GROUP g ON s RELEASE PARTITION 0 AT 1")
+    assert read() == [1, *range(lsns[-1] + 1, lsns[-1] + 16)]
+    more = [len(read()) for _ in range(3)]
+    assert more[0] == 64 and max(more) < 100
+    feed.close()
+    client.close()
+    database.close()
 
 
 def test_it_works_beside_a_server(con: ducktail.Connection) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 # Numbers of requests in Kafka's protocol.
 PRODUCE, INIT_PRODUCER_ID, END_TXN = 0, 22, 26
@@ -119,13 +119,17 @@ def _records(servers: str, topic: str) -> Iterator[Kept]:
             assert message is not None, "the topic is not read to its end"
             error = message.error()
             if error is None:
-                headers = dict(message.headers() or [])
-                yield Kept(
-                    message.partition(), message.key(), headers, json.loads(message.value()), message.offset()
-                )
+                yield _kept(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
             else:
                 raise AssertionError(error.str())
     finally:
         consumer.close()
+
+
+def _kept(message: Message) -> Kept:
+    partition, value, offset = message.partition(), message.value(), message.offset()
+    assert partition is not None and value is not None and offset is not None
+    headers = {n: text for n, text in dict(message.headers() or []).items() if isinstance(text, bytes)}
+    return Kept(partition, message.key(), headers, json.loads(value), offset)

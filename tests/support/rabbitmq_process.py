@@ -8,8 +8,10 @@ block. Nodes are killed with SIGKILL.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from certificates import Files
 from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetType, Producer, amqp_decoder
 from rstream.client import Client
 from rstream.exceptions import LeaderNotAvailable, StreamNotAvailable
@@ -53,15 +56,19 @@ class RabbitmqNode:
         root: the directory of the cluster.
         number: its number in the cluster, from 1.
         names: the names of all nodes of the cluster.
+        tls: the certificate of a second listener, with TLS.
     """
 
-    def __init__(self, root: Path, number: int, names: Sequence[str], epmd_port: int) -> None:
+    def __init__(
+        self, root: Path, number: int, names: Sequence[str], epmd_port: int, tls: Files | None = None
+    ) -> None:
         self.name = names[number - 1]
         self.home = root / f"node{number}"
         self._log_path = root / f"node{number}.out"
         self._names = names
         self._root = root
-        self.port, self._amqp_port, self._distribution_port = _free_ports(3)
+        self.port, self.tls_port, self._amqp_port, self._distribution_port = _free_ports(4)
+        self._tls = tls
         self._epmd_port = epmd_port
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -80,13 +87,17 @@ class RabbitmqNode:
             "RABBITMQ_NODE_PORT": str(self._amqp_port),
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "RABBITMQ_MNESIA_BASE": str(self.home / "mnesia"),
+            # The others send a blank node its streams while it starts. Beside its database they would make it
+            # a node with data, which looks for no cluster.
+            "RABBITMQ_STREAM_DIR": str(self.home / "streams"),
             "RABBITMQ_LOG_BASE": str(self.home / "log"),
             "RABBITMQ_PID_FILE": str(self.home / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._root / "enabled_plugins"),
             "RABBITMQ_CONFIG_FILE": str(self.home / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(self.home / "none.conf"),
+            # The coordinator of streams compares its members with the cluster's nodes each second.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 -start_epmd false "
-            "-kernel inet_dist_use_interface {127,0,0,1}",
+            "-kernel inet_dist_use_interface {127,0,0,1} -rabbit stream_tick_interval 1000",
         }
 
     def start(self) -> None:
@@ -97,6 +108,15 @@ class RabbitmqNode:
             f"cluster_formation.classic_config.nodes.{place} = {name}\n"
             for place, name in enumerate(self._names, 1)
         )
+        encrypted = ""
+        if self._tls is not None:
+            encrypted = (
+                f"stream.listeners.ssl.1 = 127.0.0.1:{self.tls_port}\n"
+                f"stream.advertised_tls_port = {self.tls_port}\n"
+                f"ssl_options.cacertfile = {self._tls.certificate}\n"
+                f"ssl_options.certfile = {self._tls.certificate}\n"
+                f"ssl_options.keyfile = {self._tls.key}\n"
+            )
         (self.home / "rabbitmq.conf").write_text(
             f"default_user = {USER}\n"
             f"default_pass = {PASSWORD}\n"
@@ -106,7 +126,7 @@ class RabbitmqNode:
             "stream.advertised_host = 127.0.0.1\n"
             f"stream.advertised_port = {self.port}\n"
             f"stream.frame_max = {FRAME_BYTES_MAX}\n"
-            "cluster_formation.peer_discovery_backend = classic_config\n" + peers
+            "cluster_formation.peer_discovery_backend = classic_config\n" + peers + encrypted
         )
         with self._log_path.open("ab") as log:
             self.process = subprocess.Popen(
@@ -158,14 +178,17 @@ class RabbitmqCluster:
 
     Args:
         root: a directory, empty or of an earlier run.
+        tls: the certificate with which the nodes listen for TLS as well.
     """
 
-    def __init__(self, root: Path, nodes: int = 1) -> None:
+    def __init__(self, root: Path, nodes: int = 1, tls: Files | None = None) -> None:
         root.mkdir(parents=True, exist_ok=True)
         (root / "enabled_plugins").write_text("[rabbitmq_stream].\n")
         [self._epmd_port] = _free_ports(1)
         names = [f"ducktail{number}x{self._epmd_port}@localhost" for number in range(1, nodes + 1)]
-        self.nodes = [RabbitmqNode(root, number, names, self._epmd_port) for number in range(1, nodes + 1)]
+        self.nodes = [
+            RabbitmqNode(root, number, names, self._epmd_port, tls) for number in range(1, nodes + 1)
+        ]
         self._epmd: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RabbitmqCluster:
@@ -202,6 +225,12 @@ class RabbitmqCluster:
         places = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         return f"rabbitmq-stream://{USER}:{QUOTED}@{places}/%2F"
 
+    @property
+    def tls_url(self) -> str:
+        """The URL of all nodes with TLS."""
+        places = ",".join(f"127.0.0.1:{node.tls_port}" for node in self.nodes)
+        return f"rabbitmq-stream+tls://{USER}:{QUOTED}@{places}/%2F"
+
     def create_stream(self, name: str) -> None:
         """Make a stream with a replica on each node."""
         self.asked(lambda client: client.create_stream(name))
@@ -212,6 +241,34 @@ class RabbitmqCluster:
         # that is killed before does not start it again.
         for node in self.nodes:
             node.ask("rabbitmqctl", "eval", "[dets:sync(Table) || Table <- dets:all()].")
+
+    def replace(self, node: RabbitmqNode, stream: str) -> None:
+        """Kill a node, delete its disk, and start a blank one in its place, until it has the stream again.
+
+        The others forget the node before the blank one joins them, as a member that has lost its log must
+        not vote. Until its replica has caught up, the stream has two that may be elected, so no other node
+        may be killed before.
+        """
+        node.kill()
+        shutil.rmtree(node.home)
+        other = self._running()
+        other.ask("rabbitmqctl", "forget_cluster_node", node.name)
+        until(lambda: node.name not in self._coordinators(other), START_TIMEOUT_S)
+        node.start()
+        node.wait()
+        until(lambda: node.name in self._coordinators(other), START_TIMEOUT_S)
+        stored = max(offset for _, offset in self._replicas(other, stream).values())
+        until(lambda: self._replicas(other, stream).get(node.name, ("", -1))[1] >= stored, START_TIMEOUT_S)
+        self.sync()
+
+    def _coordinators(self, node: RabbitmqNode) -> str:
+        """The nodes that coordinate streams, as a term of Erlang; a node that restarts is one too."""
+        return node.ask("rabbitmqctl", "eval", "ra:members({rabbit_stream_coordinator, node()}).")
+
+    def _replicas(self, node: RabbitmqNode, stream: str) -> dict[str, tuple[str, int]]:
+        """Node -> the role of its replica of a stream, and the offset up to which it has it."""
+        told = json.loads(node.ask("rabbitmq-streams", "stream_status", stream, "--formatter", "json"))
+        return {row["node"]: (row["role"], row["offset"]) for row in told}
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream."""

@@ -7,6 +7,7 @@ import { streamKey, groupKey, sum } from "../feed.js";
 import { bytes, count, duration, rate, secondsSince, short, shown } from "../format.js";
 import { badge, empty, meter, notice, pair, panel, table, tile, tiles } from "../widgets.js";
 import { groupPath, laggards, streamLink } from "./links.js";
+import { condition } from "./sinks.js";
 
 // A transaction that is open for longer is pointed out: it may hold the writer lock, and keeps DuckDB's log long.
 const LONG_S = 30;
@@ -100,6 +101,8 @@ export function groupName(group) {
 // Conditions that an operator should know of, the worst first: tone, title, explanation, link.
 function attention(feed, sessions, sinks) {
   const found = [];
+  // Groups of sinks that do not read; the sink itself says so.
+  const idle = new Set(sinks.filter((sink) => sink.state !== "running").map((sink) => groupPath({ ...sink, group_name: sink.sink_name })));
   for (const group of feed.groups) {
     const href = groupPath(group);
     if (group.trimmed_unread > 0) {
@@ -112,7 +115,7 @@ function attention(feed, sessions, sinks) {
         "Unless it catches up, retention removes events that it has not read.", href]);
     }
     const read = secondsSince(group.last_read_at);
-    if (group.lag_events > 0 && !group.members.length && (read === null || read > UNREAD_S)) {
+    if (group.lag_events > 0 && !group.members.length && !idle.has(groupPath(group)) && (read === null || read > UNREAD_S)) {
       found.push(["info", `Nobody reads as ${groupName(group)}`, `${count(group.lag_events)} events wait; ${
         read === null ? "it has not been read since the server started" : `the last read was ${duration(Math.floor(read))} ago`}.`, href]);
     }
@@ -135,8 +138,10 @@ function attention(feed, sessions, sinks) {
     }
   }
   for (const sink of sinks) {
-    if (/fail|stop/i.test(sink.state ?? "")) {
-      found.push(["bad", `Sink ${sink.sink_name} is ${sink.state}`, sink.fault ?? sink.reason ?? "", "#/sinks"]);
+    const [state, tone] = condition(sink);
+    if (tone === "bad") found.push([tone, `Sink ${sink.sink_name} is ${state}`, sink.reason ?? sink.fault ?? "", "#/sinks"]);
+    else if (state === "paused" && sink.lag_events > 0) {
+      found.push(["info", `Sink ${sink.sink_name} is paused`, `${count(sink.lag_events)} events wait.`, "#/sinks"]);
     }
   }
   const order = ["bad", "warn", "info"];

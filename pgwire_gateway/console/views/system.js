@@ -189,8 +189,6 @@ function cell(name, row) {
 }
 
 export const VIEWS = {
-  sinks: { title: "Sinks", about: "Where events are sent to, and which sinks fail", none: "There are no sinks. CREATE SINK makes one." },
-  deliveries: { title: "Deliveries", about: "The latest deliveries of sinks", none: "No delivery is recorded." },
   sources: { title: "Sources", about: "Where events come from", none: "There are no sources." },
   statements: { title: "Slowest statements", about: "Statements by the time that they took", none: "No statement is recorded." },
   checkpoints: { title: "Checkpoints", about: "Positions from which consumers, groups and pipelines resume", none: "There are no checkpoints." },

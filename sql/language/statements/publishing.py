@@ -12,12 +12,12 @@ Source: docs/sql.md, "PUBLISH".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from ....engine.errors import DucktailError, InvalidParameterValue, SyntaxError_
 from ....engine.quoting import fold
-from ...text.spans import Replacement, cut, user_position
+from ...text.spans import AS_THEY_ARE, Replacement, cut, user_position
 from ...text.tokens import PARAMETER, Token, tokenize
 from .. import clauses
 from ..clauses import Fragment, Name, Number, Option, Text, name_sql, scalar_sql
@@ -259,13 +259,9 @@ ROWS = (
 )
 
 
-# One for all: it keeps nothing.
-_AS_THEY_ARE = nullcontext()
-
-
 def published_positions(published: Published | None) -> AbstractContextManager[None]:
     """Context in which error positions refer to the PUBLISH, and not to its INSERT."""
-    return _AS_THEY_ARE if published is None else _positions(published)
+    return AS_THEY_ARE if published is None else _positions(published)
 
 
 @contextmanager

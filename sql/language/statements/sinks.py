@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ....engine.catalog import rabbitmq_url
+from ....engine.catalog.brokers import BROKERS_MAX, HOST, KAFKA_PORT, is_port, parsed_brokers
 from ....engine.catalog.sinks import KAFKA, PASSWORD, RABBITMQ, USERNAME, WEBHOOK
 from ....engine.errors import InvalidParameterValue
 from ....engine.quoting import ident
@@ -20,15 +21,9 @@ from .row import Effect, InCluster, Right, Row, Statement, View
 URL_CHARS_MAX = 2048
 # Scheme, host, port and path with query; neither user names nor fragments, and ASCII only.
 _URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
-    r"(?::(?P<port>[0-9]{1,5}))?(?:[/?][\x21\x22\x24-\x7e]*)?",
+    rf"(?P<scheme>https?)://(?P<host>{HOST})(?::(?P<port>[0-9]{{1,5}}))?(?:[/?][\x21\x22\x24-\x7e]*)?",
     re.IGNORECASE,
 )
-# A broker of Kafka; its port is 9092 unless it is given.
-_BROKER = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
-)
-
 
 # The longest name of a stream.
 NAME_BYTES_MAX = 255
@@ -109,20 +104,17 @@ class ShowSinks(Statement):
 
 
 def hosts_of(receiver: Receiver) -> tuple[str, ...]:
-    """The hosts of a receiver that a statement has accepted, IPv6 addresses in brackets."""
+    """The hosts of a receiver that a statement has accepted."""
+    if receiver.kind == WEBHOOK:
+        found = _URL.fullmatch(receiver.address)
+        return () if found is None else (found["host"],)
     if receiver.kind == RABBITMQ:
         found_url = rabbitmq_url.parsed(receiver.address)
-        assert found_url is not None
-        return tuple(host for host, _ in found_url[0].brokers)
-    pattern, addresses = (
-        (_BROKER, receiver.address.split(",")) if receiver.kind == KAFKA else (_URL, [receiver.address])
-    )
-    found = [pattern.fullmatch(address) for address in addresses]
-    return tuple(one["host"] for one in found if one is not None)
-
-
-def _is_port(text: str | None) -> bool:
-    return text is None or 0 < int(text) < 1 << 16
+        brokers = None if found_url is None else found_url[0].brokers
+    else:
+        brokers = parsed_brokers(receiver.address, KAFKA_PORT)
+    assert brokers is not None, "the grammar has accepted them"
+    return tuple(host for host, _ in brokers)
 
 
 def _webhook(g: Grammar) -> Receiver:
@@ -130,7 +122,7 @@ def _webhook(g: Grammar) -> Receiver:
     position = g.position
     url = g.literal("the URL of the webhook")
     found = _URL.fullmatch(url)
-    if found is None or len(url) > URL_CHARS_MAX or not _is_port(found["port"]):
+    if found is None or len(url) > URL_CHARS_MAX or not is_port(found["port"]):
         raise InvalidParameterValue(
             "the URL of the webhook is not valid",
             hint="Write https://host/path, in ASCII, without user name and fragment; "
@@ -144,11 +136,10 @@ def _kafka(g: Grammar) -> Receiver:
     """'host:9092,...' TOPIC 't'; KAFKA has been read."""
     position = g.position
     brokers = g.literal("the brokers of the Kafka cluster")
-    found = [_BROKER.fullmatch(broker) for broker in brokers.split(",")]
-    if len(brokers) > URL_CHARS_MAX or not all(one is not None and _is_port(one["port"]) for one in found):
+    if len(brokers) > URL_CHARS_MAX or parsed_brokers(brokers, KAFKA_PORT) is None:
         raise InvalidParameterValue(
             "the brokers of the Kafka cluster are not valid",
-            hint="Write host:port, or several separated by commas and without spaces.",
+            hint=f"Write host:port, or up to {BROKERS_MAX} separated by commas and without spaces.",
             position=position,
         )
     g.expect("TOPIC")
