@@ -451,7 +451,7 @@ class Database(Parts):
         return not waiting and self.publisher.is_idle
 
     def checkpoint(self) -> bool:
-        """Ask DuckDB to fold its log into the file; False, without effect, while a transaction prevents it."""
+        """Ask DuckDB to fold its log into the file; False while a transaction prevents it."""
         cursor = self.cursor()
         try:
             cursor.execute("CHECKPOINT")

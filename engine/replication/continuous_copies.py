@@ -1,10 +1,10 @@
 """The continuous copies of an open database: their threads, and the checkpoints between them.
 
-While a database has copies, DuckDB makes no checkpoint by itself (`DuckdbFile.connect`): this module asks for
-each of them, when the log has reached a size, and lets the copies take the log to its end before. A copy that is
-behind delays a checkpoint until the log has reached another size, and no longer. Each generation is restored to a
-temporary file and checked by a process of its own, of low priority.
-Source: docs/design/replication.md, "Checkpoints", "Verification".
+While a database has copies, DuckDB makes no checkpoint by itself (`DuckdbFile.connect`): this module asks
+for each of them, when the log has reached a size, and lets the copies take the log to its end before. A
+copy that is behind delays a checkpoint until the log has reached another size, and no longer. Each
+generation is restored to a temporary file and checked by a process of its own, of low priority. Source:
+docs/design/replication.md, "Checkpoints", "Verification".
 """
 
 from __future__ import annotations

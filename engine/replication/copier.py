@@ -1,9 +1,9 @@
 """The thread that copies a database to one target, continuously.
 
-Each pass copies the whole commits that DuckDB's log has gained. After a checkpoint it first copies the rest of
-the old log, from a descriptor that still reads it, and then the blocks that the checkpoint changed. An error of
-the target never reaches a writer: the pass is repeated, at growing intervals, and continues where the objects
-in the target end. Source: docs/design/replication.md, "The copier".
+Each pass copies the whole commits that DuckDB's log has gained. After a checkpoint it first copies the rest
+of the old log, from a descriptor that still reads it, and then the blocks that the checkpoint changed. An
+error of the target never reaches a writer: the pass is repeated, at growing intervals, and continues where
+the objects in the target end. Source: docs/design/replication.md, "The copier".
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SEGMENT_BYTES = 8 << 20
 # The interval after a failed pass, doubled with each further one.
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
 SECOND_US = 1_000_000
-# The head is written again after this time without commits, so that it says until when there were none.
+# The head is written again after this time without commits, and tells until when there were none.
 HEAD_US = 10 * SECOND_US
-# A new generation that could not be begun is tried again after this time; the present one continues until then.
+# A new generation that could not be begun is tried again after this time; the present one continues.
 POSTPONED_US = 3600 * SECOND_US
 STARTING, COPYING, FOLLOWING, FAILING = "starting", "copying", "following", "failing"
 

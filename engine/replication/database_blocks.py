@@ -1,10 +1,10 @@
 """The blocks of a DuckDB file, read while DuckDB has the file open.
 
 DuckDB writes changed blocks to free places, and a checkpoint makes them the database by writing one header.
-Blocks that the last checkpoint uses, and blocks to which a commit in the log refers, are not overwritten before
-the next one. So a block that is read between two equal headers, and whose checksum fits, is a block of that
-checkpoint. Every block begins with its checksum (u64), which tells changed blocks from others without reading
-them.
+Blocks that the last checkpoint uses, and blocks to which a commit in the log refers, are not overwritten
+before the next one. So a block that is read between two equal headers, and whose checksum fits, is a block
+of that checkpoint. Every block begins with its checksum (u64), which tells changed blocks from others
+without reading them.
 
     file    three headers of 4,096 bytes, then blocks
     header  u64 checksum of the rest, then for the second and third: u64 checkpoint, u64 catalog, u64 free list,

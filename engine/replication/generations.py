@@ -1,9 +1,9 @@
 """Reading a continuous copy: its generations, their damage, and the states that can be restored from them.
 
-A generation consists of spans: a checkpoint, and the log behind it up to the next one. A state of the database is
-a span with a part of its log. A damaged or missing object ends the log that it belongs to; it takes a later span
-with it only if that span's checkpoint needs its blocks, which the checkpoint's own checksums show.
-Source: docs/design/replication.md, "Restore".
+A generation consists of spans: a checkpoint, and the log behind it up to the next one. A state of the
+database is a span with a part of its log. A damaged or missing object ends the log that it belongs to; it
+takes a later span with it only if that span's checkpoint needs its blocks, which the checkpoint's own
+checksums show. Source: docs/design/replication.md, "Restore".
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Generation:
         self.spans = list(self._spans())
 
     def _read_objects(self) -> None:
-        names = {int(found[1]): name for name in chained_names(self._target, self.name)
-                 if (found := _NUMBER.search(name))}  # fmt: skip
+        names: dict[int, str] = {int(match[1]): name for name in chained_names(self._target, self.name)
+                 if (match := _NUMBER.search(name))}  # fmt: skip
         last, digest = max(names, default=-1), None
         try:
             head = read_head(self._target, head_name(self.name))
@@ -116,7 +116,7 @@ class Generation:
             self.faults.append(f"{head_name(self.name)} is missing")
         except (DataCorrupted, ValueError, KeyError):
             self.faults.append(f"{head_name(self.name)} is damaged")
-        before = NOTHING
+        before: bytes | None = NOTHING
         for number in range(last + 1):
             try:
                 found = self._read(number, names.get(number))

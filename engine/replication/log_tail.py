@@ -1,12 +1,13 @@
 """DuckDB's log, read while DuckDB appends to it: whole commits, with their transactions.
 
-Between checkpoints DuckDB only appends to its log. A checkpoint appends one frame, after which the file receives
-nothing more; later commits go to another file, which takes its name. A descriptor of the old file still reads it
-to its end. Frames are not summed here: what a running process has just appended is whole up to the file's end,
-and every restore sums them (`storage/wal_chain.py`).
+Between checkpoints DuckDB only appends to its log. A checkpoint appends one frame, after which the file
+receives nothing more; later commits go to another file, which takes its name. A descriptor of the old file
+still reads it to its end. Frames are not summed here: what a running process has just appended is whole up
+to the file's end, and every restore sums them (`storage/wal_chain.py`).
 
-A commit is known by the rows that it adds to `ducktail.commits`: transaction, LSNs and time. A commit without
-such a row changed neither a captured table nor a topic. Source: docs/design/replication.md, "The log".
+A commit is known by the rows that it adds to `ducktail.commits`: transaction, LSNs and time. A commit
+without such a row changed neither a captured table nor a topic. Source: docs/design/replication.md, "The
+log".
 """
 
 from __future__ import annotations

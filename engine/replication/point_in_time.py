@@ -1,8 +1,8 @@
 """Restoring a database from a continuous copy, as of a moment.
 
-The moment is the end of a transaction of DuckDB. It is found in the facts of the log objects and then in the log
-itself; the file is put together from blocks, DuckDB replays the log up to it, and the counters of the database
-that results must be those of the moment. Source: docs/design/replication.md, "Restore".
+The moment is the end of a transaction of DuckDB. It is found in the facts of the log objects and then in
+the log itself; the file is put together from blocks, DuckDB replays the log up to it, and the counters of
+the database that results must be those of the moment. Source: docs/design/replication.md, "Restore".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The target of a continuous copy: a place for whole objects.
 
-Its verbs are those of an object store: put a whole object, read a range, list names, delete. An object appears
-with all of its bytes or not at all, and is durable when `put` returns. Nothing is appended to, and only names
-that are put with `replace` are ever overwritten. Names are relative, with "/" between their parts.
-Source: docs/design/replication.md, "Targets".
+Its verbs are those of an object store: put a whole object, read a range, list names, delete. An object
+appears with all of its bytes or not at all, and is durable when `put` returns. Nothing is appended to, and
+only names that are put with `replace` are ever overwritten. Names are relative, with "/" between their
+parts. Source: docs/design/replication.md, "Targets".
 """
 
 from __future__ import annotations

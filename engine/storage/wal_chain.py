@@ -180,7 +180,7 @@ def _found(log: mmap.mmap, start: int) -> int | None:
 
 
 def log_header(data: bytes) -> tuple[int, int, int | None] | None:
-    """The end of a log's header, its version, and the checkpoint that it follows; None if it has no header."""
+    """The end of a log's header, its version, and the checkpoint that it follows; None without one."""
     at, facts = 0, dict[int, int]()
     while at + 2 <= len(data):
         field = int.from_bytes(data[at : at + 2], "little")

@@ -177,11 +177,9 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     moment = restore.add_mutually_exclusive_group()
     moment.add_argument(
-        "--at", metavar="TIME", help="of a continuous copy: all transactions up to this time (UTC)"
+        "--at", metavar="TIME", help="of a continuous copy: the transactions up to this time (UTC)"
     )
-    moment.add_argument(
-        "--lsn", type=int, metavar="N", help="of a continuous copy: up to the transaction of this LSN"
-    )
+    moment.add_argument("--lsn", type=int, metavar="N", help="of a continuous copy: those up to this LSN")
     moment.add_argument(
         "--latest", action="store_true", help="of a continuous copy: all transactions, which is the default"
     )

@@ -200,7 +200,8 @@ OPTIONS = (
         "10.0.0.0/8; may be repeated", "NETWORK", shown="allowed_networks", separator=",",
     ),
     Option(
-        "copy_to", list, (), "a directory to which the database is copied continuously; may be repeated", "DIR"
+        "copy_to", list, (), "a directory to which the database is copied continuously; may be repeated",
+        "DIR",
     ),
     *(
         Option(item.name, int, item.default, item.metadata["about"], "N")

@@ -36,7 +36,7 @@ NEVER_MS = 3_600_000
 
 
 def check(path: Path, temporary: Path | None = None) -> int:
-    """Print the state and the damage of a closed database file or a continuous copy; return 1 if it is damaged.
+    """Print the state of a closed database file or a continuous copy; return 1 if it is damaged.
 
     Args:
         temporary: the directory in which a copy is restored for the check; None for the system's.

@@ -128,6 +128,9 @@ def run_utility(
         # that has written and asks for something that begins another one would then wait for it forever, and
         # it for that one.
         text = text[tokens[0].end :]
+    copies = session.database.continuous_copies
+    if verb == "CHECKPOINT" and copies is not None:
+        copies.catch_up()
     try:
         session.cursor.execute(text).fetchall()
     except duckdb.TransactionException as error:

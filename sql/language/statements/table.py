@@ -11,6 +11,7 @@ from . import (
     offsets,
     pipelines,
     publishing,
+    replication,
     sinks,
     streams,
     topics,
@@ -29,6 +30,7 @@ ROWS: tuple[Row, ...] = (
     *pipelines.ROWS,
     *users.ROWS,
     *cluster.ROWS,
+    *replication.ROWS,
     *notifications.ROWS,
 )
 
