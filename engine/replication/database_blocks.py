@@ -7,8 +7,8 @@ of that checkpoint. Every block begins with its checksum (u64), which tells chan
 without reading them.
 
     file    three headers of 4,096 bytes, then blocks
-    header  u64 checksum of the rest, then for the second and third: u64 checkpoint, u64 catalog, u64 free list,
-            u64 blocks, u64 bytes of a block
+    header  u64 checksum of the rest, then for the second and third: u64 checkpoint, u64 catalog,
+            u64 free list, u64 blocks, u64 bytes of a block
 
 The file is opened once for each open database: closing a descriptor would release DuckDB's lock on it.
 Source: docs/design/replication.md, "Checkpoints".

@@ -132,7 +132,7 @@ class Generation:
 
     def _break(self, number: int, error: DataCorrupted) -> None:
         self._objects.pop(number, None)
-        self._broken[number] = f"{error.message}: {error.detail}"
+        self._broken[number] = shown_fault(error)
         self.faults.append(self._broken[number])
 
     def _read(self, number: int, name: str | None) -> CopiedObject:
@@ -236,13 +236,22 @@ class Generation:
         """True if an object behind a number is damaged or missing."""
         return any(broken > number for broken in self._broken)
 
-    def is_restorable(self, span: Span) -> bool:
-        """True if all blocks of a span's checkpoint are there."""
+    def fault_of(self, span: Span) -> str | None:
+        """The damage because of which a span's checkpoint cannot be restored; None if it can."""
         try:
             self.places(span)
-        except DataCorrupted:
-            return False
-        return True
+        except DataCorrupted as error:
+            return shown_fault(error)
+        return None
+
+    def is_restorable(self, span: Span) -> bool:
+        """True if all blocks of a span's checkpoint are there."""
+        return self.fault_of(span) is None
+
+
+def shown_fault(error: DataCorrupted) -> str:
+    """An error about damage, as one text."""
+    return error.message if error.detail is None else f"{error.message}: {error.detail.rstrip('.')}"
 
 
 def read_generations(target: DirectoryTarget) -> list[Generation]:
@@ -282,5 +291,7 @@ def shown_states(generations: list[Generation]) -> list[str]:
                 ends = "the checkpoint alone" if not span.logs else shown_time(span.logs[-1].facts["cut_us"])
             else:
                 ends = f"LSN {last.last_lsn} ({shown_time(last.commit_us)})"
+            if span is generation.spans[-1] and span.fault is None and generation.copied_us:
+                ends += f", nothing more until {shown_time(generation.copied_us)}"
             lines.append(f"generation {generation.name}, checkpoint {span.iteration}: {begins} to {ends}")
     return lines

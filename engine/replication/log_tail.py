@@ -184,7 +184,9 @@ def scan(descriptor: int, start: int, first: int, bytes_max: int) -> LogPart:
         elif kind == ROW_GROUPS:
             row_groups = True
         elif kind == CHECKPOINT:
+            # The frame behind it has the form of a commit, and belongs to it.
             ended = True
+            break
         at = after
     return LogPart(start, end, tuple(commits), has_row_groups, ended)
 

@@ -17,7 +17,7 @@ from ..errors import DataCorrupted, InvalidParameterValue, IoError
 from ..settings import Settings
 from ..storage import backup, wal_chain
 from .database_blocks import BLOCKS_AT, SUM
-from .generations import Generation, Span, read_generations, shown_states, shown_time
+from .generations import Generation, Span, read_generations, shown_fault, shown_states, shown_time
 from .log_tail import CopiedTransaction, scan
 from .objects import CopiedObject, body_pieces, damaged
 from .targets import DirectoryTarget
@@ -126,14 +126,15 @@ def _hint(generations: list[Generation]) -> str:
 def _latest(generations: list[Generation]) -> State:
     newest = generations[0]
     span = newest.spans[-1]
-    if span.fault is not None or not newest.is_restorable(span):
+    faults = [fault for fault in (span.fault, newest.fault_of(span)) if fault is not None]
+    if newest.broken_behind(span.logs[-1].number if span.logs else span.checkpoint.number):
+        faults = newest.faults
+    if faults:
         raise DataCorrupted(
             "the end of the copy is damaged",
-            detail=f"{'; '.join(newest.faults)}.",
+            detail=f"{'; '.join(faults)}.",
             hint=f"{_hint(generations)} Choose one with --lsn or --at.",
         )
-    if newest.broken_behind(span.logs[-1].number if span.logs else span.checkpoint.number):
-        raise DataCorrupted("the end of the copy is missing", detail=f"{'; '.join(newest.faults)}.")
     return State(newest, span, tuple(span.logs), span.end, span.last)
 
 
@@ -299,7 +300,7 @@ def check_copy(directory: Path, temporary: Path | None) -> tuple[list[str], list
                 copied = backup.verified(path, settings)
                 prove(state, copied)
             except DataCorrupted as error:
-                wrong.append(f"{error.message}{': ' + error.detail if error.detail else ''}")
+                wrong.append(shown_fault(error))
             else:
                 about.append(
                     f"restored and checked: transaction {copied.counters.txid}, LSN {copied.counters.lsn}"
@@ -313,5 +314,5 @@ def restore_report(state: State, copied: backup.Copied) -> list[str]:
     """Lines about a restored database."""
     last = state.last
     at = "" if last is None else f", committed at {shown_time(last.commit_us)}"
-    return [f"restored {copied}{at}", f"from generation {state.generation.name}, checkpoint {state.span.iteration}, "
-            f"log byte {state.end}"]  # fmt: skip
+    place = f"checkpoint {state.span.iteration}, log byte {state.end}"
+    return [f"restored {copied}{at}", f"from generation {state.generation.name}, {place}"]
