@@ -16,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,8 @@ CHECKPOINT_BYTES = 64 * MIB
 LOOK_S = 0.2
 # A checkpoint that open write transactions prevent is tried this often, and again after a pause.
 ATTEMPTS, ATTEMPT_S, PAUSE_S = 20, 0.02, 1.0
-# Captured writers wait this long at most for the copies, before the checkpoint itself.
+# Before a checkpoint captured writers wait for so many passes of the copies at most, each of them bounded.
+PASSES_MAX = 5
 CATCH_UP_S = 1.0
 CLOSE_S = 10.0
 # Verification: the pause between looks, and the longest run of one.
@@ -115,6 +116,8 @@ class ContinuousCopies:
         source = CopySource(self._blocks, log_path, identity, clock)
         self.copiers = [Copier(source, DirectoryTarget(Path(place)), rules) for place in settings.copy_to]
         self._verifications: dict[str, Verification | None] = {}
+        # The writer lock has one owner for all checkpoints.
+        self._checkpointing = threading.Lock()
         self._stop = threading.Event()
         self._checking: subprocess.Popen[str] | None = None
         self._threads = [
@@ -166,11 +169,29 @@ class ContinuousCopies:
 
     # Checkpoints.
 
-    def catch_up(self) -> None:
+    @contextmanager
+    def before_checkpoint(self) -> Iterator[None]:
+        """Context in which a checkpoint is asked for: the copies that follow have the log to its end.
+
+        Captured writers wait meanwhile. Other commits that come between, and refer to blocks, are copied with
+        the checkpoint.
+
+        Raises:
+            LockNotAvailable: a transaction holds the writer lock.
+        """
+        self._catch_up()
+        with self._checkpointing, self._locked():
+            self._catch_up()
+            yield
+
+    def _catch_up(self) -> None:
         """Let the copies that follow take the log to its end, within a bounded time."""
-        for copier in self.copiers:
-            if copier.status.state == FOLLOWING:
-                copier.catch_up(CATCH_UP_S)
+        for _ in range(PASSES_MAX):
+            behind = [one for one in self.copiers if one.status.state == FOLLOWING and one.lag_bytes()]
+            if not behind:
+                return
+            for one in behind:
+                one.catch_up(CATCH_UP_S)
 
     def _look_at_log(self) -> None:
         pause_s = LOOK_S
@@ -202,15 +223,13 @@ class ContinuousCopies:
 
     def _make_checkpoint(self) -> bool:
         """Make a checkpoint; False if open write transactions prevent it."""
-        self.catch_up()
-        # Without captured writers few commits can come between the copies' last look and the checkpoint.
-        with self._locked():
-            self.catch_up()
+        with self.before_checkpoint():
             for _ in range(ATTEMPTS):
                 if self._checkpoint():
                     return True
                 if self._stop.wait(ATTEMPT_S):
                     return False
+                self._catch_up()
         return False
 
     # Verification.

@@ -251,11 +251,7 @@ class Copier:
             self._delete_old(chain)
 
     def _resumed(self) -> GenerationWriter | None:
-        """The newest generation with a checkpoint, if it can be continued.
-
-        Raises:
-            ObjectInUse: the target has copies of another database.
-        """
+        """The newest generation with a checkpoint, if it can be continued."""
         whole = [name for name in generation_names(self.target) if is_whole(self.target, name)]
         if not whole:
             return None
@@ -288,9 +284,7 @@ class Copier:
         if tail is None or chain.checkpoint is None:
             return False
         while True:
-            part = tail.part(SEGMENT_BYTES)
-            if part.has_row_groups:
-                return False
+            part = tail.part(SEGMENT_BYTES, without_blocks=True)
             if part.commits:
                 chain.put_log(tail, part, self._source.clock.now_us())
                 self._tell(chain)

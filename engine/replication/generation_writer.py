@@ -1,8 +1,7 @@
 """The writing end of a generation: the chain of its objects, and what it has of the database.
 
 A generation begins with the blocks of one checkpoint of the database file and continues with DuckDB's log,
-and after each later checkpoint with the blocks that it changed. `docs/design/replication.md`,
-"Generations".
+and after each later checkpoint with the blocks that it changed. Source: docs/design/replication.md, "Format".
 """
 
 from __future__ import annotations

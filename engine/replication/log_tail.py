@@ -6,8 +6,8 @@ still reads it to its end. Frames are not summed here: what a running process ha
 to the file's end, and every restore sums them (`storage/wal_chain.py`).
 
 A commit is known by the rows that it adds to `ducktail.commits`: transaction, LSNs and time. A commit
-without such a row changed neither a captured table nor a topic. Source: docs/design/replication.md, "The
-log".
+without such a row changed neither a captured table nor a topic.
+Source: docs/design/replication.md, "DuckDB 2.0: experiments".
 """
 
 from __future__ import annotations
@@ -120,8 +120,11 @@ class LogTail:
         """The bytes of the log."""
         return os.fstat(self._descriptor).st_size
 
-    def part(self, bytes_max: int) -> LogPart:
+    def part(self, bytes_max: int, *, without_blocks: bool = False) -> LogPart:
         """The whole commits behind `offset`: up to `bytes_max`, and at least one that is there.
+
+        Args:
+            without_blocks: end before the first commit that refers to blocks of the file.
 
         Raises:
             DataCorrupted: the log is damaged, or of a form that is not read here.
@@ -132,7 +135,7 @@ class LogTail:
             if found is None:
                 return LogPart(0, 0, (), False, False)
             at = found[0]
-        return scan(self._descriptor, start, at, bytes_max)
+        return scan(self._descriptor, start, at, bytes_max, without_blocks=without_blocks)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """A range of the log, in pieces.
@@ -148,7 +151,7 @@ class LogTail:
             yield data
 
 
-def scan(descriptor: int, start: int, first: int, bytes_max: int) -> LogPart:
+def scan(descriptor: int, start: int, first: int, bytes_max: int, *, without_blocks: bool = False) -> LogPart:
     """The whole commits from the frame at `first` on; the part begins at `start`."""
     size = os.fstat(descriptor).st_size
     data, base, at, end = b"", first, first, start
@@ -183,6 +186,8 @@ def scan(descriptor: int, start: int, first: int, bytes_max: int) -> LogPart:
             rows += transactions_of(os.pread(descriptor, length, at + FRAME.size))
         elif kind == ROW_GROUPS:
             row_groups = True
+            if without_blocks:
+                break
         elif kind == CHECKPOINT:
             # The frame behind it has the form of a commit, and belongs to it.
             ended = True

@@ -71,6 +71,9 @@ def restore_copy(directory: Path, moment: Moment, target: Path) -> tuple[State, 
         generations = read_generations(source)
         state = find_state(source, generations, moment)
         write_files(source, state, temporary)
+    except DataCorrupted as error:
+        error.hint = error.hint or f'"ducktail check {directory}" tells what can be restored.'
+        raise
     except OSError as error:
         raise IoError(f'the copy in "{directory}" cannot be restored', detail=str(error)) from error
     copied = backup.verified(temporary)
@@ -173,25 +176,20 @@ def _of_time(source: DirectoryTarget, generations: list[Generation], at_us: int)
 
 def _until(source: DirectoryTarget, generation: Generation, span: Span, at_us: int) -> State:
     """The state of a span at a time: the last commits that are known to be at or before it."""
-    used: list[CopiedObject] = []
-    end, last = 0, span.before
-    for log in span.logs:
+    count, end, last = 0, 0, span.before
+    for number, log in enumerate(span.logs, 1):
         latest = log.facts["last"]
         if log.facts["cut_us"] <= at_us and (latest is None or latest[3] <= at_us):
-            used.append(log)
-            end = log.facts["end"]
+            count, end = number, log.facts["end"]
             last = CopiedTransaction(*latest) if latest is not None else last
             continue
         for commit_end, transactions in _commits(source, log):
             if transactions and transactions[-1].commit_us > at_us:
-                break
+                return State(generation, span, tuple(span.logs[:count]), end, last)
             if transactions:
                 # Commits without a time are restored with the one behind them.
-                end, last = commit_end, transactions[-1]
-        if end > log.facts["start"]:
-            used.append(log)
-        break
-    return State(generation, span, tuple(used), end, last)
+                count, end, last = number, commit_end, transactions[-1]
+    return State(generation, span, tuple(span.logs[:count]), end, last)
 
 
 def _commits(

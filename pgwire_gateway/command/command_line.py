@@ -149,8 +149,8 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check = commands.add_parser(
         "check",
         help="check a closed database file, or a continuous copy, for damage",
-        description="Read a closed database file or a continuous copy completely and report its state without "
-        "changing it. The exit code is 1 if anything in it is damaged or missing.",
+        description="Read a closed database file or a continuous copy completely and report its state, "
+        "without changing it. The exit code is 1 if anything in it is damaged or missing.",
     )
     check.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file, or the directory of a copy")
     check.add_argument(

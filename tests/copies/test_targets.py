@@ -214,7 +214,7 @@ def test_verification(serve_copied: Callable[..., ServerProcess], target: Path, 
 def test_writers_beside_a_slow_target(
     serve_copied: Callable[..., ServerProcess], target: Path, tmp_path: Path
 ) -> None:
-    """A target in which every object must wait: checkpoints are made all the same, and the copy comes after."""
+    """A target in which an object must wait: checkpoints are made all the same."""
     server = serve_copied(target, options=("--wal-bytes-max", str(4 << 20)))
     with server.connect() as connection:
         for text in TABLES:

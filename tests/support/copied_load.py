@@ -38,7 +38,7 @@ SETUP = (
     "create consumer group g on s",
 )
 # Small bounds: checkpoints, generations and retention often, so that they are killed as well.
-OPTIONS = ("--port", "0", "--wal-bytes-max", str(2 << 20), "--retention-interval-ms", "200",
+OPTIONS = ("--port", "0", "--wal-bytes-max", str(4 << 20), "--retention-interval-ms", "200",
            "--copy-interval-ms", "100")  # fmt: skip
 
 Row = tuple[Any, ...]
@@ -77,16 +77,22 @@ class Load:
         self, work: Callable[[psycopg.Connection[Any], random.Random], None], chance: random.Random
     ) -> None:
         try:
-            with self._server.connect() as connection:
-                while not self._stop.is_set():
-                    with suppress(
-                        psycopg.errors.SerializationFailure, psycopg.errors.ObjectInUse
-                    ):  # others write
-                        work(connection, chance)
+            while not self._stop.is_set():
+                # A session that keeps the log from being checkpointed is ended, and comes again.
+                with suppress(psycopg.errors.IdleInTransactionSessionTimeout):
+                    self._work(work, chance)
         except psycopg.OperationalError:
             pass  # The server was killed.
         except Exception as error:
             self.errors.append(error)
+
+    def _work(
+        self, work: Callable[[psycopg.Connection[Any], random.Random], None], chance: random.Random
+    ) -> None:
+        with self._server.connect() as connection:
+            while not self._stop.is_set():
+                with suppress(psycopg.errors.SerializationFailure, psycopg.errors.ObjectInUse):
+                    work(connection, chance)
 
     def _write(self, connection: psycopg.Connection[Any], chance: random.Random) -> None:
         key, value, kind = chance.randrange(200), chance.randrange(1 << 40), chance.random()
