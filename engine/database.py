@@ -334,7 +334,7 @@ class Database(Parts):
             lambda: DatabaseIdentity(str(side.identity), (self.side or side).incarnation),
             self.checkpoint,
             partial(self.transactions.hold_writer, owner, COPY_LOCK_WAIT_MS),
-            lambda: self.commits.last_txid,
+            lambda: (self.commits.last_txid, self.commits.last_lsn),
         )
 
     def _release_copies(self) -> None:

@@ -38,9 +38,8 @@ CHECKPOINT_BYTES = 64 * MIB
 LOOK_S = 0.2
 # A checkpoint that open write transactions prevent is tried this often, and again after a pause.
 ATTEMPTS, ATTEMPT_S, PAUSE_S = 20, 0.02, 1.0
-# Before a checkpoint captured writers wait for so many passes of the copies at most, each of them bounded.
-PASSES_MAX = 5
-CATCH_UP_S = 1.0
+# Before a checkpoint the copies are waited for this long at most, and then, by captured writers, this long.
+CATCH_UP_S, CATCH_UP_LOCKED_S = 1.0, 0.2
 CLOSE_S = 10.0
 # Verification: the pause between looks, and the longest run of one.
 VERIFY_LOOK_S, VERIFY_S_MAX = 10.0, 6 * 3600.0
@@ -83,7 +82,7 @@ class ContinuousCopies:
         identity: returns the database's identity.
         checkpoint: asks DuckDB for a checkpoint; returns False if open transactions prevent it.
         locked: the writer lock, as a context.
-        last_txid: returns the number of the last captured transaction.
+        committed: returns the number and the last LSN of the last committed transaction.
     """
 
     def __init__(
@@ -95,14 +94,14 @@ class ContinuousCopies:
         identity: Callable[[], DatabaseIdentity],
         checkpoint: Callable[[], bool],
         locked: Callable[[], AbstractContextManager[None]],
-        last_txid: Callable[[], int],
+        committed: Callable[[], tuple[int, int]],
     ) -> None:
         self._path = path
         self._log_path = log_path
         self._clock = clock
         self._checkpoint = checkpoint
         self._locked = locked
-        self._last_txid = last_txid
+        self._committed = committed
         self._verify_us = settings.copy_verify_interval_ms * 1000
         self._due_bytes = min(CHECKPOINT_BYTES, settings.wal_bytes_max // 4)
         self._bound_bytes = settings.wal_bytes_max // 2
@@ -113,9 +112,10 @@ class ContinuousCopies:
             settings.copy_retention_ms * 1000,
         )
         self._blocks = DatabaseBlocks(path)
-        source = CopySource(self._blocks, log_path, identity, clock)
+        source = CopySource(self._blocks, log_path, identity, committed, clock)
         self.copiers = [Copier(source, DirectoryTarget(Path(place)), rules) for place in settings.copy_to]
         self._verifications: dict[str, Verification | None] = {}
+        self._slow: dict[Copier, int | None] = {}  # and the time until which each had copied
         # The writer lock has one owner for all checkpoints.
         self._checkpointing = threading.Lock()
         self._stop = threading.Event()
@@ -150,7 +150,7 @@ class ContinuousCopies:
 
     def reports(self) -> list[CopyReport]:
         """The state of each copy."""
-        now_us, last_txid = self._clock.now_us(), self._last_txid()
+        now_us, (last_txid, _) = self._clock.now_us(), self._committed()
         return [self._report(copier, now_us, last_txid) for copier in self.copiers]
 
     def _report(self, copier: Copier, now_us: int, last_txid: int) -> CopyReport:
@@ -179,19 +179,29 @@ class ContinuousCopies:
         Raises:
             LockNotAvailable: a transaction holds the writer lock.
         """
-        self._catch_up()
+        self._catch_up(CATCH_UP_S)
         with self._checkpointing, self._locked():
-            self._catch_up()
+            self._catch_up(CATCH_UP_LOCKED_S)
             yield
 
-    def _catch_up(self) -> None:
-        """Let the copies that follow take the log to its end, within a bounded time."""
-        for _ in range(PASSES_MAX):
-            behind = [one for one in self.copiers if one.status.state == FOLLOWING and one.lag_bytes()]
+    def _catch_up(self, within_s: float) -> None:
+        """Let the copies that follow take the log to its end, within a bounded time.
+
+        A copy that was too slow is not waited for again until it has made progress.
+        """
+        ends_s = self._clock.monotonic_s() + within_s
+        while (left_s := ends_s - self._clock.monotonic_s()) > 0:
+            behind = [
+                one
+                for one in self.copiers
+                if one.status.state == FOLLOWING
+                and one.lag_bytes()
+                and self._slow.get(one, -1) != one.status.copied_us
+            ]
             if not behind:
                 return
-            for one in behind:
-                one.catch_up(CATCH_UP_S)
+            if not behind[0].catch_up(left_s):
+                self._slow[behind[0]] = behind[0].status.copied_us
 
     def _look_at_log(self) -> None:
         pause_s = LOOK_S
@@ -229,7 +239,7 @@ class ContinuousCopies:
                     return True
                 if self._stop.wait(ATTEMPT_S):
                     return False
-                self._catch_up()
+                self._catch_up(CATCH_UP_LOCKED_S)
         return False
 
     # Verification.

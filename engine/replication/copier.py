@@ -54,11 +54,13 @@ class CopySource:
     Args:
         log_path: DuckDB's log beside the file.
         identity: returns the database's identity.
+        committed: returns the number and the last LSN of the last committed transaction.
     """
 
     blocks: DatabaseBlocks
     log_path: str
     identity: Callable[[], DatabaseIdentity]
+    committed: Callable[[], tuple[int, int]]
     clock: Clock
 
 
@@ -81,6 +83,7 @@ class CopyStatus:
         error: the error of the last failed pass; None while passes succeed.
         retry_us: the time of the next attempt.
         errors: the number of failed passes.
+        txid, lsn: all transactions up to this one are copied; None before the first pass.
         copied_us: the time of the commits up to which all are copied.
         copied_bytes: the bytes that this process has put into the target.
     """
@@ -330,7 +333,7 @@ class Copier:
             if self._tail is not None:
                 self._tail.offset = chain.offset
         tail, blocks, clock = self._tail, self._source.blocks, self._source.clock
-        began_us = clock.now_us()
+        began_us, (txid, lsn) = clock.now_us(), self._source.committed()
         while tail is not None:
             if tail.size() < tail.offset:
                 raise OtherLog("the log has become shorter")
@@ -349,18 +352,20 @@ class Copier:
                 raise _Stopped
         if blocks.header().data != chain.checkpoint:
             return None
-        self.status = replace(self.status, copied_us=began_us)
+        status = self.status
+        txid, lsn = max(txid, status.txid or 0), max(lsn, status.lsn or 0)
+        self.status = replace(status, copied_us=began_us, txid=txid, lsn=lsn)
         return began_us
 
     def _tell(self, chain: GenerationWriter) -> None:
         last = chain.last
+        if last is not None:
+            self.status = replace(self.status, txid=last.txid, lsn=last.last_lsn)
         self.status = replace(
             self.status,
             generation=chain.name,
             iteration=chain.iteration,
             offset=chain.offset,
-            txid=None if last is None else last.txid,
-            lsn=None if last is None else last.last_lsn,
             copied_bytes=self._written_before + chain.bytes_written,
         )
 

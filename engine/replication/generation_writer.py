@@ -219,6 +219,8 @@ class GenerationWriter:
         Raises:
             OSError: the target failed.
         """
+        if not continues:
+            self.last = None  # It has transactions that no copied log has.
         table = np.where(self.known(len(sums)) == sums, sums, np.uint64(0)).tobytes()
         facts = {
             "identity": self._identity.uuid,
@@ -228,7 +230,7 @@ class GenerationWriter:
             "block_bytes": header.block_bytes,
             "block_count": header.block_count,
             "continues": continues,
-            "last": _numbers(self.last) if continues else None,
+            "last": _numbers(self.last),
             "taken_us": now_us,
         }
         self._put(CHECKPOINT, facts, (header.data, table), len(header.data) + len(table))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,6 +51,14 @@ def serve_copied(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     yield serve
     for server in servers:
         server.kill()
+
+
+def await_true(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Wait for a condition."""
+    ends = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 def is_latest(server: ServerProcess, target: Path, path: Path) -> None:
@@ -148,8 +156,7 @@ def test_generations_and_their_retention(
         later = connection.execute("select generation from ducktail.continuous_copies").fetchone()
         assert later is not None
         await_copy(connection, f"generation > '{later[0]}' and generations = 2")
-        (made,) = connection.execute("select generations from ducktail.continuous_copies").fetchall()
-        assert made == (2,) and not (target / first[0]).exists()
+        await_true(lambda: not (target / first[0]).exists())
     is_latest(server, target, tmp_path / "new.duckdb")
 
 
@@ -230,9 +237,9 @@ def test_writers_beside_a_slow_target(
                                "on conflict do nothing")  # fmt: skip
             connection.execute("update brief set v = v + 1")
         wal = Path(f"{server.path}.wal")
-        assert (wal.stat().st_size if wal.exists() else 0) < 4 << 20, "checkpoints are made without the copy"
+        # Checkpoints are made without the copy.
+        await_true(lambda: not wal.exists() or wal.stat().st_size < 2 << 20)
         drained = threading.Thread(target=(generation / f"{number:010d}.log.partial").read_bytes)
         drained.start()
         drained.join()
-        shutil.rmtree(generation)
     is_latest(server, target, tmp_path / "slow.duckdb")
