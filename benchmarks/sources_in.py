@@ -107,7 +107,8 @@ def received(conninfo: str, slot: str, changes: int, end: str) -> float:
     """Changes a second of pg_recvlogical."""
     command = [
         str(postgres.programs() / "pg_recvlogical"), "-d", conninfo, "--slot", slot, "--start",
-        "-f", "/dev/null", "-o", "proto_version=2", "-o", "publication_names=peer", "--endpos", end, "--no-loop",
+        "-f", "/dev/null", "-o", "proto_version=2", "-o", "publication_names=peer", "--endpos", end,
+        "--no-loop",
     ]  # fmt: skip
     began_s = time.perf_counter()
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
