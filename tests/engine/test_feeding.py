@@ -393,6 +393,12 @@ def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
     ):
         with raises("55000"):
             base(text)
+    base("create schema sc")
+    base("create table sc.m mirror of stream s table notes")
+    with raises("2BP01"):
+        base("drop schema sc cascade")
+    base("drop table sc.m cascade")
+    base("drop schema sc")
     with raises("42P07"):
         base("create table n mirror of stream s table public.notes")
     with raises("42P01"):
