@@ -76,6 +76,7 @@ COMMAND = """
 | `--http-cors` | none | [web origins](http.md#pages-of-other-origins) whose pages may use it; `*` is any |
 | `--allow-dir` | none | directory that SQL may access ([operations.md](operations.md#files)); repeatable |
 | `--allow-network` | none | network that [sinks](sinks.md#receivers-that-are-refused) may reach; repeatable |
+| `--copy-to` | none | directory for [continuous copies](continuous_copies.md) of the database; repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; reloaded on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |
 | `--cluster` | none | the [cluster.toml](cluster.md) of the cluster; reloaded on SIGHUP |

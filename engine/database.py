@@ -58,6 +58,8 @@ from .parts import LastRead, Parts
 from .placement.holds import Holds, Identities
 from .placement.membership import Arrivals, Membership
 from .placement.placement import Placement
+from .replication.continuous_copies import ContinuousCopies
+from .replication.generation_writer import DatabaseIdentity
 from .retention.retention import Retention
 from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
@@ -90,6 +92,8 @@ from .waiting import Waiting
 
 # Time for which a system view waits for the publisher before it shows the present state.
 LIVE_WAIT_S = 10.0
+# Time for which a checkpoint of a database with copies waits for captured writers.
+COPY_LOCK_WAIT_MS = 2_000
 # Further names of the only database of a server: the defaults of tools.
 NAME_ALIASES = frozenset({"ducktail", "postgres", "template1"})
 
@@ -132,6 +136,7 @@ class Database(Parts):
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
+        self.continuous_copies: ContinuousCopies | None = None
         self.copies_of_groups: dict[int, Future[None]] = {}  # groups whose whole copy is being made
         self.checkpoints = Saved()  # in the database's own table
         self._openers: list[Callable[[Database], None]] = []
@@ -208,6 +213,7 @@ class Database(Parts):
         self._reopener.close()
         self._end_threads()
         self._file.close()
+        self._release_copies()
         if self.side is not None:
             stamp = stamp_left(self.path)
             if stamp is not None:
@@ -311,15 +317,41 @@ class Database(Parts):
         self.watchdog = Watchdog(
             self.sessions, clock, file.on_disk, file.wal_path, bound, self.checkpoint, self._look_at_side
         )
+        if self.settings.copy_to and file.on_disk is not None:
+            self.continuous_copies = self._make_copies(file)
         self.watchdog.start()
         self.retention.start()
+        if self.continuous_copies is not None:
+            self.continuous_copies.start()
         self._stands = True
+
+    def _make_copies(self, file: DuckdbFile) -> ContinuousCopies:
+        side, owner = self.side, self.sessions.new_id()
+        assert side is not None and file.on_disk is not None and file.wal_path is not None
+        return ContinuousCopies(
+            file.on_disk,
+            file.wal_path,
+            self.settings,
+            self.clock,
+            lambda: DatabaseIdentity(str(side.identity), (self.side or side).incarnation),
+            self.checkpoint,
+            partial(self.transactions.hold_writer, owner, COPY_LOCK_WAIT_MS),
+            lambda: (self.commits.last_txid, self.commits.last_lsn),
+        )
+
+    def _release_copies(self) -> None:
+        """Close the copies' descriptor of the file, which DuckDB has closed."""
+        copies, self.continuous_copies = self.continuous_copies, None
+        if copies is not None:
+            copies.release()
 
     def _end_threads(self) -> None:
         """Publish and write unfinished work, and end the engine's threads."""
         if self._stands:
             self._stands = False
             self.watchdog.close()
+            if self.continuous_copies is not None:
+                self.continuous_copies.close()
             self.retention.close()
             self.group_commit.close()
             self.offsets.close()
@@ -376,6 +408,7 @@ class Database(Parts):
         self.sessions.let_go(error)
         self._end_threads()
         self._file.abandon()
+        self._release_copies()
         if self.side is not None:
             self.side.close()
 
@@ -419,13 +452,14 @@ class Database(Parts):
         waiting = self.transactions.writer_lock.waiting_count + self.group_commit.waiting_count
         return not waiting and self.publisher.is_idle
 
-    def checkpoint(self) -> None:
-        """Ask DuckDB to fold its log into the file; no effect while a snapshot prevents it."""
+    def checkpoint(self) -> bool:
+        """Ask DuckDB to fold its log into the file; False while a transaction prevents it."""
         cursor = self.cursor()
         try:
             cursor.execute("CHECKPOINT")
+            return True
         except duckdb.TransactionException:
-            return
+            return False
         except duckdb.FatalException:
             self.has_fallen()
             raise

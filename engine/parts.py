@@ -25,6 +25,7 @@ from .groups.polls import Polls
 from .groups.sink_activity import SinkActivity
 from .placement.holds import Holds, Identities
 from .placement.membership import Membership
+from .replication.continuous_copies import ContinuousCopies
 from .sessions import Sessions
 from .settings import Settings, ShownSetting
 from .transactions.commit_times import CommitTimes
@@ -47,6 +48,7 @@ class Parts(ABC):
 
     Attributes:
         last_reads: (group id, partition) -> its last read.
+        continuous_copies: the copies of the whole database; None if it is not copied.
         unlike: stream id -> the difference of its table from its log.
     """
 
@@ -74,6 +76,7 @@ class Parts(ABC):
     commits: Commits
     transactions: Transactions
     group_commit: GroupCommit
+    continuous_copies: ContinuousCopies | None
 
     @abstractmethod
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:

@@ -143,7 +143,7 @@ class Watchdog:
     path: str | None
     wal_path: str | None
     wal_bytes_max: int
-    checkpoint: Callable[[], None]
+    checkpoint: Callable[[], bool]
     look_at_side: Callable[[], None]
     # At the last check.
     wal_bytes: int = 0

@@ -94,11 +94,36 @@ class Settings:
         -1, -1, 86_400_000, "a client's statement that takes this long is logged (0: each, -1: none)"
     )
 
+    copy_interval_ms: int = _setting(
+        1_000, 10, 3_600_000, "interval at which new commits are copied to the directories in copy_to"
+    )
+    copy_generation_ms: int = _setting(
+        86_400_000,
+        1_000,
+        31_536_000_000,
+        "a continuous copy begins a new generation, with a full copy, this often",
+    )
+    copy_generations: int = _setting(
+        7, 1, 10_000, "generations that a continuous copy keeps at most; older ones are deleted"
+    )
+    copy_retention_ms: int = _setting(
+        604_800_000,
+        1_000,
+        315_360_000_000,
+        "generations that ended longer ago are deleted from a continuous copy",
+    )
+    copy_verify_interval_ms: int = _setting(
+        86_400_000, 0, 31_536_000_000, "a continuous copy is restored and checked this often (0: never)"
+    )
+
     allowed_directories: tuple[str, ...] = field(
         default=(), metadata={"about": "directories whose files SQL may read and write"}
     )
     allowed_networks: tuple[str, ...] = field(
         default=(), metadata={"about": "networks to which sinks may send although they are not public"}
+    )
+    copy_to: tuple[str, ...] = field(
+        default=(), metadata={"about": "directories to which the database is copied continuously"}
     )
 
     def __post_init__(self) -> None:
@@ -111,6 +136,15 @@ class Settings:
             if not os.path.isdir(directory):
                 raise InvalidParameterValue(f'"{directory}" in "allowed_directories" is not a directory')
         object.__setattr__(self, "allowed_directories", resolved)
+        targets = tuple(os.path.realpath(item) for item in self.copy_to)
+        for directory in targets:
+            if not os.path.isdir(directory):
+                raise InvalidParameterValue(
+                    f'"{directory}" in "copy_to" is not a directory', hint="Create it, or mount its disk."
+                )
+        if len(set(targets)) < len(targets):
+            raise InvalidParameterValue('"copy_to" has a directory twice')
+        object.__setattr__(self, "copy_to", targets)
 
 
 def numbers() -> tuple[Field[int], ...]:

@@ -166,8 +166,11 @@ def forget_mirrors(
         if mirror is None:
             continue
         cursor.execute(mirror.delete_sql()).fetchall()
-        drop = partial(database.catalog.mirrors.pop, key, None)
         if transaction is not None:
-            transaction.at(CommitStep.MEMORY, drop)
+            transaction.at(CommitStep.MEMORY, partial(_forget, database, key))
         else:
-            drop()
+            _forget(database, key)
+
+
+def _forget(database: Database, key: TableKey) -> None:
+    database.catalog.mirrors.pop(key, None)

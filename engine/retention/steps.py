@@ -13,7 +13,6 @@ import duckdb
 
 from ..duck.cursors import in_one_transaction
 from ..transactions.transactions import Transactions
-from ..waiting import drive
 
 # Time that a step waits for the writer lock. If a transaction holds it for longer, the step is left to the
 # next pass.
@@ -44,11 +43,8 @@ class Steps:
         Raises:
             LockNotAvailable: a transaction holds the lock for too long.
         """
-        drive(self._transactions.lock_writer(self.owner, LOCK_WAIT_MS))
-        try:
+        with self._transactions.hold_writer(self.owner, LOCK_WAIT_MS):
             yield
-        finally:
-            self._transactions.writer_lock.release(self.owner)
 
     def transaction(self, statements: Sequence[str]) -> list[int]:
         """Run all of these statements or none; returns the first number of each result, 0 without one."""

@@ -29,6 +29,7 @@ import duckdb
 
 from .. import schema
 from ..errors import DataCorrupted, DucktailError, DuplicateObject, IoError, ObjectInUse, UndefinedObject
+from ..settings import Settings
 from . import wal_chain
 from .audit import Finding, audit, read_everything
 from .duckdb_file import DuckdbFile
@@ -154,13 +155,13 @@ def finish(temporary: Path, target: Path) -> Copied:
     return Copied(target, copied.counters, copied.incarnation)
 
 
-def verified(path: Path) -> Copied:
+def verified(path: Path, settings: Settings | None = None) -> Copied:
     """Open a copy, read every row, audit it, and fold its log into the file.
 
     Raises:
         DataCorrupted: the copy is inconsistent.
     """
-    file = DuckdbFile.connect(str(path))
+    file = DuckdbFile.connect(str(path), settings)
     try:
         cursor = file.cursor(utc=True)
         facts = schema.migrate(cursor)
@@ -181,17 +182,35 @@ def restore(backup: Path, target: Path) -> Copied:
         ObjectInUse: the backup is open.
         DataCorrupted: the backup is damaged.
     """
-    for path in (target, *wal_chain.wal_paths(str(target))):
-        if path.exists():
-            raise DuplicateObject(
-                f'"{path}" already exists', hint="Restore writes over nothing: move it away first."
-            )
+    refuse_existing(target)
     temporary = new_temporary(target)
     with closed_database(str(backup)) as descriptor:
         if descriptor is None:
             raise ObjectInUse(f'backup "{backup}" is open in another process')
         copy_closed(str(backup), descriptor, temporary)
     verified(temporary)
+    return begin_incarnation(temporary, target)
+
+
+def refuse_existing(target: Path) -> None:
+    """Refuse to restore over a file.
+
+    Raises:
+        DuplicateObject: the target, or a log beside it, exists.
+    """
+    for path in (target, *wal_chain.wal_paths(str(target))):
+        if path.exists():
+            raise DuplicateObject(
+                f'"{path}" already exists', hint="Restore writes over nothing: move it away first."
+            )
+
+
+def begin_incarnation(temporary: Path, target: Path) -> Copied:
+    """Give a verified database a new incarnation, and then its final name.
+
+    Raises:
+        IoError: the database cannot be opened.
+    """
     side, least = side_path(str(target)), 0
     file = DuckdbFile.connect(str(temporary))
     try:

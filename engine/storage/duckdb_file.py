@@ -41,6 +41,9 @@ SESSION_SETUP = f"""
 
 DATA_HINT = "Make a database beside it, allow its directory, and read it with SQL: FROM 'file.csv'."
 
+# A size that no log reaches: with it DuckDB makes no checkpoint by itself.
+NO_CHECKPOINT = "1024 TiB"
+
 # DuckDB settings that a session may still change after the configuration is locked.
 SESSION_CONFIGS = (
     "timezone",
@@ -87,6 +90,9 @@ class DuckdbFile:
             "custom_user_agent": "ducktail",
             "python_enable_replacements": False,
         }
+        if settings is not None and settings.copy_to:
+            # From the first commit on: the copies decide when there is a checkpoint.
+            config["wal_autocheckpoint"] = NO_CHECKPOINT
         alias = path != MEMORY and fold(Path(path).stem) in RESERVED_CATALOGS
         try:
             connection = duckdb.connect(

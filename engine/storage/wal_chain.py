@@ -146,7 +146,7 @@ def _mixed(rest: bytes) -> int:
 
 
 def _read(path: Path, log: mmap.mmap, size: int) -> WalChain:
-    header = _header(bytes(log[:HEADER_BYTES_MAX]))
+    header = log_header(bytes(log[:HEADER_BYTES_MAX]))
     if header is None:
         return WalChain(path, size, 0, 0, 0, _found(log, 0), fits=True)
     at, version, follows = header
@@ -179,8 +179,8 @@ def _found(log: mmap.mmap, start: int) -> int | None:
     return None if place < 0 else place
 
 
-def _header(data: bytes) -> tuple[int, int, int | None] | None:
-    """The end of the header, the log's version, and the checkpoint that it follows."""
+def log_header(data: bytes) -> tuple[int, int, int | None] | None:
+    """The end of a log's header, its version, and the checkpoint that it follows; None without one."""
     at, facts = 0, dict[int, int]()
     while at + 2 <= len(data):
         field = int.from_bytes(data[at : at + 2], "little")
@@ -188,15 +188,16 @@ def _header(data: bytes) -> tuple[int, int, int | None] | None:
         if field == 0xFFFF:
             good = facts.get(100) == HEADER_TYPE and 101 in facts
             return (at, facts[101], facts.get(103)) if good else None
-        count, at = _varint(data, at)
+        count, at = varint(data, at)
         facts[field] = count
         if field == 102:  # a list: this is the number of varints that follow
             for _ in range(min(count, HEADER_BYTES_MAX)):
-                _, at = _varint(data, at)
+                _, at = varint(data, at)
     return None
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of DuckDB's serialization, and the position behind it."""
     value = shift = 0
     while at < len(data):
         byte = data[at]

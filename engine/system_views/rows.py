@@ -184,7 +184,7 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
         return mine or rights.owners.get(stream) == user
     if "pipeline_name" in row:
         return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
-    # Only superusers see the addresses of nodes.
+    # Only superusers see the addresses of nodes and the directories of copies.
     return "user_name" in row and str(row["user_name"]).lower() == user
 
 
@@ -415,6 +415,35 @@ def schema_versions(database: Parts) -> Iterator[Row]:
             yield _row(part.captured, part.stream)
 
 
+def continuous_copies(database: Parts) -> Iterator[Row]:
+    """The rows of ducktail.continuous_copies: one for each target of copies of the whole database."""
+    copies = database.continuous_copies
+    for report in () if copies is None else copies.reports():
+        status, done = report.status, report.verification
+        yield {
+            "target": report.target,
+            "state": status.state,
+            "generation": status.generation,
+            "generations": status.generations,
+            "checkpoint": status.iteration,
+            "log_offset": status.offset,
+            "copied_txid": status.txid,
+            "copied_lsn": status.lsn,
+            "copied_at": None if status.copied_us is None else _time(status.copied_us),
+            "lag_seconds": report.lag_s,
+            "lag_bytes": report.lag_bytes,
+            "lag_transactions": report.lag_transactions,
+            "copied_bytes": status.copied_bytes,
+            "errors": status.errors,
+            "error": status.error,
+            "error_at": None if status.error_us is None else _time(status.error_us),
+            "retry_at": None if status.retry_us is None else _time(status.retry_us),
+            "verified_at": None if done is None else _time(done.at_us),
+            "verified_generation": None if done is None else done.generation,
+            "verification": None if done is None else done.result,
+        }
+
+
 def _row(captured: Captured, stream: Stream) -> Row:
     """The row of one schema version that the events of a stream have, or may have."""
     shape = captured.shape
@@ -454,4 +483,5 @@ KINDS: dict[str, Callable[[Parts], Iterator[Row]]] = {
     "settings": settings,
     "nodes": nodes,
     "placement": placement,
+    "continuous_copies": continuous_copies,
 }

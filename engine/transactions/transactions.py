@@ -10,9 +10,9 @@ Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -32,7 +32,7 @@ from ..groups.members import Members
 from ..groups.offsets import Move, Offsets
 from ..log.log import Commit
 from ..sessions import Sessions
-from ..waiting import Wait, Waiting
+from ..waiting import Wait, Waiting, drive
 from .commits import Commits
 from .locks import TableKey, TableWriters, WriterLock, shown_table
 from .offset_moves import check_standing, lock_moves
@@ -97,6 +97,20 @@ class Transactions:
         except BaseException:
             self.writer_lock.release(session_id)
             raise
+
+    @contextmanager
+    def hold_writer(self, session_id: int, timeout_ms: int) -> Iterator[None]:
+        """Hold the writer lock, from a thread of the engine.
+
+        Raises:
+            LockNotAvailable: the lock is not free within `timeout_ms`.
+            IoError: DuckDB has invalidated the database.
+        """
+        drive(self.lock_writer(session_id, timeout_ms))
+        try:
+            yield
+        finally:
+            self.writer_lock.release(session_id)
 
     def _wait_for_writer(self, session_id: int, future: Future[None], timeout_ms: int) -> Waiting[None]:
         granted = False

@@ -85,9 +85,9 @@ def _maintain(work: Callable[[argparse.Namespace], int]) -> Callable[[argparse.N
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": run_server,
-    "check": _maintain(lambda chosen: maintenance.check(chosen.path)),
+    "check": _maintain(lambda chosen: maintenance.check(chosen.path, chosen.temporary)),
     "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
-    "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to)),
+    "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to, chosen.at, chosen.lsn)),
     "reset-commit-times": _maintain(lambda chosen: maintenance.reset_commit_times(chosen.path)),
     "cluster": cluster.run_command,
 }
@@ -148,11 +148,17 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """The flags of check, backup, restore and reset-commit-times."""
     check = commands.add_parser(
         "check",
-        help="check a closed database file for damage",
-        description="Read a closed database file completely and report its state, without changing it. "
-        "The exit code is 1 if anything in it is damaged or missing.",
+        help="check a closed database file, or a continuous copy, for damage",
+        description="Read a closed database file or a continuous copy completely and report its state, "
+        "without changing it. The exit code is 1 if anything in it is damaged or missing.",
     )
-    check.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    check.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file, or the directory of a copy")
+    check.add_argument(
+        "--temporary",
+        type=Path,
+        metavar="DIR",
+        help="the directory in which a copy is restored for the check",
+    )
     backup = commands.add_parser(
         "backup",
         help="copy a database, served or not, into one verified file",
@@ -162,16 +168,28 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     backup.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
     restore = commands.add_parser(
         "restore",
-        help="create a database from a backup",
-        description="Create a database from a backup. Its LSNs continue in a new incarnation.",
+        help="create a database from a backup or a continuous copy",
+        description="Create a database from a backup, or from a continuous copy as of a moment. "
+        "Its LSNs continue in a new incarnation.",
     )
-    restore.add_argument("backup", type=Path, metavar="BACKUP", help="the backup")
+    restore.add_argument(
+        "backup", type=Path, metavar="BACKUP", help="the backup, or the directory of a continuous copy"
+    )
+    moment = restore.add_mutually_exclusive_group()
+    moment.add_argument(
+        "--at", metavar="TIME", help="of a continuous copy: the transactions up to this time (UTC)"
+    )
+    moment.add_argument("--lsn", type=int, metavar="N", help="of a continuous copy: those up to this LSN")
+    moment.add_argument(
+        "--latest", action="store_true", help="of a continuous copy: all transactions, which is the default"
+    )
     for command, source, to in (
         (backup, "PATH", "the file of the backup, which must not exist"),
         (restore, "BACKUP", "the database's file"),
     ):
         command.add_argument("to", nargs="+", action=_Target, metavar="DEST", help=to)
-        command.usage = f"{command.prog} [-h] [--log-level LEVEL] {source} [TO] DEST"
+        options = " [--at TIME | --lsn N | --latest]" if command is restore else ""
+        command.usage = f"{command.prog} [-h] [--log-level LEVEL]{options} {source} [TO] DEST"
     reset = commands.add_parser(
         "reset-commit-times",
         help="correct commit times that are ahead of the clock",

@@ -199,6 +199,10 @@ OPTIONS = (
         "allow_network", list, (), "a network to which sinks may send although it is not public, such as "
         "10.0.0.0/8; may be repeated", "NETWORK", shown="allowed_networks", separator=",",
     ),
+    Option(
+        "copy_to", list, (), "a directory to which the database is copied continuously; may be repeated",
+        "DIR",
+    ),
     *(
         Option(item.name, int, item.default, item.metadata["about"], "N")
         for item in numbers()
@@ -235,11 +239,17 @@ class Configuration:
         """The engine's settings.
 
         Raises:
-            InvalidParameterValue: an allowed directory is no directory, or an allowed network no network.
+            InvalidParameterValue: an allowed directory or one for copies is no directory, or an allowed
+                network no network.
         """
         values = {name: self[name] for name in NUMBERS}
         directories, networks = tuple(self["allow_dir"]), tuple(self["allow_network"])
-        return Settings(allowed_directories=directories, allowed_networks=networks, **values)
+        return Settings(
+            allowed_directories=directories,
+            allowed_networks=networks,
+            copy_to=tuple(self["copy_to"]),
+            **values,
+        )
 
     def cluster(self) -> ClusterSource | None:
         """The cluster and the node's name in it; None without a cluster.

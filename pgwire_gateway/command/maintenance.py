@@ -11,11 +11,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ...engine.clock import SystemClock
 from ...engine.database import Database
-from ...engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
+from ...engine.errors import (
+    DuplicateObject,
+    InvalidAuthorization,
+    InvalidParameterValue,
+    IoError,
+    ObjectInUse,
+)
+from ...engine.replication.point_in_time import Moment, check_copy, restore_copy, restore_report
 from ...engine.settings import Settings
 from ...engine.storage import backup
 from ...engine.storage.side_file import DamagedSideFile, SideFile, side_path
@@ -27,13 +35,22 @@ CONNECT_TIMEOUT_S = 10
 NEVER_MS = 3_600_000
 
 
-def check(path: Path) -> int:
-    """Print the state and the damage of a closed database file; return 1 if it is damaged.
+def check(path: Path, temporary: Path | None = None) -> int:
+    """Print the state of a closed database file or a continuous copy; return 1 if it is damaged.
+
+    Args:
+        temporary: the directory in which a copy is restored for the check; None for the system's.
 
     Raises:
-        UndefinedObject: the file does not exist.
+        UndefinedObject: the file does not exist, or the directory has no copy.
         ObjectInUse: another process has the file open.
+        InvalidParameterValue: a file is checked where it is.
     """
+    if path.is_dir():
+        about, wrong = check_copy(path, temporary)
+        return _tell(about, wrong)
+    if temporary is not None:
+        raise InvalidParameterValue("--temporary is for the check of a continuous copy")
     with backup.closed_database(str(path)) as descriptor:
         if descriptor is None:
             raise ObjectInUse(
@@ -41,6 +58,10 @@ def check(path: Path) -> int:
                 hint="Stop the server to check the file, or check a backup of it.",
             )
     about, wrong = backup.look_through(str(path))
+    return _tell(about, wrong)
+
+
+def _tell(about: list[str], wrong: list[str]) -> int:
     for line in about:
         print(line)
     for line in wrong:
@@ -72,14 +93,45 @@ def make_backup(path: Path, target: Path) -> int:
     return 0
 
 
-def restore(source: Path, target: Path) -> int:
-    """Create a database from a backup.
+def restore(source: Path, target: Path, at: str | None = None, lsn: int | None = None) -> int:
+    """Create a database from a backup, or from a continuous copy as of a moment.
+
+    Args:
+        at: a time, in UTC unless it has an offset.
 
     Raises:
-        DucktailError: see `backup.restore`.
+        DucktailError: see `backup.restore` and `restore_copy`.
     """
+    if source.is_dir():
+        moment = Moment(lsn, None if at is None else _microseconds(at))
+        for line in restore_report(*restore_copy(source, moment, target)):
+            print(line)
+        return 0
+    if at is not None or lsn is not None:
+        raise InvalidParameterValue(
+            "--at and --lsn choose a moment of a continuous copy", hint="A backup is as of one moment."
+        )
     print(f"restored {backup.restore(source, target)}")
     return 0
+
+
+def _microseconds(text: str) -> int:
+    """A time as microseconds since 1970.
+
+    >>> _microseconds("1970-01-01 00:00:01"), _microseconds("1970-01-01 01:00+01:00")
+    (1000000, 0)
+
+    Raises:
+        InvalidParameterValue: the text is no time.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidParameterValue(
+            f'"{text}" is no time', hint="For example 2026-11-23 12:00, or 2026-11-23T12:00:00.5+01:00."
+        ) from None
+    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def reset_commit_times(path: Path) -> int:

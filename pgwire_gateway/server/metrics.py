@@ -70,6 +70,7 @@ class Metrics:
         yield from _sinks(measures)
         yield from _sources(measures)
         yield from _cluster(measures)
+        yield from _copies(measures)
 
     def _event_loop(self) -> Iterator[Metric]:
         about = "The longest step of the event loop in the last one to two minutes, by clock."
@@ -235,6 +236,39 @@ def _sources(measures: Measures) -> Iterator[Metric]:
         for name in (RUNNING, PAUSED, STOPPED):
             state.add_metric([*names, name], int(source.state == name))
     yield from (events, transactions, lag_bytes, lag_seconds, state)
+
+
+def _copies(measures: Measures) -> Iterator[Metric]:
+    """The continuous copies; no metric of them without any."""
+    if not measures.copies:
+        return
+    about = "Age of the oldest commit that may not be copied; 0 if all are."
+    seconds = GaugeMetricFamily("ducktail_copy_lag_seconds", about, labels=["target"])
+    about = "Bytes of DuckDB's log that are not copied."
+    lag = GaugeMetricFamily("ducktail_copy_lag_bytes", about, labels=["target"])
+    about = "Captured transactions that are not copied."
+    transactions = GaugeMetricFamily("ducktail_copy_lag_transactions", about, labels=["target"])
+    failing = GaugeMetricFamily("ducktail_copy_failing", "1 while a copy fails.", labels=["target"])
+    copied = _counter("copy_bytes", "Bytes put into a target since the start.", "target")
+    errors = _counter("copy_errors", "Passes of a copy that failed.", "target")
+    about = "Time of the last verification of a copy, in seconds since 1970."
+    verified = GaugeMetricFamily("ducktail_copy_verified_seconds", about, labels=["target"])
+    about = "1 if the last verification of a copy found no damage, else 0."
+    intact = GaugeMetricFamily("ducktail_copy_intact", about, labels=["target"])
+    for report in measures.copies:
+        name = [report.target]
+        if report.lag_s is not None:
+            seconds.add_metric(name, report.lag_s)
+        lag.add_metric(name, report.lag_bytes)
+        if report.lag_transactions is not None:
+            transactions.add_metric(name, report.lag_transactions)
+        failing.add_metric(name, int(report.status.error is not None))
+        copied.add_metric(name, report.status.copied_bytes)
+        errors.add_metric(name, report.status.errors)
+        if report.verification is not None:
+            verified.add_metric(name, report.verification.at_us / 1_000_000)
+            intact.add_metric(name, int(report.verification.ok))
+    yield from (seconds, lag, transactions, failing, copied, errors, verified, intact)
 
 
 def _cluster(measures: Measures) -> Iterator[Metric]:

@@ -126,7 +126,9 @@ def settings_named(
     if isinstance(allowed_networks, str):
         raise InvalidParameterValue('setting "allowed_networks" wants a list of networks')
     directories = tuple(os.fspath(item) for item in allowed_directories)
-    return Settings(allowed_directories=directories, allowed_networks=tuple(allowed_networks), **values)
+    return Settings(
+        allowed_directories=directories, allowed_networks=tuple(allowed_networks), copy_to=(), **values
+    )
 
 
 def _close(opened: OpenDatabase) -> None:

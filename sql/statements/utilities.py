@@ -6,6 +6,8 @@ docs/sql.md, "REPORT PIPELINE".
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import duckdb
 
 from ...engine import rights_changes
@@ -17,6 +19,7 @@ from ...engine.errors import (
     ActiveTransaction,
     DucktailError,
     InsufficientPrivilege,
+    LockNotAvailable,
     NoActiveTransaction,
     ObjectInUse,
 )
@@ -128,9 +131,11 @@ def run_utility(
         # that has written and asks for something that begins another one would then wait for it forever, and
         # it for that one.
         text = text[tokens[0].end :]
+    copies = session.database.continuous_copies if verb == "CHECKPOINT" else None
     try:
-        session.cursor.execute(text).fetchall()
-    except duckdb.TransactionException as error:
+        with nullcontext() if copies is None else copies.before_checkpoint():
+            session.cursor.execute(text).fetchall()
+    except (duckdb.TransactionException, LockNotAvailable) as error:
         raise ObjectInUse(
             f"{verb} has to wait for open transactions",
             hint="SELECT * FROM ducktail.sessions shows them.",

@@ -217,6 +217,7 @@ STATEMENTS: dict[str, st.Statement] = {
     "SHOW CHECKPOINTS": st.ShowCheckpoints(),
     "SHOW NODES": st.ShowNodes(),
     "SHOW PLACEMENT": st.ShowPlacement(),
+    "SHOW CONTINUOUS COPIES": st.ShowContinuousCopies(),
     "INSTALL PLACEMENT 'epoch = 1'": st.InstallPlacement("epoch = 1"),
     "REPORT PIPELINE 'p' AS '{}'": st.ReportPipeline("p", "{}"),
     "CREATE USER u PASSWORD 'secret' SUPERUSER": st.CreateUser("u", "secret", superuser=True),

@@ -24,6 +24,7 @@ from .notifications import Listen, Notify, Unlisten
 from .offsets import CommitOffset, CommitOffsets, ShowOffsets, ShowReadPosition
 from .pipelines import ReportPipeline, ShowCheckpoints
 from .publishing import Publish
+from .replication import ShowContinuousCopies
 from .row import Effect, InCluster, Right, Row, Statement, View
 from .sinks import AlterSink, CreateSink, DropSink, PauseSink, Receiver, ResumeSink, ShowSinks
 from .sources import CreateMirror, PauseStream, ResumeStream, ShowSources, SourceClause
@@ -121,6 +122,7 @@ __all__ = [
     "ShowBookmarks",
     "ShowChanges",
     "ShowCheckpoints",
+    "ShowContinuousCopies",
     "ShowCreateStream",
     "ShowGroups",
     "ShowMembers",

@@ -11,6 +11,7 @@ from . import (
     offsets,
     pipelines,
     publishing,
+    replication,
     sinks,
     sources,
     streams,
@@ -31,6 +32,7 @@ ROWS: tuple[Row, ...] = (
     *pipelines.ROWS,
     *users.ROWS,
     *cluster.ROWS,
+    *replication.ROWS,
     *notifications.ROWS,
 )
 
