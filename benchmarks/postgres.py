@@ -45,8 +45,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[str]:
-    """A running server with its default settings (durable commits); gives its conninfo."""
+def server(*settings: str) -> Iterator[str]:
+    """A running server with its default settings (durable commits), and these; gives its conninfo."""
     directory = tempfile.mkdtemp(prefix="ducktail-bench-")
     identity = unprivileged()
     if identity is not None:
@@ -67,6 +67,7 @@ def server() -> Iterator[str]:
     try:
         run("initdb", "-D", data, "-U", "bench", "--auth=trust", "--locale=C", "--encoding=UTF8")
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={directory}"
+        options += "".join(f" -c {setting}" for setting in settings)
         run("pg_ctl", "-D", data, "-w", "-o", options, "-l", f"{directory}/log", "start")
         try:
             yield f"host=127.0.0.1 port={port} user=bench dbname=postgres"

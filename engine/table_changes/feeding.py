@@ -708,7 +708,7 @@ def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> 
 
 
 def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
-    """The actions of ALTER TABLE that give our table the columns of a definition, each with True if it retypes.
+    """The actions of ALTER TABLE that make a definition of another one; True for those that retype.
 
     A column whose number is known keeps its values under a new name. A type that has changed converts the
     values here, which are those there unless the source converted them otherwise.
