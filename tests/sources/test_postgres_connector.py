@@ -253,12 +253,16 @@ def test_truncate_of_several_tables(
     ]  # fmt: skip
 
 
+# The server streams transactions that do not fit in its logical_decoding_work_mem, which is 64 kB here.
+NOT_STREAMED = "options='-c logical_decoding_work_mem=64MB'"
+
+
+@pytest.mark.parametrize("conninfo", ["", NOT_STREAMED], ids=["streamed", "not streamed"])
 def test_a_large_transaction_comes_in_pieces(
-    source: PostgresSource, connect: Callable[..., PostgresConnector]
+    source: PostgresSource, connect: Callable[..., PostgresConnector], conninfo: str
 ) -> None:
     source.run("CREATE TABLE t (id int PRIMARY KEY, name text)")
-    following, _ = begin(connect("t"))
-    # The first is streamed by the server, as it does not fit in logical_decoding_work_mem.
+    following, _ = begin(connect("t", conninfo=conninfo))
     source.run("INSERT INTO t SELECT n, 'name ' || n FROM generate_series(1, 50000) n")
     pieces = [following.piece()]
     while pieces[-1].commit is None:
@@ -872,24 +876,36 @@ def test_a_schema(source: PostgresSource, connect: Callable[..., PostgresConnect
         source.run('DROP SCHEMA "My shop" CASCADE')
 
 
+@pytest.mark.parametrize("conninfo", ["", NOT_STREAMED], ids=["streamed", "not streamed"])
 def test_tables_are_added_and_dropped(
-    source: PostgresSource, connect: Callable[..., PostgresConnector]
+    source: PostgresSource, connect: Callable[..., PostgresConnector], conninfo: str
 ) -> None:
     source.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     following, _ = begin(connect("a", slot="added"))
     following.changes.close()
-    both = connect("a", "b", slot="added")
+    both = connect("a", "b", slot="added", conninfo=conninfo)
     tables = both.describe()
     both.publish()
     source.run("INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (1)")
     with both.copy() as copy:
         assert [row for block in copy.rows(tables[1]) for row in block] == [("1",)]
-    # The stream that does not have the table yet gets none of its rows.
-    assert [change.table[1] for change in Following(both, tables[:1], following.position).transaction()] == [
-        "a"
+    # The stream that does not have the table yet gets none of its rows, however many these are.
+    source.transaction(
+        [
+            "INSERT INTO b SELECT n FROM generate_series(10, 30000) n",
+            "INSERT INTO a SELECT n FROM generate_series(2, 10001) n",
+            "INSERT INTO b SELECT n FROM generate_series(30001, 60000) n",
+        ]
+    )
+    old = Following(both, tables[:1], following.position)
+    assert [change.new for change in old.transaction()] == [("1",)]
+    piece = old.piece()
+    assert piece.commit is not None
+    assert [(change.table[1], change.new) for change in piece.changes] == [
+        ("a", (str(number),)) for number in range(2, 10_002)
     ]
     both.close()
-    again = Following(connect("a", "b", slot="added"), tables, following.position)
+    again = Following(connect("a", "b", slot="added", conninfo=conninfo), tables, following.position)
     assert [again.transaction()[0].table[1], again.transaction()[0].table[1]] == ["b", "a"]
     again.changes.close()
     one = connect("b", slot="added")

@@ -72,7 +72,8 @@ _TYPE = Struct("!Ii")
 _TEXT, _NULL, _KEPT = b"tnu"
 _KEY_TUPLE, _OLD_TUPLE, _NEW_TUPLE = b"KON"
 _KEY_FLAG = 1
-_INSERT, _RELATION, _STREAM_STOP, _COMMIT_LETTER = b"IREC"
+_INSERT, _RELATION, _STREAM_STOP, _TRUNCATE = b"IRET"
+_ROW_LETTERS = b"IUD"
 # A shorter tuple has lengths of two bytes only: the two before these are 0.
 _SHORT = 0xFFFF
 # A message of replication: w, its LSN, the server's end, a time, and then pgoutput's message.
@@ -259,10 +260,11 @@ class PgoutputDecoder:
         """
         end = len(messages)
         while at < end and messages[at][0] == DATA:
-            # The last piece of a transaction has changes: a full one is given when it is not the last.
-            if self._full and messages[at][DATA_BYTES] != _COMMIT_LETTER:
+            full = self._full
+            if full and self._is_wanted(messages[at], DATA_BYTES):
                 return self._piece(None), at
-            if messages[at][DATA_BYTES] == _INSERT and self._skipped is False and self._segment is None:
+            is_insert = messages[at][DATA_BYTES] == _INSERT and not full
+            if is_insert and self._skipped is False and self._segment is None:
                 begin, at = at, self._inserts(messages, at)
                 if at > begin:
                     continue
@@ -276,6 +278,12 @@ class PgoutputDecoder:
     def _full(self) -> bool:
         return len(self._changes) >= PIECE_ROWS or self._bytes >= PIECE_BYTES
 
+    def _is_wanted(self, message: bytes, at: int) -> bool:
+        """True if a message adds a change: a full piece is given before it, so that the last has changes."""
+        if message[at] in _ROW_LETTERS:
+            return self._relations[message[at + 1 : at + 5]].table is not None
+        return message[at] == _TRUNCATE
+
     def _inserts(self, messages: Sequence[bytes], at: int) -> int:
         """Decode consecutive Inserts in ASCII, which most messages are: a loop without calls.
 
@@ -285,7 +293,7 @@ class PgoutputDecoder:
         relations, changes, size = self._relations, self._changes, self._bytes
         add, make = changes.append, tuple.__new__
         room = PIECE_ROWS - len(changes)
-        assert room > 0, "a full piece is given before"
+        assert room > 0, "the piece is not full"
         for at in range(at, min(len(messages), at + room)):  # noqa: B020
             message = messages[at]
             if message[0] != DATA or message[DATA_BYTES] != _INSERT or size >= PIECE_BYTES:
@@ -322,9 +330,14 @@ class PgoutputDecoder:
             return self._control(kind, message)
         # Relation messages are not sent again.
         if not self._skipped or kind == _RELATION:
-            action(message)
-            self._bytes += len(message)
+            self._apply(action, message)
         return None
+
+    def _apply(self, action: Callable[[bytes], None], message: bytes) -> None:
+        before = len(self._changes)
+        action(message)
+        if len(self._changes) > before:
+            self._bytes += len(message)
 
     def _control(self, kind: int, message: bytes) -> Piece | None:
         match chr(kind):
@@ -388,10 +401,9 @@ class PgoutputDecoder:
             for message in stream.messages():
                 if skipped and message[0] != _RELATION:
                     continue
-                if self._full:
+                if self._full and self._is_wanted(message, 0):
                     yield self._piece(None)
-                self._actions[message[0]](message)
-                self._bytes += len(message)
+                self._apply(self._actions[message[0]], message)
             if not skipped:
                 self.end, self.end_us = max(self.end, end), commit.commit_us
                 if (piece := self._last(commit)) is not None:
