@@ -427,8 +427,17 @@ class Feeder:
             statements = self._sql[form] = make(target, masks, only_inserts)
         cursor.register(_BATCH, batch)
         bounds = [target.lsns[0], target.lsns[-1]]
-        for statement in statements:
-            cursor.execute(statement, bounds if "$1" in statement else None).fetchall()
+        try:
+            for statement in statements:
+                cursor.execute(statement, bounds if "$1" in statement else None).fetchall()
+        except (
+            duckdb.ConversionException,
+            duckdb.OutOfRangeException,
+            duckdb.InvalidInputException,
+        ) as error:
+            told = translated(error)
+            told.message = f"a value of table {target.table.shown} cannot be stored: {told.message}"
+            raise told from error
         cursor.unregister(_BATCH)
         target.clear()
 

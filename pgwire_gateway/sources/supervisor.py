@@ -12,7 +12,9 @@ from contextlib import closing, suppress
 
 from ...engine.catalog.feeds import RUNNING, Feed, Selection
 from ...engine.database import Database
+from ...engine.errors import DuplicateObject
 from ...engine.groups.feed_activity import Description
+from .postgres import PostgresConnector
 from .registry import connector_of, described_by, shown_address
 from .runner import FeedRunner
 
@@ -97,6 +99,11 @@ class FeedRunners:
             shown = shown_address(kind, address)
             with closing(described_by(kind, address, selection, options)) as connector:
                 tables = connector.describe()
+                if isinstance(connector, PostgresConnector) and "slot" in options and connector.slot_exists():
+                    raise DuplicateObject(
+                        f'replication slot "{options["slot"]}" exists already at the source',
+                        hint="Another consumer may read it: choose another name, or drop it there.",
+                    )
                 return Description(tables, connector.identity, shown)
 
         return self._looks.submit(look)

@@ -389,7 +389,7 @@ class PostgresConnector(Connector):
     def _check_slot(self, control: Link, start: int) -> None:
         """Check that the slot still has the changes after a position."""
         row = self._slot_row(control)
-        again = "ALTER STREAM ... SNAPSHOT copies the tables anew, or make the stream anew."
+        again = "DROP STREAM, and create it again: it copies the tables anew."
         if row is None:
             raise errors.SourceLost(
                 f'replication slot "{self._slot}" does not exist at the source',
@@ -468,7 +468,7 @@ class PostgresConnector(Connector):
             raise errors.SourceLost(
                 f'publication "{self._publication}" does not exist at the source',
                 detail="The source cannot tell the changes before it is made again.",
-                hint="Make it again at the source if it was yours; then ALTER STREAM ... SNAPSHOT.",
+                hint="DROP STREAM, and create it again: changes since the publication was dropped are not sent.",
             )
 
     def _not_published(
@@ -484,15 +484,16 @@ class PostgresConnector(Connector):
             return error
         return errors.SourceLost(
             f'table "{table.shown}" is no longer in publication "{self._publication}" of the source',
-            hint="ALTER PUBLICATION ... ADD TABLE at the source, then ALTER STREAM ... SNAPSHOT TABLE; or "
-            "drop the table from the stream.",
+            detail="Its changes since then are not sent, also after it is added again.",
+            hint="DROP STREAM, and create it again. If the table had no changes: ALTER PUBLICATION ... ADD TABLE "
+            "at the source, and RESUME STREAM.",
         )
 
     def _more_published(self, shown: Sequence[str]) -> errors.DucktailError:
         return errors.WrongState(
             f'publication "{self._publication}" of the source has tables that the stream does not have: '
             f"{names(shown)}",
-            hint="ALTER STREAM ... ADD TABLE, or ALTER PUBLICATION ... DROP TABLE at the source.",
+            hint="ALTER PUBLICATION ... DROP TABLE at the source, and make another stream for these tables.",
         )
 
     def _stranger(self, catalog: PostgresCatalog) -> Callable[[Relation], None]:
