@@ -47,7 +47,8 @@ def statement(chance: random.Random) -> str:
         case 5:
             return f"DELETE FROM accounts WHERE id IN ({account}, {account + 200})"
         case 6 | 7:
-            return f"REPLACE INTO moves VALUES ({chance.randrange(40)}, '{chance.choice('pqr')}', {chance.random()})"
+            move = f"{chance.randrange(40)}, '{chance.choice('pqr')}'"
+            return f"REPLACE INTO moves VALUES ({move}, {chance.random()})"
         case 8:
             return (
                 f"INSERT INTO scratch VALUES ({chance.randrange(5)}, UNHEX('{chance.randrange(16):02x}ff'))"

@@ -468,7 +468,7 @@ class PostgresConnector(Connector):
             raise errors.SourceLost(
                 f'publication "{self._publication}" does not exist at the source',
                 detail="The source cannot tell the changes before it is made again.",
-                hint="DROP STREAM, and create it again: changes since the publication was dropped are not sent.",
+                hint="DROP STREAM, and create it again: changes since then are not sent.",
             )
 
     def _not_published(
@@ -485,8 +485,8 @@ class PostgresConnector(Connector):
         return errors.SourceLost(
             f'table "{table.shown}" is no longer in publication "{self._publication}" of the source',
             detail="Its changes since then are not sent, also after it is added again.",
-            hint="DROP STREAM, and create it again. If the table had no changes: ALTER PUBLICATION ... ADD TABLE "
-            "at the source, and RESUME STREAM.",
+            hint="DROP STREAM, and create it again. If the table had no changes: ALTER PUBLICATION ... "
+            "ADD TABLE at the source, and RESUME STREAM.",
         )
 
     def _more_published(self, shown: Sequence[str]) -> errors.DucktailError:
