@@ -18,7 +18,6 @@ Source: docs/sinks.md, "RabbitMQ streams"; CloudEvents 1.0, "AMQP Protocol Bindi
 from __future__ import annotations
 
 import itertools
-import ssl
 from collections.abc import Collection, Mapping, Sequence
 
 from rstream import AMQPMessage, Properties
@@ -27,7 +26,6 @@ from ...engine.catalog.rabbitmq_url import parsed
 from ...engine.catalog.sinks import PASSWORD, STREAM, USERNAME, Sink
 from ...engine.catalog.streams import Stream
 from ...engine.database import Database
-from ...engine.errors import CannotConnect
 from ...engine.groups.parked import NOTHING, RELEASED
 from ...engine.log.events import Event
 from ...engine.networks import Network, refusal
@@ -63,13 +61,15 @@ class RabbitmqTarget:
         self._url = found[0]
         self._allowed = allowed
         credentials = sink.secrets.get(USERNAME, DEFAULT_USER), sink.secrets.get(PASSWORD, DEFAULT_USER)
-        authorities = sink.text_or_none("ssl_ca")
-        try:
-            self._client = RabbitmqStream(
-                self._url, credentials, sink.text(STREAM), sink.uid, self._judge, self._last_lsn, authorities
-            )
-        except ssl.SSLError as error:
-            raise CannotConnect(f"the certificates of ssl_ca are invalid: {error.reason}") from error
+        self._client = RabbitmqStream(
+            self._url,
+            credentials,
+            sink.text(STREAM),
+            sink.uid,
+            self._judge,
+            self._last_lsn,
+            sink.text_or_none("ssl_ca"),
+        )
         # Partition -> the last publishing id below which events may have been released; see `_released`.
         self._floors: dict[int, int] = {}
 

@@ -35,6 +35,7 @@ from rstream.client import Client
 from rstream.connection import Connection
 
 from ...engine.catalog.rabbitmq_url import RabbitmqUrl
+from ...engine.errors import CannotConnect
 
 # The size of a frame that is asked for; a broker has 1 MiB unless it is configured otherwise.
 FRAME_BYTES_MAX = 16 << 20
@@ -251,7 +252,7 @@ class RabbitmqStream:
         authorities: the certificates of the trusted authorities, as PEM text; None for those of the system.
 
     Raises:
-        ssl.SSLError: the certificates are invalid.
+        CannotConnect: the certificates are invalid.
     """
 
     def __init__(
@@ -270,7 +271,10 @@ class RabbitmqStream:
         self._reference = reference
         self._judge = judge
         self._last_lsn = last_lsn
-        self._tls = ssl.create_default_context(cadata=authorities) if url.tls else None
+        try:
+            self._tls = ssl.create_default_context(cadata=authorities) if url.tls else None
+        except ssl.SSLError as error:
+            raise CannotConnect(f"the certificates of ssl_ca are invalid: {error.reason}") from error
         self._client: _StreamClient | None = None
         self._publishers: dict[str | None, _Publisher] = {}
         self._by_number: dict[int, _Publisher] = {}

@@ -19,7 +19,7 @@ from ...engine.errors import SerializationFailure
 from ...engine.groups.coordination import epoch_told
 from ...engine.groups.member import MemberHold
 from ...engine.log.queries import Events
-from ...engine.stream_reads import Delivers, StreamRead
+from ...engine.stream_reads import Delivers, ReadRequest, StreamRead
 from ...engine.waiting import Wait, Waiting, in_thread
 from ..cluster import gathering, membership
 from ..cluster.gathering import GatheredScan
@@ -48,6 +48,7 @@ def open_scan(
     transactions: int | None = None,
     limit: int | None = None,
     delivers: Delivers = Delivers.NOTHING,
+    request: ReadRequest | None = None,
 ) -> Waiting[OpenedScan]:
     """Open a scan: fix its events.
 
@@ -56,6 +57,7 @@ def open_scan(
         transactions: the largest number of transactions to return; None means no bound.
         limit: the largest number of events to return, from the first; None means all.
         delivers: the events that the query delivers to its reader.
+        request: the read of the scan, if it has just been made.
 
     Raises:
         UndefinedObject: the group does not exist.
@@ -66,7 +68,8 @@ def open_scan(
     if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
-    request = request_of(session, stream, wanted, parameters, narrowed_here(session, stream, pruning))
+    if request is None:
+        request = request_of(session, stream, wanted, parameters, narrowed_here(session, stream, pruning))
     check_one_owner(session, stream, None if request.group is None else request.group.max_deliveries)
     request.gives, request.transactions = gives, transactions
     request.delivers, request.limit = delivers, limit

@@ -10,7 +10,7 @@ from ...engine.buffers.scan import Scan
 from ...engine.catalog.streams import Stream
 from ...engine.groups.deliveries import Delivery
 from ...engine.log.log import DELIVERIES, EVENT_NAMES, EVENT_TYPES
-from ...engine.stream_reads import Delivers
+from ...engine.stream_reads import Delivers, ReadRequest
 from ...engine.values import datarow
 from ...engine.waiting import Waiting
 from ..cluster.gathering import GatheredScan
@@ -35,7 +35,7 @@ from ..session_state.positions import MemberRead
 from ..session_state.run_text import Values, number
 from .envelope_changes import changes_of
 from .open_scan import open_scan
-from .read_requests import Pruning, request_of, within_times
+from .read_requests import Pruning, narrowed_here, request_of, within_times
 from .tracking import OpenedScan, Tracker
 
 # The most events in one batch.
@@ -56,8 +56,13 @@ def open_shape(
     narrowed: Pruning | None,
     parameters: Values,
     limit: int | None = None,
+    request: ReadRequest | None = None,
 ) -> Waiting[OpenedScan]:
-    """Open a shape's scan of a stream, within the bounds of its WHERE (`pruning`)."""
+    """Open a shape's scan of a stream, within the bounds of its WHERE (`pruning`).
+
+    Args:
+        request: the read of the scan, if it has just been made.
+    """
     narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
     gives = found.kind is not ReadKind.UNCHANGED
     transactions = limit_of(found.transactions, parameters)
@@ -74,6 +79,7 @@ def open_shape(
             transactions=transactions,
             limit=0 if found.empty else limit,
             delivers=_DELIVERS.get(found.kind, Delivers.NOTHING),
+            request=request,
         )
     )
 
@@ -201,9 +207,10 @@ def run_plain(
     assert plain is not None
     limit = limit_of(plain.limit, parameters)
     columns, types, places = _columns(session, found, plain)
-    if _is_at_end(session, found, stream, narrowed, parameters):
+    request = _poll_request(session, found, stream, narrowed, parameters)
+    if request is not None and _is_at_end(session, request):
         return Result.without_rows(columns)
-    opened = yield from open_shape(session, found, stream, narrowed, parameters, limit)
+    opened = yield from open_shape(session, found, stream, narrowed, parameters, limit, request)
     if types is not EVENT_TYPES:
         # The table may have been altered while the scan was being opened.
         columns, types, places = _columns(session, found, plain)
@@ -237,19 +244,25 @@ def run_plain(
     return made
 
 
-def _is_at_end(session: Context, found: Shape, stream: Stream, narrowed: Pruning, parameters: Values) -> bool:
-    """True if a read of a group, or one with AFTER, has nothing to return; a read position is set then."""
+def _poll_request(
+    session: Context, found: Shape, stream: Stream, narrowed: Pruning, parameters: Values
+) -> ReadRequest | None:
+    """The request of a read of a group, or with AFTER, that may have nothing to return; None for others."""
     scan = found.scan
     if (scan.group is None) == (scan.after is None) or scan.member is not None or found.facts or found.empty:
-        return False
+        return None
     if session.block.begun or session.waited is not None or session.part is not None:
-        return False
+        return None
     if is_placed(session, stream) or (scan.group is not None and found.kind is not ReadKind.ROWWISE):
-        return False
-    request = request_of(session, stream, scan, parameters, narrowed)
+        return None
+    return request_of(session, stream, scan, parameters, narrowed_here(session, stream, narrowed))
+
+
+def _is_at_end(session: Context, request: ReadRequest) -> bool:
+    """True if a read has nothing to return; a read position is set then."""
     read = stream_reads.at_end(session.database, request)
     if read is not None and request.group is not None:
-        key = (stream.stream_id, request.group.group_id)
+        key = (request.stream.stream_id, request.group.group_id)
         reader = session.positions.reader(key, None, read.committed, read.seeks, transaction=False)
         session.positions.set(reader, read.committed, {})
     return read is not None
