@@ -214,18 +214,19 @@ def test_a_restored_database_begins_anew(
     assert made.counters.lsn == 2, "the abandoned history is still there"
 
 
+@pytest.mark.timeout(600)
 def test_verification(serve_copied: Callable[..., ServerProcess], target: Path, tmp_path: Path) -> None:
     server = serve_copied(target, options=("--copy-verify-interval-ms", "300"))
     with server.connect() as connection:
         for text in TABLES:
             connection.execute(text)
         connection.execute("insert into t values (1, 1)")
-        await_copy(connection, "verification = 'ok' and verified_generation = generation")
+        await_copy(connection, "verification = 'ok' and verified_generation = generation", 240)
         (log,) = sorted(target.glob("*/*.log"))[:1]
         data = bytearray(log.read_bytes())
         data[len(data) // 2] ^= 1
         log.write_bytes(bytes(data))
-        await_copy(connection, f"verification like '%{log.name}%damaged%'")
+        await_copy(connection, f"verification like '%{log.name}%damaged%'", 240)
     server.stop()
     assert [path.name for path in tmp_path.iterdir() if ".check-" in path.name] == []
 
