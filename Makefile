@@ -70,7 +70,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs/examples/following:../../docs:../../benchmarks:../../tests/support \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
 		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once -m whole_copy \
-		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m small_writes -m mixed_load -m echo -m groups -m spark -m spark_jdbc -m forwarding -m log_reads -m changes_out -m brokers_out -m sources_in -m http_clients
+		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m small_writes -m mixed_load -m echo -m groups -m spark -m spark_jdbc -m forwarding -m log_reads -m changes_out -m brokers_out -m sources_in -m copies -m http_clients
 
 # Meanwhile one process compiles the tests, as pytest does with their assertions: each worker would do it again.
 # And a JVM writes down which classes Spark loads.
@@ -100,6 +100,7 @@ bench: deps $(READY) ## ducktail beside PostgreSQL and Redis, same work, same ru
 	$(BIN)/python benchmarks/brokers_out.py
 	$(BIN)/python benchmarks/sources_in.py
 	$(BIN)/python benchmarks/http_clients.py
+	$(BIN)/python benchmarks/copies.py
 	@.ci/deps bench
 	$(BIN)/python benchmarks/groups.py
 

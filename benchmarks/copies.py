@@ -23,6 +23,7 @@ from pathlib import Path
 
 import memory
 import psycopg
+from small_writes import cpu_s
 from stream_read import HERE
 
 TABLE = (
@@ -56,8 +57,16 @@ class Lag:
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
 
-def rate(server: memory.Server, clients: int, first: int, seconds: float) -> float:
-    """Transactions a second of so many clients."""
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Transactions a second, and the server's processor time for each in milliseconds."""
+
+    transactions_s: float
+    cpu_ms: float
+
+
+def rate(server: memory.Server, clients: int, first: int, seconds: float) -> Rate:
+    """The rate of so many clients."""
     counts = [0] * clients
     ends = time.perf_counter() + seconds
 
@@ -69,12 +78,13 @@ def rate(server: memory.Server, clients: int, first: int, seconds: float) -> flo
                 counts[place] += 1
 
     threads = [threading.Thread(target=write, args=(place,)) for place in range(clients)]
-    began = time.perf_counter()
+    began, spent_s = time.perf_counter(), cpu_s(server)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    return Rate(sum(counts) / took_s, 1000 * (cpu_s(server) - spent_s) / max(1, sum(counts)))
 
 
 def written_bytes(server: memory.Server) -> int:
@@ -156,7 +166,7 @@ def restore(directory: Path, rows: int) -> tuple[int, float, float]:
 
 
 def page(
-    rates: dict[int, list[tuple[float, float]]], lag: Lag, big: tuple[int, float, float], seconds: float
+    rates: dict[int, list[tuple[Rate, Rate]]], lag: Lag, big: tuple[int, float, float], seconds: float
 ) -> str:
     """The page of results."""
     lines = [
@@ -167,15 +177,15 @@ def page(
         "",
         "## One-row captured INSERTs, transactions a second",
         "",
-        "| clients | without copies | with a copy | ratio, median of the turns | ratios |",
-        "|---:|---:|---:|---:|---|",
+        "| clients | without copies | with a copy | ratio, median of the turns | CPU, ms | with a copy |",
+        "|---:|---:|---:|---:|---:|---:|",
     ]
     for clients, turns in rates.items():
-        ratios = [copied / plain for plain, copied in turns]
-        plain, copied = (statistics.median(one) for one in zip(*turns, strict=True))
-        shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        ratio = statistics.median(copied.transactions_s / plain.transactions_s for plain, copied in turns)
+        rows = [statistics.median(one[place].transactions_s for one in turns) for place in (0, 1)]
+        cpu = [statistics.median(one[place].cpu_ms for one in turns) for place in (0, 1)]
         lines.append(
-            f"| {clients} | {plain:,.0f} | {copied:,.0f} | {statistics.median(ratios):.2f} | {shown} |"
+            f"| {clients} | {rows[0]:,.0f} | {rows[1]:,.0f} | {ratio:.2f} | {cpu[0]:.2f} | {cpu[1]:.2f} |"
         )
     size, copied_s, restored_s = big
     lines += [
@@ -220,7 +230,7 @@ def main() -> None:
         for server in (plain, copied):
             for text in TABLE:
                 server.connection.execute(text)
-        rates: dict[int, list[tuple[float, float]]] = {clients: [] for clients in given.clients}
+        rates: dict[int, list[tuple[Rate, Rate]]] = {clients: [] for clients in given.clients}
         first = 0
         for turn in range(given.turns):
             for clients in given.clients:

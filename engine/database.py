@@ -44,7 +44,7 @@ from .duck.duckdb_errors import translated
 from .duck.identities import any_always
 from .duck.macros import KnownMacros
 from .duck.objects import KnownObjects
-from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
+from .errors import DucktailError, InvalidParameterValue, IoError, UndefinedDatabase, WrongState
 from .groups.coordination import MemberEpochs
 from .groups.deliveries import Deliveries
 from .groups.feed_activity import FeedActivity
@@ -173,10 +173,13 @@ class Database(Parts):
 
         Raises:
             ObjectInUse: this process has the file open.
+            InvalidParameterValue: a database in memory is to be copied.
             IoError: the file cannot be opened, is not a database, or is open in another process.
             DataCorrupted: the file is unreadable for this version, or lacks acknowledged commits.
         """
         settings = settings or Settings()
+        if settings.copy_to and path == MEMORY:
+            raise InvalidParameterValue("a database in memory cannot be copied", hint="copy_to wants a file.")
         claimed, stamp = opening.claim(path), None
         is_new = claimed is None
         try:

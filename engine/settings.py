@@ -144,6 +144,12 @@ class Settings:
                 )
         if len(set(targets)) < len(targets):
             raise InvalidParameterValue('"copy_to" has a directory twice')
+        for directory in targets:
+            if any(os.path.commonpath((directory, one)) == one for one in resolved):
+                raise InvalidParameterValue(
+                    f'"{directory}" in "copy_to" lies in a directory that SQL may write',
+                    hint="A copy contains everything, the verifiers of passwords as well.",
+                )
         object.__setattr__(self, "copy_to", targets)
 
 

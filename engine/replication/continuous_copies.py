@@ -9,6 +9,7 @@ docs/design/replication.md, "Checkpoints", "Verification".
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import shutil
@@ -36,8 +37,10 @@ MIB = 1 << 20
 # A checkpoint is due at this size of the log, and with copies that are behind at half of wal_bytes_max.
 CHECKPOINT_BYTES = 64 * MIB
 LOOK_S = 0.2
-# A checkpoint that open write transactions prevent is tried this often, and again after a pause.
-ATTEMPTS, ATTEMPT_S, PAUSE_S = 20, 0.02, 1.0
+# A checkpoint that open write transactions prevent is tried this often, under the writer lock and without it,
+# and again after a pause, which grows.
+ATTEMPTS_LOCKED, ATTEMPTS, ATTEMPT_S = 3, 50, 0.02
+PAUSE_S, PAUSE_S_MAX = 1.0, 10.0
 # Before a checkpoint the copies are waited for this long at most, and then, by captured writers, this long.
 CATCH_UP_S, CATCH_UP_LOCKED_S = 1.0, 0.2
 CLOSE_S = 10.0
@@ -206,24 +209,27 @@ class ContinuousCopies:
     def _look_at_log(self) -> None:
         pause_s = LOOK_S
         while not self._stop.wait(pause_s):
+            made = False
             try:
-                pause_s = LOOK_S if not self._is_due() or self._make_checkpoint() else PAUSE_S
+                if not self._is_due(self._due_bytes):
+                    pause_s = LOOK_S
+                    continue
+                made = self._make_checkpoint()
             except LockNotAvailable:
-                pause_s = PAUSE_S
+                pass
             except DucktailError as error:
                 logger.error("a checkpoint has failed: %s", error)
-                pause_s = PAUSE_S
             except Exception:  # The next look tries again; without checkpoints the log would grow for ever.
                 if not self._stop.is_set():
                     logger.exception("looking after the log")
-                pause_s = PAUSE_S
+            pause_s = LOOK_S if made else min(PAUSE_S_MAX, max(PAUSE_S, 2 * pause_s))
 
-    def _is_due(self) -> bool:
+    def _is_due(self, due_bytes: int) -> bool:
         try:
             size = os.path.getsize(self._log_path)
         except OSError:
             return False
-        if size < self._due_bytes:
+        if size < due_bytes:
             return False
         behind = any(
             copier.status.state != FOLLOWING or copier.lag_bytes() > self._due_bytes // 2
@@ -234,17 +240,31 @@ class ContinuousCopies:
     def _make_checkpoint(self) -> bool:
         """Make a checkpoint; False if open write transactions prevent it."""
         with self.before_checkpoint():
-            for _ in range(ATTEMPTS):
-                if self._checkpoint():
-                    return True
-                if self._stop.wait(ATTEMPT_S):
-                    return False
-                self._catch_up(CATCH_UP_LOCKED_S)
+            # Few attempts, because captured writers wait.
+            if self._attempt(ATTEMPTS_LOCKED):
+                return True
+        # Writers of other tables rarely leave a gap: it is looked for longer where the log is large.
+        return self._is_due(self._bound_bytes) and self._attempt(ATTEMPTS)
+
+    def _attempt(self, count: int) -> bool:
+        for _ in range(count):
+            if self._checkpoint():
+                return True
+            if self._stop.wait(ATTEMPT_S):
+                return False
         return False
 
     # Verification.
 
+    def _temporary(self) -> tuple[Path, str]:
+        """The directory of the database, and the beginning of the names of temporary directories in it."""
+        path = Path(self._path).absolute()
+        return path.parent, f"{path.name}.check-"
+
     def _verify(self) -> None:
+        around, prefix = self._temporary()
+        for left in around.glob(f"{glob.escape(prefix)}*"):
+            shutil.rmtree(left, ignore_errors=True)  # A killed server could not delete it.
         for copier in self.copiers:
             with suppress(OSError, DucktailError):
                 self._read_verification(copier)
@@ -273,9 +293,8 @@ class ContinuousCopies:
         """Restore a copy in another process, and store the result in the target."""
         generation = copier.status.generation
         assert generation is not None
-        with tempfile.TemporaryDirectory(
-            prefix=".copy-check-", dir=Path(self._path).absolute().parent
-        ) as place:
+        around, prefix = self._temporary()
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=around) as place:
             nice = ["nice", "-n", "19"] if shutil.which("nice") else []
             command = [
                 *nice,

@@ -120,9 +120,6 @@ def _microseconds(text: str) -> int:
 
     >>> _microseconds("1970-01-01 00:00:01"), _microseconds("1970-01-01 01:00+01:00")
     (1000000, 0)
-
-    Raises:
-        InvalidParameterValue: the text is no time.
     """
     try:
         found = datetime.fromisoformat(text)

@@ -18,7 +18,7 @@ from server_process import ServerProcess
 
 from ducktail.engine.replication.point_in_time import Moment, restore_copy
 
-KILLS = amount("DUCKTAIL_COPY_KILLS", 4, 200)
+KILLS = amount("DUCKTAIL_COPY_KILLS", 3, 200)
 SEED = seed_of("DUCKTAIL_COPY_SEED")
 
 

@@ -13,7 +13,10 @@ import pytest
 from copied_load import asker, await_copy, compare
 from server_process import ServerProcess
 
+from ducktail.engine.database import Database
+from ducktail.engine.errors import InvalidParameterValue
 from ducktail.engine.replication.point_in_time import Moment, restore_copy
+from ducktail.engine.settings import Settings
 
 QUICK = ("--port", "0", "--copy-interval-ms", "50")
 TABLES = (
@@ -177,6 +180,15 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
         ServerProcess(tmp_path / "x.duckdb", (*QUICK, "--copy-to", str(tmp_path / "none")))
 
 
+def test_directories_that_sql_may_write(tmp_path: Path) -> None:
+    (tmp_path / "files" / "copy").mkdir(parents=True)
+    options = ("--allow-dir", str(tmp_path / "files"), "--copy-to", str(tmp_path / "files" / "copy"))
+    with pytest.raises(RuntimeError, match="lies in a directory that SQL may write"):
+        ServerProcess(tmp_path / "x.duckdb", (*QUICK, *options))
+    with pytest.raises(InvalidParameterValue, match="in memory"):
+        Database.open(":memory:", Settings(copy_to=(str(tmp_path / "files"),)))
+
+
 def test_a_restored_database_begins_anew(
     serve_copied: Callable[..., ServerProcess], target: Path, tmp_path: Path
 ) -> None:
@@ -202,20 +214,21 @@ def test_a_restored_database_begins_anew(
     assert made.counters.lsn == 2, "the abandoned history is still there"
 
 
+@pytest.mark.timeout(600)
 def test_verification(serve_copied: Callable[..., ServerProcess], target: Path, tmp_path: Path) -> None:
     server = serve_copied(target, options=("--copy-verify-interval-ms", "300"))
     with server.connect() as connection:
         for text in TABLES:
             connection.execute(text)
         connection.execute("insert into t values (1, 1)")
-        await_copy(connection, "verification = 'ok' and verified_generation = generation")
+        await_copy(connection, "verification = 'ok' and verified_generation = generation", 240)
         (log,) = sorted(target.glob("*/*.log"))[:1]
         data = bytearray(log.read_bytes())
         data[len(data) // 2] ^= 1
         log.write_bytes(bytes(data))
-        await_copy(connection, f"verification like '%{log.name}%damaged%'")
+        await_copy(connection, f"verification like '%{log.name}%damaged%'", 240)
     server.stop()
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".copy-check")] == []
+    assert [path.name for path in tmp_path.iterdir() if ".check-" in path.name] == []
 
 
 def test_writers_beside_a_slow_target(
