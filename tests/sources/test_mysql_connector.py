@@ -409,11 +409,18 @@ def test_positions_in_files(server: MariadbServer) -> None:
     with Reader(server, "filed", parameters="position=file") as reader:
         assert isinstance(binlog.position_of(reader.position), BinlogPosition)
         server.ask("INSERT INTO filed VALUES (1)", "FLUSH BINARY LOGS", "INSERT INTO filed VALUES (2)")
-        pieces = [piece for piece in reader.pieces() if piece.changes]
+        # A server writes events of its own behind a transaction: the end of the log is no position of one.
+        changes, pieces = reader.open(), []
+        while len(pieces) < 2:
+            piece = changes.next(READ_S)
+            assert piece is not None and piece.commit is not None
+            pieces += [piece] if piece.changes else []
         assert [piece.changes[0].new for piece in pieces] == [(1,), (2,)]
-        assert pieces[0].commit is not None
         reader.position, reader.changes = pieces[0].commit.position, None
-        assert reader.events() == [(INSERT, None, (2,))]
+        piece = reader.open().next(READ_S)
+        while piece is not None and not piece.changes:
+            piece = reader.open().next(READ_S)
+        assert piece == pieces[1]
 
 
 def test_a_log_without_transactions_has_a_position(own_server: MariadbServer) -> None:
