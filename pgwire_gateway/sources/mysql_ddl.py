@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...engine.errors import NotSupported, WrongState
-from .mysql_types import BINARIES, DATES, TEXTS, MysqlColumn, MysqlTable
+from .mysql_types import BINARIES, DATES, TEXTS, MysqlColumn, MysqlTable, is_known
 
 WORD, NAME, STRING, NUMBER, BYTES, SIGN = "word", "name", "string", "number", "bytes", "sign"
 # Bits of sql_mode in the log.
@@ -796,6 +796,8 @@ class _Altered:
     def column(self, reader: _Reader) -> tuple[MysqlColumn, _Attributes]:
         """The next definition of a column."""
         found = _column(reader, self.table, self.statement.sql_mode, self.statement.dialect.mariadb)
+        if not is_known(found[0].type):
+            raise Unclear
         self.names.add(found[0].name.casefold())
         return found
 
@@ -839,9 +841,9 @@ def _alter(statement: _Statement) -> Sequence[Effect]:
     reader.take("NOWAIT")
     _check_actions(statement, name)
     table = statement.tables[name]
-    parts = list(_items(reader.rest()))
-    altered = _Altered(statement, table, len(parts), {}, set())
     try:
+        parts = list(_items(reader.rest()))
+        altered = _Altered(statement, table, len(parts), {}, set())
         for part in parts:
             _apply(altered, part)
     except Unclear:

@@ -212,8 +212,9 @@ def translated(code: int, message: str, shown: str) -> DucktailError:
 
 
 RIGHTS_HINT = (
-    "The user needs SELECT on the tables, and REPLICATION SLAVE and REPLICATION CLIENT on *.* "
-    "(BINLOG MONITOR is MariaDB's name of the latter)."
+    "The user needs SELECT on the tables, and REPLICATION SLAVE and REPLICATION CLIENT on *.* (which MariaDB "
+    "calls BINLOG MONITOR). A copy needs RELOAD from MySQL, and LOCK TABLES for tables of engines without "
+    "transactions."
 )
 
 
