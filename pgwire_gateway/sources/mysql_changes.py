@@ -7,8 +7,8 @@ the set of all GTIDs so far, so a server to which a stream fails over gives what
 Rules that keep the rows right:
 
 - A row event is decoded by the definition that its table has at that place of the log: the known one with
-  each later statement applied (`mysql_ddl`). The types in the event must fit it, and its names, if the log
-  has them (binlog_row_metadata = FULL).
+  each later statement applied (`mysql_statements`). The types in the event must fit it, and its names, if the
+  log has them (binlog_row_metadata = FULL).
 - A statement that is not understood is answered by the server, with the present definition; before that, the
   rest of the log is read for later statements on the table, which would make it the wrong one.
 - A change of a table that is not logged by rows ends the stream with an error.
@@ -31,8 +31,8 @@ from ...engine.errors import DataError, NotSupported, SourceLost, SourceUnavaila
 from . import binlog
 from .binlog import BinlogStream, Event, RowReader, TableMap
 from .connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
-from .mysql_ddl import Define, Dialect, Effect, Reread, Truncate, effects
 from .mysql_server import MysqlConnections, Server, log_end, table_now
+from .mysql_statements import Define, Dialect, Effect, Reread, Truncate, effects
 from .mysql_types import LONGLONG, MysqlTable, decoder
 
 if TYPE_CHECKING:

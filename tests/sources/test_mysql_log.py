@@ -19,16 +19,9 @@ from ducktail.engine.errors import (
 )
 from ducktail.pgwire_gateway.sources import binlog
 from ducktail.pgwire_gateway.sources.mysql_changes import LogPlace, _Reached
-from ducktail.pgwire_gateway.sources.mysql_ddl import (
-    Define,
-    Dialect,
-    Reread,
-    Truncate,
-    created,
-    effects,
-    tokens,
-)
+from ducktail.pgwire_gateway.sources.mysql_ddl import created, tokens
 from ducktail.pgwire_gateway.sources.mysql_json import json_text
+from ducktail.pgwire_gateway.sources.mysql_statements import Define, Dialect, Reread, Truncate, effects
 
 # The bytes in the log, and the text of the same value in a SELECT.
 DOCUMENTS = (
