@@ -89,6 +89,7 @@ FOLDS_OTHERS = {
     "pgwire_gateway/sources/mysql.py": "engines of MySQL",
     "pgwire_gateway/sources/mysql_changes.py": "columns of MySQL",
     "pgwire_gateway/sources/mysql_ddl.py": "words and names of MySQL",
+    "pgwire_gateway/sources/mysql_statements.py": "words and names of MySQL",
     "pgwire_gateway/sources/mysql_server.py": "messages and versions",
     "pgwire_gateway/http_api/authentication.py": "users and words of headers",
     "pgwire_gateway/http_api/openapi.py": "methods",

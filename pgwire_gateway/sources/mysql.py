@@ -33,8 +33,8 @@ from ...engine.errors import (
 from .binlog import BinlogStream, file_name, position_of
 from .connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
 from .mysql_changes import MysqlChanges
-from .mysql_ddl import foreign_key_error
 from .mysql_server import PAUSE_S, RIGHTS_HINT, MysqlConnections, Server, log_end, parsed, table_now
+from .mysql_statements import foreign_key_error
 from .mysql_types import MysqlTable, converter, quoted, selected, table_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ the set of all GTIDs so far, so a server to which a stream fails over gives what
 Rules that keep the rows right:
 
 - A row event is decoded by the definition that its table has at that place of the log: the known one with
-  each later statement applied (`mysql_ddl`). The types in the event must fit it, and its names, if the log
-  has them (binlog_row_metadata = FULL).
+  each later statement applied (`mysql_statements`). The types in the event must fit it, and its names, if the
+  log has them (binlog_row_metadata = FULL).
 - A statement that is not understood is answered by the server, with the present definition; before that, the
   rest of the log is read for later statements on the table, which would make it the wrong one.
 - A change of a table that is not logged by rows ends the stream with an error.
@@ -19,18 +19,20 @@ Manual, "Replication with Global Transaction Identifiers".
 
 from __future__ import annotations
 
+import struct
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
-from ...engine.errors import NotSupported, SourceLost, SourceUnavailable, WrongState
+from ...engine.errors import DataError, NotSupported, SourceLost, SourceUnavailable, WrongState
 from . import binlog
 from .binlog import BinlogStream, Event, RowReader, TableMap
 from .connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
-from .mysql_ddl import Define, Dialect, Effect, Reread, Truncate, effects
 from .mysql_server import MysqlConnections, Server, log_end, table_now
+from .mysql_statements import Define, Dialect, Effect, Reread, Truncate, effects
 from .mysql_types import LONGLONG, MysqlTable, decoder
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ class MysqlChanges(Changes):
             first = stream.next(time.monotonic() + _FIRST_S)
             if first is None:
                 raise SourceUnavailable("the source does not answer with its log")
-            self._take(first)
+            self._read(first)
             return stream
         except BaseException:
             self._connections.end(connection)
@@ -187,7 +189,7 @@ class MysqlChanges(Changes):
             event = self._event(ends_s)
             if event is None:
                 return self._quiet_piece()
-            self._take(event)
+            self._read(event)
             if self._changes:
                 piece = self._piece()
             elif self._quiet is not None:
@@ -221,6 +223,14 @@ class MysqlChanges(Changes):
             return None
         commit, self._quiet, self._quiet_s = self._quiet, None, time.monotonic()
         return Piece((), commit)
+
+    def _read(self, event: Event) -> None:
+        try:
+            self._take(event)
+        except (IndexError, KeyError, ValueError, struct.error, zlib.error) as error:
+            raise DataError(
+                f"an event of the binary log at {self._place.text} is malformed (type {event.type}): {error}"
+            ) from error
 
     def _take(self, event: Event) -> None:
         type_ = event.type
@@ -330,12 +340,18 @@ class MysqlChanges(Changes):
         if first[:2] == ["XA", "COMMIT"] or first[:2] == ["XA", "ROLLBACK"]:
             self._end(event)
             return
-        if not self._skips:
+        if not self._skips and self._may_concern(text):
             for effect in effects(text, found.database, found.sql_mode, self._tables, self._dialect):
                 self._apply(effect)
                 self._has_rows = True
         if self._standalone or not self._in_transaction:
             self._end(event)
+
+    def _may_concern(self, text: str) -> bool:
+        """True if the name of a table or of its database is in a statement: most are not read further."""
+        if self._dialect.lower_names:
+            text = text.lower()
+        return any(name in text or "`" in name or '"' in name for table in self._tables for name in table)
 
     def _take_xa_prepare(self, event: Event) -> None:
         if self._has_rows and event.body[0] == 0:

@@ -25,6 +25,7 @@ import base64
 import json
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 
 from ...engine.errors import DataError
 
@@ -62,7 +63,7 @@ def _text(kind: int, data: bytes, at: int, depth: int) -> str:
     if form is not None:
         return str(struct.unpack_from(form, data, at)[0])
     if kind == _DOUBLE:
-        return repr(struct.unpack_from("<d", data, at)[0]).replace("e+", "e")
+        return _double_text(struct.unpack_from("<d", data, at)[0])
     if kind == _STRING:
         size, at = _length(data, at)
         return json.dumps(_slice(data, at, size).decode(), ensure_ascii=False)
@@ -70,6 +71,25 @@ def _text(kind: int, data: bytes, at: int, depth: int) -> str:
         size, begin = _length(data, at + 1)
         return _opaque(data[at], _slice(data, begin, size))
     raise ValueError(f"type {kind} is not known")
+
+
+# Digits before the point, or zeros behind it, up to which MySQL shows a double without an exponent.
+_PLAIN_DIGITS = 15
+
+
+def _double_text(value: float) -> str:
+    """A double with the fewest digits that identify it, as MySQL shows it."""
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int), "JSON has no NaN"
+    point = len(digits) + exponent
+    text = "".join(map(str, digits))
+    if -_PLAIN_DIGITS < point <= _PLAIN_DIGITS:
+        padded = text.rjust(len(text) + 1 - point, "0") if point <= 0 else text.ljust(point, "0")
+        whole = max(point, 1)
+        text = f"{padded[:whole]}.{padded[whole:] or '0'}"
+    else:
+        text = f"{text[0]}{'.' if text[1:] else ''}{text[1:]}e{point - 1}"
+    return f"{'-' if sign else ''}{text}"
 
 
 def _members(kind: int, data: bytes, begin: int, depth: int) -> str:

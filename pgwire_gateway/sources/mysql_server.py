@@ -77,16 +77,34 @@ class MysqlUrl:
     """A server, a user and a default database.
 
     Args:
+        written: the password that is written in the URL; None if it has none.
         database: the database of tables that are named without one; "" for none.
         parameters: the parameters of the query, by name.
     """
 
     user: str
-    password: str = field(repr=False)
+    written: str | None = field(repr=False)
     host: str
     port: int
     database: str
     parameters: Mapping[str, str]
+
+    @property
+    def password(self) -> str:
+        """The password, from where the URL says.
+
+        Raises:
+            InvalidParameterValue: the environment variable or the file is not there.
+        """
+        variable, path = (self.parameters.get(name) for name in ("password_env", "password_file"))
+        if variable is not None:
+            value = os.environ.get(variable)
+            if value is None:
+                raise InvalidParameterValue(
+                    f'the environment variable "{variable}" of the password is not set'
+                )
+            return value
+        return _first_line(path) if path is not None else self.written or ""
 
     @property
     def shown(self) -> str:
@@ -124,9 +142,11 @@ def parsed(text: str) -> MysqlUrl:
         if allowed is not None and value not in allowed:
             raise InvalidParameterValue(f'the URL\'s parameter "{name}" is one of {", ".join(allowed)}')
         parameters[name] = value
-    password = _password(found["password"], parameters)
+    written = None if found["password"] is None else _decoded(found["password"])
+    if (written is not None) + ("password_env" in parameters) + ("password_file" in parameters) > 1:
+        raise InvalidParameterValue("the URL has more than one of a password, password_env and password_file")
     host, database = found["host"].strip("[]"), _decoded(found["database"] or "")
-    return MysqlUrl(_decoded(found["user"]), password, host, port, database, parameters)
+    return MysqlUrl(_decoded(found["user"]), written, host, port, database, parameters)
 
 
 def _decoded(text: str) -> str:
@@ -137,24 +157,14 @@ def _decoded(text: str) -> str:
         raise InvalidParameterValue("a part of the URL is not UTF-8") from None
 
 
-def _password(written: str | None, parameters: Mapping[str, str]) -> str:
-    variable, path = parameters.get("password_env"), parameters.get("password_file")
-    if sum(given is not None for given in (written, variable, path)) > 1:
-        raise InvalidParameterValue("the URL has more than one of a password, password_env and password_file")
-    if variable is not None:
-        value = os.environ.get(variable)
-        if value is None:
-            raise InvalidParameterValue(f'the environment variable "{variable}" of the password is not set')
-        return value
-    if path is not None:
-        try:
-            with Path(path).open("rb") as file:
-                lines = file.read(PASSWORD_BYTES_MAX).decode().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise InvalidParameterValue(f'cannot read the password file "{path}": {reason}') from None
-        return lines[0] if lines else ""
-    return _decoded(written or "")
+def _first_line(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            lines = file.read(PASSWORD_BYTES_MAX).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidParameterValue(f'cannot read the password file "{path}": {reason}') from None
+    return lines[0] if lines else ""
 
 
 # Errors of the server by their codes.
@@ -202,8 +212,9 @@ def translated(code: int, message: str, shown: str) -> DucktailError:
 
 
 RIGHTS_HINT = (
-    "The user needs SELECT on the tables, and REPLICATION SLAVE and REPLICATION CLIENT on *.* "
-    "(BINLOG MONITOR is MariaDB's name of the latter)."
+    "The user needs SELECT on the tables, and REPLICATION SLAVE and REPLICATION CLIENT on *.* (which MariaDB "
+    "calls BINLOG MONITOR). A copy needs RELOAD from MySQL, and LOCK TABLES for tables of engines without "
+    "transactions."
 )
 
 
@@ -305,7 +316,7 @@ class MysqlConnections:
             raise SourceUnavailable("the connections to the source are closed")
         url = self.url
         settings = {
-            "host": url.host, "port": url.port, "user": url.user, "password": url.password,
+            "host": url.host, "port": url.port, "user": url.user, "password": url.password.encode(),
             "charset": "utf8mb4", "sql_mode": "", "autocommit": True, "conv": {},
             "connect_timeout": CONNECT_S, "read_timeout": ANSWER_S, "write_timeout": ANSWER_S,
             "program_name": "ducktail", **self._tls(),
@@ -314,6 +325,12 @@ class MysqlConnections:
             connection: pymysql.Connection[Any] = self._library.connect(**settings)
         except self._library.MySQLError as error:
             raise self._failed(error) from None
+        except Exception as error:
+            # pymysql has no error of its own for an answer that is not MySQL's, or for a missing library.
+            raise CannotConnect(
+                f"cannot connect to MySQL server {url.shown}: {error}",
+                hint="A password of caching_sha2_password needs an encrypted connection: ssl_mode=required.",
+            ) from error
         with self._lock:
             self._open.add(connection)
             closed = self._closed
@@ -387,9 +404,13 @@ class MysqlConnections:
             raise CharacterNotInRepertoire(
                 f"MySQL server {self.url.shown} sends bytes 0x{found} in a text, which are no UTF-8"
             ) from None
-        except (OSError, ValueError, AttributeError) as error:
-            # Ended by another thread, which pymysql does not expect.
-            raise SourceUnavailable(f"the connection to MySQL server {self.url.shown} is lost") from error
+        except DucktailError:
+            raise
+        except Exception as error:
+            # Ended by another thread, or malformed: pymysql has no error of its own for it.
+            raise SourceUnavailable(
+                f"the connection to MySQL server {self.url.shown} is lost: {error}"
+            ) from error
 
     def end(self, connection: pymysql.Connection[Any]) -> None:
         """End a connection of this thread at once, whatever it waits for."""

@@ -254,6 +254,12 @@ _OTHERS: dict[str, tuple[str, pa.DataType]] = {
 }
 
 
+def is_known(type_: str) -> bool:
+    """True for the name of a type that can be read."""
+    known = (TEXTS, BINARIES, GEOMETRIES, _OTHERS, ("decimal",), (name for name, _ in _INTEGERS))
+    return any(type_ in names for names in known)
+
+
 # Values of SELECT.
 
 

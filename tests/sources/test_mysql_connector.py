@@ -409,11 +409,18 @@ def test_positions_in_files(server: MariadbServer) -> None:
     with Reader(server, "filed", parameters="position=file") as reader:
         assert isinstance(binlog.position_of(reader.position), BinlogPosition)
         server.ask("INSERT INTO filed VALUES (1)", "FLUSH BINARY LOGS", "INSERT INTO filed VALUES (2)")
-        pieces = [piece for piece in reader.pieces() if piece.changes]
+        # A server writes events of its own behind a transaction: the end of the log is no position of one.
+        changes, pieces = reader.open(), []
+        while len(pieces) < 2:
+            piece = changes.next(READ_S)
+            assert piece is not None and piece.commit is not None
+            pieces += [piece] if piece.changes else []
         assert [piece.changes[0].new for piece in pieces] == [(1,), (2,)]
-        assert pieces[0].commit is not None
         reader.position, reader.changes = pieces[0].commit.position, None
-        assert reader.events() == [(INSERT, None, (2,))]
+        piece = reader.open().next(READ_S)
+        while piece is not None and not piece.changes:
+            piece = reader.open().next(READ_S)
+        assert piece == pieces[1]
 
 
 def test_a_log_without_transactions_has_a_position(own_server: MariadbServer) -> None:
@@ -523,6 +530,7 @@ def test_a_chain_of_definitions_is_followed_at_each_place_of_the_log(server: Mar
             "DELETE FROM chain WHERE id = 1",
         )  # fmt: skip
         events = reader.events()
+        assert reader.differing() == []
     defined = [event[2] for event in events if event[0] == DEFINE]
     assert all(isinstance(table, SourceTable) and table.key == ("id",) for table in defined)
     id_, amount, name = (
@@ -600,12 +608,7 @@ def test_a_definition_from_statements_is_that_of_the_server(server: MariadbServe
             )
         events = reader.events()
         assert {event[0] for event in events} == {DEFINE}
-        [now] = MysqlConnector(server.url, [(None, "stated")], next(SERVER_IDS)).describe()
-        [known] = reader.tables
-    bare = [[(c.name, c.type, c.not_null) for c in table.columns] for table in (known, now)]
-    assert bare[0] == bare[1]
-    stored = [re.sub(r'", \d+, (?=true|false)', '", 0, ', table.native) for table in (known, now)]
-    assert re.sub(r'"numbers": \d+', "", stored[0]) == re.sub(r'"numbers": \d+', "", stored[1])
+        assert reader.differing() == []
 
 
 def test_an_unclear_statement_is_answered_by_the_server(server: MariadbServer) -> None:
@@ -718,7 +721,7 @@ def test_statements_that_change_nothing_of_the_stream(server: MariadbServer) -> 
             "ALTER ONLINE TABLE calm WAIT 5 ADD COLUMN IF NOT EXISTS v INT",
             "INSERT INTO calm VALUES (1, 1)",
         )  # fmt: skip
-        assert reader.events() == [(INSERT, None, (1, 5))]
+        assert reader.events() == [(INSERT, None, (1, 5))] and reader.differing() == []
 
 
 def test_an_added_primary_key_is_part_of_the_definition(server: MariadbServer) -> None:
@@ -730,8 +733,10 @@ def test_an_added_primary_key_is_part_of_the_definition(server: MariadbServer) -
             "ALTER TABLE keyed DROP PRIMARY KEY, ADD PRIMARY KEY (b)",
         )
         keys = [event[2].key for event in reader.events()]  # type: ignore[attr-defined]
-        assert keys == [("b", "a"), ("b", "c"), ("b",)]
-        assert [c.not_null for c in reader.tables[0].columns] == [True, True]
+        assert keys == [("b", "a"), ("b", "c"), ("b",)] and reader.differing() == []
+        server.ask("ALTER TABLE keyed ADD e INT, DROP PRIMARY KEY, ADD PRIMARY KEY (c, e)")
+        assert [event[0] for event in reader.events()] == [DEFINE] and reader.differing() == []
+        assert [c.not_null for c in reader.tables[0].columns] == [True, True, True]
 
 
 def test_names_in_the_log_are_compared_with_the_definition(own_server: MariadbServer) -> None:

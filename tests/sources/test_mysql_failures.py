@@ -95,7 +95,7 @@ def test_urls() -> None:
 )  # fmt: skip
 def test_malformed_urls(text: str) -> None:
     with pytest.raises(InvalidParameterValue) as raised:
-        MysqlConnector(text, [("d", "t")], 5)
+        MysqlConnector(text, [("d", "t")], 5).describe()
     shown = f"{raised.value.message} {raised.value.hint} {raised.value.detail}"
     assert "s3cret" not in shown and raised.value.__cause__ is None
 
@@ -135,6 +135,22 @@ def test_a_server_that_cannot_be_reached() -> None:
             with pytest.raises(SourceUnavailable) as raised:
                 connector(f"mysql://u:{QUOTED}@{host}/d").describe()
             assert raised.value.sqlstate == "08006" and PASSWORD not in raised.value.message
+
+
+def test_a_server_that_is_none_of_mysql() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as client:
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+                client.recv(1)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises((CannotConnect, SourceUnavailable)) as raised:
+            connector(f"mysql://u:{QUOTED}@127.0.0.1:{listening.getsockname()[1]}/d").describe()
+        answering.join()
+    assert PASSWORD not in raised.value.message
 
 
 def test_a_wrong_password(server: MariadbServer) -> None:

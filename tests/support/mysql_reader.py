@@ -15,6 +15,7 @@ from ducktail.engine.errors import DucktailError
 from ducktail.pgwire_gateway.sources.connector import DEFINE, Change, Piece, SourceTable
 from ducktail.pgwire_gateway.sources.mysql import MysqlConnector
 from ducktail.pgwire_gateway.sources.mysql_changes import MysqlChanges
+from ducktail.pgwire_gateway.sources.mysql_types import table_of
 
 READ_S = 20.0
 # Each reader of a server has a number of its own.
@@ -32,9 +33,9 @@ class Reader:
     """A connector of some tables, and the changes since it was made."""
 
     def __init__(self, server: Server, *tables: str, parameters: str = "") -> None:
-        selection = [(None, table) for table in tables]
-        url = server.url + (f"?{parameters}" if parameters else "")
-        self.connector = MysqlConnector(url, selection, next(SERVER_IDS))
+        self.selection = [(None, table) for table in tables]
+        self.url = server.url + (f"?{parameters}" if parameters else "")
+        self.connector = MysqlConnector(self.url, self.selection, next(SERVER_IDS))
         self.tables = list(self.connector.describe())
         with self.connector.begin() as copy:
             self.position = copy.position
@@ -87,6 +88,12 @@ class Reader:
                 place = [(t.schema, t.name) for t in self.tables].index(change.table)
                 self.tables[place] = change.new
         return found
+
+    def differing(self) -> list[tuple[SourceTable, SourceTable]]:
+        """The tables whose known definitions are not those of the server, beside these."""
+        now = MysqlConnector(self.url, self.selection, next(SERVER_IDS))
+        pairs = zip(self.tables, now.describe(), strict=True)
+        return [(known, told) for known, told in pairs if not table_of(known).has_shape_of(table_of(told))]
 
     def events(self) -> list[tuple[str, object, object]]:
         """Operation, old and new row of the changes up to the present end."""
