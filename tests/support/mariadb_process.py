@@ -134,7 +134,7 @@ class MariadbServer:
         """The URL of its database `shop` for a connector."""
         return f"mysql://{USER}:{QUOTED}@127.0.0.1:{self.port}/shop"
 
-    def connect(self, database: str | None = None) -> pymysql.Connection:  # type: ignore[type-arg]
+    def connect(self, database: str | None = None) -> pymysql.Connection:
         """A connection of the user of the tests, with autocommit."""
         return pymysql.connect(
             host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, database=database,
