@@ -343,7 +343,7 @@ def mysql_gtid(event: Event) -> tuple[str, int, int | None]:
     return str(uuid.UUID(bytes=body[1:17])), number, commit_us
 
 
-class Query(NamedTuple):
+class LoggedQuery(NamedTuple):
     """A statement in the log.
 
     Args:
@@ -357,7 +357,7 @@ class Query(NamedTuple):
     charset: int
 
 
-def query(event: Event) -> Query:
+def query(event: Event) -> LoggedQuery:
     """The content of a QUERY event, or of LOAD DATA that is logged as a statement."""
     body = event.body
     size, _, variables_size = struct.unpack_from("<BHH", body, 8)
@@ -368,7 +368,7 @@ def query(event: Event) -> Query:
     text = body[at + size + 1 :]
     if event.type == MARIADB_QUERY_COMPRESSED:
         text = _uncompressed(text)
-    return Query(database, text, sql_mode, charset)
+    return LoggedQuery(database, text, sql_mode, charset)
 
 
 def _query_variables(data: bytes) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from ...engine.errors import (
 from .binlog import BinlogStream, file_name, position_of
 from .connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
 from .mysql_changes import MysqlChanges
-from .mysql_server import PAUSE_S, RIGHTS_HINT, MysqlConnections, Server, log_end, parsed, table_now
+from .mysql_server import PAUSE_S, RIGHTS_HINT, MysqlConnections, MysqlServer, log_end, parsed, table_now
 from .mysql_statements import foreign_key_error
 from .mysql_types import MysqlTable, converter, quoted, selected, table_of
 
@@ -78,7 +78,7 @@ class MysqlConnector(Connector):
         self._selection = selection
         self._server_id = server_id
         self._known_identity = identity
-        self._server: Server | None = None
+        self._server: MysqlServer | None = None
         self._tables: Sequence[MysqlTable] = ()
         self._locked: Sequence[_TableName] = ()
 
@@ -113,7 +113,7 @@ class MysqlConnector(Connector):
             self._connections.end(connection)
         return [table.source_table() for table in self._tables]
 
-    def _check_settings(self, server: Server) -> None:
+    def _check_settings(self, server: MysqlServer) -> None:
         found, shown = server.variables, self._url.shown
         if not server.on("log_bin"):
             raise WrongState(
@@ -345,7 +345,7 @@ class MysqlConnector(Connector):
             )
 
     @property
-    def _known_server(self) -> Server:
+    def _known_server(self) -> MysqlServer:
         assert self._server is not None, "describe has been called"
         return self._server
 
@@ -372,7 +372,7 @@ class MysqlCopy(Copy):
     def __init__(
         self,
         connections: MysqlConnections,
-        server: Server,
+        server: MysqlServer,
         tables: Sequence[MysqlTable],
         locked: Sequence[_TableName],
         uses_gtids: bool,

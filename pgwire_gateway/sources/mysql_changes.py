@@ -31,7 +31,7 @@ from ...engine.errors import DataError, NotSupported, SourceLost, SourceUnavaila
 from . import binlog
 from .binlog import BinlogStream, Event, RowReader, TableMap
 from .connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
-from .mysql_server import MysqlConnections, Server, log_end, table_now
+from .mysql_server import MysqlConnections, MysqlServer, log_end, table_now
 from .mysql_statements import Define, Dialect, Effect, Reread, Truncate, effects
 from .mysql_types import LONGLONG, MysqlTable, decoder
 
@@ -134,7 +134,7 @@ class MysqlChanges(Changes):
     def __init__(
         self,
         connections: MysqlConnections,
-        server: Server,
+        server: MysqlServer,
         tables: Sequence[MysqlTable],
         position: Position,
         server_id: int,
@@ -325,7 +325,7 @@ class MysqlChanges(Changes):
         else:
             self._take_statement(event, found)
 
-    def _take_statement(self, event: Event, found: binlog.Query) -> None:
+    def _take_statement(self, event: Event, found: binlog.LoggedQuery) -> None:
         text = self._connections.text(found.text, found.charset)
         first = text[:20].upper().split()
         if first[:1] == ["ROLLBACK"]:
@@ -457,7 +457,7 @@ class MysqlChanges(Changes):
         finally:
             self._connections.end(connection)
 
-    def _check_other(self, name: _TableName, found: binlog.Query) -> None:
+    def _check_other(self, name: _TableName, found: binlog.LoggedQuery) -> None:
         if found.text in (_BEGIN, _COMMIT):
             return
         text = self._connections.text(found.text, found.charset)

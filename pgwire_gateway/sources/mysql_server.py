@@ -239,7 +239,7 @@ def _log_error(message: str, shown: str) -> DucktailError:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class MysqlServer:
     """Facts of a server.
 
     Args:
@@ -441,7 +441,7 @@ class MysqlConnections:
         for connection in found:
             _shut(connection)
 
-    def server(self, connection: pymysql.Connection[Any]) -> Server:
+    def server(self, connection: pymysql.Connection[Any]) -> MysqlServer:
         """The facts of the server.
 
         Raises:
@@ -460,11 +460,15 @@ class MysqlConnections:
             )
         wanted = ", ".join(f"'{name}'" for name in _VARIABLES)
         rows = self.ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})")
-        return Server(mariadb, version, {str(name): str(value) for name, value in rows})
+        return MysqlServer(mariadb, version, {str(name): str(value) for name, value in rows})
 
 
 def table_now(
-    connections: MysqlConnections, connection: pymysql.Connection[Any], server: Server, schema: str, name: str
+    connections: MysqlConnections,
+    connection: pymysql.Connection[Any],
+    server: MysqlServer,
+    schema: str,
+    name: str,
 ) -> MysqlTable:
     """The definition that a table has now.
 
@@ -479,7 +483,7 @@ def table_now(
 
 
 def log_end(
-    connections: MysqlConnections, connection: pymysql.Connection[Any], server: Server
+    connections: MysqlConnections, connection: pymysql.Connection[Any], server: MysqlServer
 ) -> tuple[BinlogPosition, str, str]:
     """The end of the log, and the databases that are logged only, and never, separated by commas.
 
