@@ -23,7 +23,7 @@ ALLOWED = {
 }
 
 # SQL that another database runs. File -> whose it is.
-ELSEWHERE = {"pgwire_gateway/sources/mysql.py": "MySQL"}
+ELSEWHERE = {"pgwire_gateway/sources/mysql/mysql_connector.py": "MySQL"}
 
 BARE = {
     "a relation of information_schema": re.compile(rf"(?<![\w.{VALUE}])(?:system\.)?information_schema\.\w"),
@@ -86,11 +86,11 @@ FOLDS_OTHERS = {
     "sql/text/units.py": "units",
     "sql/settings.py": "settings",
     "sql/text/tokens.py": "words of SQL",
-    "pgwire_gateway/sources/mysql.py": "engines of MySQL",
-    "pgwire_gateway/sources/mysql_changes.py": "columns of MySQL",
-    "pgwire_gateway/sources/mysql_ddl.py": "words and names of MySQL",
-    "pgwire_gateway/sources/mysql_statements.py": "words and names of MySQL",
-    "pgwire_gateway/sources/mysql_server.py": "messages and versions",
+    "pgwire_gateway/sources/mysql/mysql_connector.py": "engines of MySQL",
+    "pgwire_gateway/sources/mysql/mysql_changes.py": "columns of MySQL",
+    "pgwire_gateway/sources/mysql/mysql_ddl.py": "words and names of MySQL",
+    "pgwire_gateway/sources/mysql/mysql_statements.py": "words and names of MySQL",
+    "pgwire_gateway/sources/mysql/mysql_server.py": "messages and versions",
     "pgwire_gateway/http_api/authentication.py": "users and words of headers",
     "pgwire_gateway/http_api/openapi.py": "methods",
     "pgwire_gateway/http_api/polls.py": "words of a header",

@@ -11,8 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from ...engine.catalog.feeds import POSTGRES, Feed, Selection
 from ...engine.errors import InvalidParameterValue
 from .connector import Connector
-from .mysql import SERVER_ID_MAX, MysqlConnector
-from .mysql_server import parsed
+from .mysql import SERVER_ID_MAX, MysqlConnector, parsed
 from .postgres import PostgresConnector, PostgresSelection
 
 # A slot that is only described has no name yet.

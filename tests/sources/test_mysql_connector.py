@@ -26,7 +26,6 @@ from ducktail.engine.errors import (
     SourceUnavailable,
     WrongState,
 )
-from ducktail.pgwire_gateway.sources import binlog, mysql_changes
 from ducktail.pgwire_gateway.sources.connector import (
     DEFINE,
     DELETE,
@@ -37,7 +36,7 @@ from ducktail.pgwire_gateway.sources.connector import (
     Change,
     SourceTable,
 )
-from ducktail.pgwire_gateway.sources.mysql import MysqlConnector
+from ducktail.pgwire_gateway.sources.mysql import MysqlConnector, binlog, mysql_changes
 
 pytestmark = [pytest.mark.slow]
 

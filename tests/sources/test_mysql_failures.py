@@ -35,10 +35,9 @@ from ducktail.engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ducktail.pgwire_gateway.sources import binlog
 from ducktail.pgwire_gateway.sources.connector import DELETE, INSERT, TRUNCATE
-from ducktail.pgwire_gateway.sources.mysql import MysqlConnector
-from ducktail.pgwire_gateway.sources.mysql_server import parsed
+from ducktail.pgwire_gateway.sources.mysql import MysqlConnector, binlog
+from ducktail.pgwire_gateway.sources.mysql.mysql_server import parsed
 
 pytestmark = [pytest.mark.slow]
 

@@ -17,11 +17,11 @@ from ducktail.engine.errors import (
     NotSupported,
     WrongState,
 )
-from ducktail.pgwire_gateway.sources import binlog
-from ducktail.pgwire_gateway.sources.mysql_changes import LogPlace, _Reached
-from ducktail.pgwire_gateway.sources.mysql_ddl import created, tokens
-from ducktail.pgwire_gateway.sources.mysql_json import json_text
-from ducktail.pgwire_gateway.sources.mysql_statements import Define, Dialect, Reread, Truncate, effects
+from ducktail.pgwire_gateway.sources.mysql import binlog
+from ducktail.pgwire_gateway.sources.mysql.mysql_changes import LogPlace, _Reached
+from ducktail.pgwire_gateway.sources.mysql.mysql_ddl import created, tokens
+from ducktail.pgwire_gateway.sources.mysql.mysql_json import json_text
+from ducktail.pgwire_gateway.sources.mysql.mysql_statements import Define, Dialect, Reread, Truncate, effects
 
 # The bytes in the log, and the text of the same value in a SELECT.
 DOCUMENTS = (

@@ -14,8 +14,8 @@ import pytest
 from ducktail.engine.errors import DucktailError
 from ducktail.pgwire_gateway.sources.connector import DEFINE, Change, Piece, SourceTable
 from ducktail.pgwire_gateway.sources.mysql import MysqlConnector
-from ducktail.pgwire_gateway.sources.mysql_changes import MysqlChanges
-from ducktail.pgwire_gateway.sources.mysql_types import table_of
+from ducktail.pgwire_gateway.sources.mysql.mysql_changes import MysqlChanges
+from ducktail.pgwire_gateway.sources.mysql.mysql_types import table_of
 
 READ_S = 20.0
 # Each reader of a server has a number of its own.

@@ -27,7 +27,7 @@ import struct
 from collections.abc import Callable
 from decimal import Decimal
 
-from ...engine.errors import DataError
+from ....engine.errors import DataError
 
 _LITERALS = ("null", "true", "false")
 _INTEGERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}

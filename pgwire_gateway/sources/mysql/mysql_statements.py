@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...engine.errors import NotSupported, WrongState
+from ....engine.errors import NotSupported, WrongState
 from .mysql_ddl import (
     BYTES,
     NAME,

@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
-from ...engine.errors import (
+from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
+from ....engine.errors import (
     InvalidParameterValue,
     SourceLost,
     SourceUnavailable,
@@ -30,8 +30,8 @@ from ...engine.errors import (
     WrongObjectType,
     WrongState,
 )
+from ..connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
 from .binlog import BinlogStream, file_name, position_of
-from .connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
 from .mysql_changes import MysqlChanges
 from .mysql_server import PAUSE_S, RIGHTS_HINT, MysqlConnections, MysqlServer, log_end, parsed, table_now
 from .mysql_statements import foreign_key_error

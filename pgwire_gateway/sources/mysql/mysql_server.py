@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...engine.checkpoints.positions import BinlogPosition
-from ...engine.errors import (
+from ....engine.checkpoints.positions import BinlogPosition
+from ....engine.errors import (
     CannotConnect,
     CharacterNotInRepertoire,
     DucktailError,

@@ -30,8 +30,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
-from ...engine.errors import (
+from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
+from ....engine.errors import (
     DataError,
     DucktailError,
     NotSupported,

@@ -26,11 +26,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
-from ...engine.errors import DataError, NotSupported, SourceLost, SourceUnavailable, WrongState
+from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
+from ....engine.errors import DataError, NotSupported, SourceLost, SourceUnavailable, WrongState
+from ..connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
 from . import binlog
 from .binlog import BinlogStream, Event, RowReader, TableMap
-from .connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
 from .mysql_server import MysqlConnections, MysqlServer, log_end, table_now
 from .mysql_statements import Define, Dialect, Effect, Reread, Truncate, effects
 from .mysql_types import LONGLONG, MysqlTable, decoder

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...engine.errors import NotSupported
+from ....engine.errors import NotSupported
 from .mysql_types import TEXTS, MysqlColumn, MysqlTable
 
 WORD, NAME, STRING, NUMBER, BYTES, SIGN = "word", "name", "string", "number", "bytes", "sign"
