@@ -16,9 +16,13 @@ from .streams import MINIMAL_CHANGES, Stream, key_of
 _FED = "source "
 
 
-def fed_name(stream_id: int, shown: str) -> str:
-    """The name, in our schema, of the table with the rows of a table outside, which is shown by that name."""
-    return f"{_FED}{stream_id} {shown}"
+def fed_name(stream_id: int, place: int, shown: str) -> str:
+    """The name, in our schema, of the table with the rows of a table outside, which is shown by that name.
+
+    Args:
+        place: its place in the stream: names of the source may differ in the case of letters only.
+    """
+    return f"{_FED}{stream_id}.{place} {shown}"
 
 
 def is_fed(shape: TableShape) -> bool:

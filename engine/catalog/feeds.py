@@ -80,6 +80,10 @@ class Mirror:
         """The name as SQL."""
         return f"{ident(self.schema)}.{ident(self.name)}"
 
+    def qualified_in(self, database: str) -> str:
+        """The name as SQL with DuckDB's name of the database: a temporary table may have the name too."""
+        return f"{ident(database)}.{self.qualified}"
+
     def delete_sql(self) -> str:
         """The DELETE of its row."""
         return (

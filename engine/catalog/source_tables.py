@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -66,7 +66,7 @@ class SourceColumn:
     arrow: pa.DataType = pa.string()
     value: str = ""
     number: int = 0
-    fill: str = ""
+    fill: str = field(default="", compare=False)
 
     def sql(self, given: str) -> str:
         """SQL of the column's value, from SQL of the given one."""

@@ -128,7 +128,7 @@ def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamS
     """The shapes of the stream's tables; the first is our own table if it is over a whole schema, and all of
     them are if it has a feed."""
     if spec.feed is not None:
-        return [stream_spec.fed_shape(0, table) for table in spec.feed.tables]
+        return [stream_spec.fed_shape(0, place, table) for place, table in enumerate(spec.feed.tables)]
     if spec.of_schema is None:
         return [read_shape(cursor, *table) for table in spec.tables]
     is_aside = database.catalog.is_aside
@@ -214,7 +214,8 @@ def _create_locked(
                 if anew:
                     cursor.execute(stream_spec.none_aside_sql(spec.of_schema))
             if spec.feed is not None:
-                shapes = [_fed_table(cursor, stream_id, table) for table in spec.feed.tables]
+                fed = enumerate(spec.feed.tables)
+                shapes = [_fed_table(cursor, stream_id, place, table) for place, table in fed]
             known = (database.catalog.tables.get(key_of(shape.schema, shape.name)) for shape in shapes)
             tables = [
                 captured or _new_table(cursor, shape, base_lsn)
@@ -273,9 +274,11 @@ def _create_locked(
     return stream
 
 
-def _fed_table(cursor: duckdb.DuckDBPyConnection, stream_id: int, table: SourceTable) -> TableShape:
+def _fed_table(
+    cursor: duckdb.DuckDBPyConnection, stream_id: int, place: int, table: SourceTable
+) -> TableShape:
     """Create our own table with the rows of a table outside."""
-    shape = stream_spec.fed_shape(stream_id, table)
+    shape = stream_spec.fed_shape(stream_id, place, table)
     cursor.execute(stream_spec.create_sql(shape))
     return read_shape(cursor, shape.schema, shape.name)
 

@@ -40,7 +40,7 @@ def set_state(
     if present is None:
         raise SerializationFailure("the stream was dropped meanwhile")
     if present.state == state and state != RUNNING:
-        return
+        return  # RESUME of one that runs makes its next attempt at once.
     changed_us = database.clock.now_us()
     sql = replace(present, state=state, reason=reason, changed_us=changed_us).set_state_sql()
     transaction.cursor.execute(sql).fetchall()

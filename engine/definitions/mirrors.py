@@ -7,7 +7,6 @@ Source: docs/sources.md, "Mirrors".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 import duckdb
@@ -18,10 +17,10 @@ from ..catalog.catalog import Catalog
 from ..catalog.feeds import MIRRORS, Feed, Mirror
 from ..catalog.streams import Stream, key_of
 from ..database import Database
-from ..errors import DuplicateTable, NotSupported, UndefinedTable, WrongState
+from ..errors import DuplicateTable, LockNotAvailable, NotSupported, UndefinedTable, WrongState
 from ..log.log import shown_table
 from ..quoting import fold, ident, literal
-from ..transactions.transaction import CommitStep, TableKey, Transaction
+from ..transactions.transaction import TableKey
 from ..waiting import Waiting
 from .catalog_rows import run_numbered
 from .feeds import feed_of
@@ -67,6 +66,11 @@ def create_mirror(
                     detail="It was made with snapshot = 'none'.",
                     hint="Make the stream with snapshot = 'initial'.",
                 )
+            if stream.filter is not None or not stream.all_columns:
+                raise NotSupported(
+                    f'a mirror of stream "{stream.name}" is not supported',
+                    detail="It carries some of the rows or columns only, and a mirror has all.",
+                )
             if database.catalog.over_schema(name[0]):
                 raise NotSupported(
                     f'a mirror in schema "{name[0]}" is not supported',
@@ -100,6 +104,8 @@ def _table_id(feed: Feed, stream: Stream, name: tuple[str | None, str]) -> int:
         for one in feed.tables
         if fold(one.table.name) == fold(table) and schema in (None, one.table.schema)
     ]
+    exact = [one.table_id for one in feed.tables if one.table.name == table and one.table_id in found]
+    found = exact if len(exact) == 1 else found
     if len(found) != 1:
         shown = table if schema is None else f"{schema}.{table}"
         raise UndefinedTable(
@@ -116,11 +122,11 @@ def _statements(database: Database, mirror: Mirror) -> list[str]:
     columns = [f"{ident(column.name)} {column.type}" for column in shape.stored]
     if shape.primary_key:
         columns.append(f"PRIMARY KEY ({', '.join(map(ident, shape.primary_key))})")
-    told = f"Mirror of {shown_table(shape)}."
+    told, name = f"Mirror of {shown_table(shape)}.", mirror.qualified_in(database.catalog_name)
     return [
-        f"CREATE TABLE {mirror.qualified} ({', '.join(columns)})",
-        f"INSERT INTO {mirror.qualified} SELECT * FROM {shape.qualified}",
-        f"COMMENT ON TABLE {mirror.qualified} IS {literal(told)}",
+        f"CREATE TABLE {name} ({', '.join(columns)})",
+        f"INSERT INTO {name} SELECT * FROM {shape.qualified}",
+        f"COMMENT ON TABLE {name} IS {literal(told)}",
         f"INSERT INTO {MIRRORS} VALUES ({mirror.stream_id}, {mirror.table_id}, "
         f"{literal(mirror.schema)}, {literal(mirror.name)})",
     ]
@@ -144,33 +150,37 @@ def refuse_mirror(catalog: Catalog, key: TableKey, what: str) -> None:
     if key in catalog.mirrors:
         raise WrongState(
             f'table "{key[-1]}" cannot {what}: it mirrors a table of a source',
-            detail="It follows the source, whose changes are made there.",
+            detail="It follows the source, whose changes are made there. DROP TABLE drops it.",
             hint="CREATE TABLE ... AS SELECT makes a table of its rows that can be changed.",
         )
 
 
-def forget_mirrors(
+def drop_mirror(
     database: Database,
+    session_id: int,
     cursor: duckdb.DuckDBPyConnection,
-    keys: Iterable[TableKey],
-    transaction: Transaction | None,
-) -> None:
-    """Forget dropped mirrors.
+    key: TableKey,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Drop a mirror; the session must not be in a transaction. The feed writes none meanwhile.
 
-    Args:
-        keys: schema and name of each dropped table, in lower case.
-        transaction: the transaction of the drop; None for a committed one in autocommit.
+    Raises:
+        LockNotAvailable: the writer lock was not free in time, or the mirror was dropped meanwhile.
+        DependentObjects: another object depends on the table.
     """
-    for key in keys:
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    try:
         mirror = database.catalog.mirrors.get(key)
         if mirror is None:
-            continue
-        cursor.execute(mirror.delete_sql()).fetchall()
-        if transaction is not None:
-            transaction.at(CommitStep.MEMORY, partial(_forget, database, key))
-        else:
-            _forget(database, key)
+            raise LockNotAvailable(f'table "{key[-1]}" has just ceased to be a mirror', hint="Try again.")
+        changes = [rights_changes.Forget(rights.relation(mirror.schema, mirror.name))]
+        statements = [f"DROP TABLE {mirror.qualified_in(database.catalog_name)}", mirror.delete_sql()]
+        run_numbered(database, session_id, cursor, statements, partial(_forget, database, key), changes)
+    finally:
+        database.transactions.writer_lock.release(session_id)
 
 
 def _forget(database: Database, key: TableKey) -> None:
-    database.catalog.mirrors.pop(key, None)
+    with database.catalog.mutex:
+        database.catalog.mirrors.pop(key, None)
+        database.catalog.version += 1

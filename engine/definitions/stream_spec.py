@@ -376,14 +376,14 @@ def first_shape(stream_id: int, partition_by: Sequence[str] | None) -> TableShap
     return TableShape(SCHEMA, f"{stream_id} of all tables", stored, (), names, (), ())
 
 
-def fed_shape(stream_id: int, table: SourceTable) -> TableShape:
+def fed_shape(stream_id: int, place: int, table: SourceTable) -> TableShape:
     """The shape of our own table with the rows of a table outside.
 
     Columns other than the key's may be NULL, because the source may not send all of them.
     """
     stored = tuple(Column(c.name, c.type, None, c.name in table.key) for c in table.columns)
     names, unique = tuple(column.name for column in stored), (table.key,) if table.key else ()
-    return TableShape(SCHEMA, fed_name(stream_id, table.shown), stored, (), names, table.key, unique)
+    return TableShape(SCHEMA, fed_name(stream_id, place, table.shown), stored, (), names, table.key, unique)
 
 
 def create_sql(shape: TableShape) -> str:

@@ -126,10 +126,20 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     rows, tables = cursor.execute(feeds.SELECT).fetchall(), cursor.execute(feeds.SELECT_TABLES).fetchall()
     catalog.feeds = feeds.feeds_of(rows, tables)
     mirrors = (feeds.Mirror(*row) for row in cursor.execute(feeds.SELECT_MIRRORS).fetchall())
-    catalog.mirrors = {mirror.key: mirror for mirror in mirrors}
+    catalog.mirrors = {mirror.key: mirror for mirror in mirrors if _is_there(cursor, mirror)}
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog
+
+
+def _is_there(cursor: duckdb.DuckDBPyConnection, mirror: feeds.Mirror) -> bool:
+    """True if the table of a mirror exists: it may have been dropped while no ducktail had the file open."""
+    try:
+        read_shape(cursor, mirror.schema, mirror.name, is_captured=True)
+    except DucktailError as error:
+        logger.error('table "%s.%s" mirrors no source any more: %s', mirror.schema, mirror.name, error)
+        return False
+    return True
 
 
 def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Mapping[int, Captured]) -> None:

@@ -16,6 +16,7 @@ to its write-ahead log, ten times as much. Source: docs/design/sources.md, "Stor
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,15 +46,15 @@ from ..checks import row_sums
 from ..database import Database
 from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
-from ..errors import UndefinedObject, WrongState
+from ..errors import DucktailError, IoError, LockNotAvailable, OutOfMemory, UndefinedObject, WrongState
 from ..log.log import dropped_sql, snapshot_sql
 from ..quoting import fold, ident
 from ..transactions.transaction import CommitStep, Part, TableWrites, Transaction
-from ..waiting import drive
+from ..waiting import Waiting, drive
 from .alter_table import Alteration, alter_table
 
-# A feed waits for the writer lock as long as a writer holds it; it looks in this interval if it must end.
-LOCK_MS = 60_000
+# A feed waits so long for the writer lock, and looks in this interval if it is being ended.
+LOCK_MS, LOCK_STEP_MS = 60_000, 500
 _BATCH = "__ducktail_fed"
 _STAGE = "temp.main.__ducktail_copied"
 _HEAD = pa.schema(
@@ -67,6 +68,8 @@ _HEAD = pa.schema(
 )
 
 Row = tuple[object, ...]
+# The SQL that stores a batch; True for a statement with the first and last LSN as its parameters.
+Statements = tuple[tuple[str, bool], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,7 @@ class _Target:
 
     Args:
         key_of: the key of a row: its value, or a tuple of several; None without a key.
+        keys: the places of the key's columns.
         moves_on: the places of columns whose change splits an update: of the key, or a partition's.
         stored: the place in our table of each column of a given row.
         relations: our table, and its mirrors, as SQL.
@@ -85,6 +89,7 @@ class _Target:
     feed_table: FeedTable
     captured: Captured
     key_of: Callable[[Row], object] | None
+    keys: tuple[int, ...]
     moves_on: tuple[int, ...]
     none: Row
     stored: tuple[int, ...]
@@ -148,17 +153,24 @@ class Feeder:
     Args:
         session_id: the owner of its locks.
         cursor: its own cursor.
+        ending: returns True once the feed is being ended.
     """
 
     def __init__(
-        self, database: Database, stream_id: int, session_id: int, cursor: duckdb.DuckDBPyConnection
+        self,
+        database: Database,
+        stream_id: int,
+        session_id: int,
+        cursor: duckdb.DuckDBPyConnection,
+        ending: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._ending = ending
         self._database = database
         self._stream_id = stream_id
         self._session_id = session_id
         self._cursor = cursor
         self._work: _Work | None = None
-        self._sql: dict[object, tuple[str, ...]] = {}
+        self._sql: dict[object, Statements] = {}
 
     @property
     def feed(self) -> Feed:
@@ -182,15 +194,29 @@ class Feeder:
             IoError: the outcome is still unknown.
         """
         transactions = self._database.transactions
-        drive(transactions.lock_writer(self._session_id, LOCK_MS))
+        self._locked(lambda: transactions.lock_writer(self._session_id, LOCK_STEP_MS))
         try:
-            feed = self.feed
             sql = f"SELECT position FROM {POSITIONS} WHERE stream_id = {self._stream_id}"
-            (stored,) = ask(self._cursor, sql)
+            found = self._cursor.execute(sql).fetchall()
+            feed = self.feed
+            if found and found[0][0] != feed.position:
+                # A COMMIT of the position alone has raised, and stands.
+                feed = replace(feed, position=found[0][0])
+                self._database.catalog.feeds[self._stream_id] = feed
         finally:
             transactions.writer_lock.release(self._session_id)
-        assert stored == feed.position, "memory follows each commit"
         return feed
+
+    def _locked(self, lock: Callable[[], Waiting[None]]) -> None:
+        """Wait for the writer lock, as long as the feed is not being ended."""
+        ends_s = time.monotonic() + LOCK_MS / 1000
+        while True:
+            try:
+                drive(lock())
+                return
+            except LockNotAvailable:
+                if self._ending() or time.monotonic() > ends_s:
+                    raise
 
     @property
     def is_open(self) -> bool:
@@ -253,7 +279,7 @@ class Feeder:
         transactions = self._database.transactions
         transaction = transactions.begin(self._session_id, self._cursor, "")
         try:
-            drive(transactions.lock_for(transaction, LOCK_MS))
+            self._locked(lambda: transactions.lock_for(transaction, LOCK_STEP_MS))
             targets = {t.table.key_in_source: self._target(t) for t in self.feed.tables}
         except BaseException:
             transactions.rollback(transaction)
@@ -268,9 +294,11 @@ class Feeder:
         key_of = itemgetter(*places) if places else None
         stored = tuple(captured.shape.place(column.name) for column in table.table.columns)
         mirrors = self._database.catalog.mirrors.values()
-        copies = (mirror.qualified for mirror in mirrors if mirror.table_id == table.table_id)
+        name = self._database.catalog_name
+        copies = (one.qualified_in(name) for one in mirrors if one.table_id == table.table_id)
         relations = (captured.shape.qualified, *copies)
-        return _Target(table, captured, key_of, tuple(moves_on), (None,) * len(stored), stored, relations)
+        none = (None,) * len(stored)
+        return _Target(table, captured, key_of, tuple(places), tuple(moves_on), none, stored, relations)
 
     # Gathering: from changes to rows of the log.
 
@@ -281,6 +309,8 @@ class Feeder:
             if target is None:
                 continue  # A table that is not in the stream.
             if op == INSERT:
+                if UNCHANGED in new:  # type: ignore[operator]
+                    raise _unsent(target, new)  # type: ignore[arg-type]
                 self._row(work, target, txid, "i", target.none, new)  # type: ignore[arg-type]
                 target.now(new)  # type: ignore[arg-type]
             elif op == DELETE:
@@ -307,8 +337,7 @@ class Feeder:
         if known is not None:
             old = known
         elif old is None:
-            keys = target.moves_on
-            old = tuple(value if i in keys else UNCHANGED for i, value in enumerate(new))
+            old = tuple(value if i in target.keys else UNCHANGED for i, value in enumerate(new))
         if UNCHANGED in new:
             # Their old value, if it is known here; else that of the table.
             new = tuple(past if value is UNCHANGED else value for value, past in zip(new, old, strict=True))
@@ -428,8 +457,8 @@ class Feeder:
         cursor.register(_BATCH, batch)
         bounds = [target.lsns[0], target.lsns[-1]]
         try:
-            for statement in statements:
-                cursor.execute(statement, bounds if "$1" in statement else None).fetchall()
+            for statement, bounded in statements:
+                cursor.execute(statement, bounds if bounded else None).fetchall()
         except (
             duckdb.ConversionException,
             duckdb.OutOfRangeException,
@@ -488,17 +517,36 @@ class Feeder:
         """Alter our table as the one outside was: each step is an ALTER TABLE, with its schema events."""
         if table == target.table:
             return
+        by = {fold(name) for stream in target.captured.streams for name in stream.partition_by}
+        for column, sent in zip(table.columns, table.identity, strict=True):
+            if fold(column.name) in by and not sent:
+                raise WrongState(
+                    f'the old value of column "{column.name}" of table {table.shown} is not sent any more',
+                    detail="A stream is partitioned by it.",
+                    hint=f"ALTER TABLE {table.shown} REPLICA IDENTITY FULL at the source, and RESUME STREAM.",
+                )
+        self._sql.clear()
         self._store(work)
         self._settle(work)
         assert work.alone, "a definition is stored with its own transaction only"
         captured = target.captured
-        for step, retypes in _alterations(target.table, table):
-            for mirror in target.relations[1:]:
-                self._cursor.execute(f"ALTER TABLE {mirror} {step}").fetchall()
-            text = f"ALTER TABLE {captured.shape.qualified} {step}"
-            asked = Alteration(text, None, None, retypes=retypes)
-            drive(alter_table(self._database, work.transaction, captured.key, asked, LOCK_MS))
-            captured = work.transaction.captured_tables(self._database.catalog)[captured.key]
+        try:
+            for step, retypes in _alterations(target.table, table):
+                for mirror in target.relations[1:]:
+                    self._cursor.execute(f"ALTER TABLE {mirror} {step}").fetchall()
+                text = f"ALTER TABLE {captured.shape.qualified} {step}"
+                asked = Alteration(text, None, None, retypes=retypes)
+                drive(alter_table(self._database, work.transaction, captured.key, asked, LOCK_MS))
+                captured = work.transaction.captured_tables(self._database.catalog)[captured.key]
+        except (duckdb.Error, DucktailError) as error:
+            told = translated(error) if isinstance(error, duckdb.Error) else error
+            if isinstance(told, (IoError, OutOfMemory, LockNotAvailable)):
+                raise told from error
+            raise WrongState(
+                f"table {table.shown} was altered at the source in a way that cannot be followed",
+                detail=f"Here it is: {told.message}.",
+                hint="DROP STREAM, and create it again.",
+            ) from error
         work.lsn = work.transaction.next_lsn
         shown = replace(target.feed_table, table=table)
         work.defined[shown.table_id] = shown
@@ -576,10 +624,11 @@ class Feeder:
             for place, table in enumerate(feed.tables if feed.copies else ()):
                 target = work.targets[table.table.key_in_source]
                 qualified = target.captured.shape.qualified
-                count = int(ask(self._cursor, f"INSERT INTO {qualified} SELECT * FROM {_STAGE}_{place}")[0])
+                # Our columns may stand in another order, after ALTER TABLE.
+                staged = f"BY NAME SELECT * FROM {_STAGE}_{place}"
+                count = int(ask(self._cursor, f"INSERT INTO {qualified} {staged}")[0])
                 for mirror in target.relations[1:]:
-                    copied = f"INSERT INTO {mirror} SELECT * FROM {_STAGE}_{place}"
-                    self._cursor.execute(copied).fetchall()
+                    self._cursor.execute(f"INSERT INTO {mirror} {staged}").fetchall()
                 self._cursor.execute(f"DROP TABLE {_STAGE}_{place}").fetchall()
                 if count:
                     first_lsn = work.lsn + 1
@@ -608,6 +657,15 @@ class Feeder:
             self.abandon()
             raise
         return rows
+
+
+def _unsent(target: _Target, row: Row) -> WrongState:
+    """The error for a new row of which the source has not sent a value."""
+    column = target.table.columns[row.index(UNCHANGED)].name
+    return WrongState(
+        f'the source has not sent column "{column}" of a new row of table {target.table.shown}',
+        hint=f"ALTER TABLE {target.table.shown} REPLICA IDENTITY FULL at the source.",
+    )
 
 
 def _annotation(commit: Commit) -> str:
@@ -655,7 +713,7 @@ def _log_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> str:
     )
 
 
-def _keyed_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tuple[str, ...]:
+def _keyed_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> Statements:
     """The statements that store a batch of a table with a key; $1 and $2 are its first and last LSN."""
     shape = target.captured.shape
     rows = f"{target.captured.log} AS l SEMI JOIN (SELECT lsn FROM {_BATCH} WHERE last"
@@ -676,10 +734,10 @@ def _keyed_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tu
             f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {images('n', shape)} "
             f"FROM {rows} AND op <> 'd') AS f ON l.lsn = f.lsn{bounds}"
         )
-    return (_log_sql(target, masks, only_inserts), *applied)
+    return ((_log_sql(target, masks, only_inserts), False), *((sql, True) for sql in applied))
 
 
-def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> tuple[str, ...]:
+def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> Statements:
     """The statements that store a batch of a table without a key, whose rows are found by all columns."""
     shape = target.captured.shape
     places = range(1, len(shape.stored) + 1)
@@ -713,7 +771,7 @@ def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> 
             f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {names} FROM temp.main.{_BATCH}_net, "
             "range(count::BIGINT) WHERE count > 0"
         )
-    return (logged, net, *applied)
+    return ((logged, False), (net, True), *((sql, False) for sql in applied))
 
 
 def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
@@ -742,9 +800,18 @@ def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:
     for column in was.columns:
         if column.name not in follows:
             steps.append((f"DROP COLUMN {ident(column.name)}", False))
+    taken = {fold(name) for name in follows}
+    late: list[tuple[str, bool]] = []
     for name, column in follows.items():
         if name != column.name:
-            steps.append((f"RENAME COLUMN {ident(name)} TO {ident(column.name)}", False))
+            to = column.name
+            if fold(to) in taken and fold(to) != fold(name):
+                # Another column has the name still: columns may exchange their names.
+                to = f"renamed {name}"
+                late.append((f"RENAME COLUMN {ident(to)} TO {ident(column.name)}", False))
+            steps.append((f"RENAME COLUMN {ident(name)} TO {ident(to)}", False))
+    steps += late
+    for name, column in follows.items():
         before = next(old for old in was.columns if old.name == name)
         if before.type != column.type:
             changed = f"ALTER COLUMN {ident(column.name)} TYPE {column.type}"

@@ -42,8 +42,9 @@ BATCH_ROWS, BATCH_BYTES = 20_000, 16 << 20
 PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 # How often the source is asked where it is.
 LOOK_S = 1.0
-# How long a piece is waited for at once.
-NEXT_S = 0.5
+# How long a piece is waited for at once; and the rest of a large transaction, which holds the writer lock.
+NEXT_S, STALLED_S = 0.5, 10.0
+STOP_LOCK_MS = 5_000
 REASON_CHARS_MAX = 1000
 # Errors that may pass by themselves.
 _PASSING = (
@@ -68,10 +69,12 @@ class FeedRunner(threading.Thread):
     def __init__(self, database: Database, feed: Feed, on_end: Callable[[FeedRunner], None]) -> None:
         super().__init__(name=f"source {feed.uid}", daemon=True)
         self.stream_id = feed.stream_id
+        self.changed_us = feed.changed_us
         self._database = database
         self._session_id = database.sessions.new_id()
         self._on_end = on_end
         self._ending = threading.Event()
+        self._resumed = threading.Event()
         self._mutex = threading.Lock()
         self._connector: Connector | None = None
         self._pause_s = PAUSE_S
@@ -79,6 +82,7 @@ class FeedRunner(threading.Thread):
     def stop(self) -> None:
         """End it: a transaction that is being stored may end; from any thread."""
         self._ending.set()
+        self._resumed.set()
         with self._mutex:
             if self._connector is not None:
                 self._connector.close()
@@ -95,7 +99,8 @@ class FeedRunner(threading.Thread):
         """Read until a fault, and judge it."""
         try:
             with closing(self._database.cursor(utc=True)) as cursor:
-                self._read(Feeder(self._database, self.stream_id, self._session_id, cursor))
+                ending = self._ending.is_set
+                self._read(Feeder(self._database, self.stream_id, self._session_id, cursor, ending))
         except Exception as error:
             if self._ending.is_set() or self.stream_id not in self._database.catalog.feeds:
                 return
@@ -107,6 +112,11 @@ class FeedRunner(threading.Thread):
             if not isinstance(error, DucktailError):
                 log.exception("the source of stream %s", self.stream_id)
             self._stop_for(error)
+
+    def resume(self) -> None:
+        """Make the next attempt at once, if one is waited for; from any thread."""
+        self._pause_s = PAUSE_S
+        self._resumed.set()
 
     def _wait(self, error: DucktailError) -> None:
         """Wait before the next attempt, longer each time."""
@@ -123,7 +133,9 @@ class FeedRunner(threading.Thread):
             fault_us=now_us,
             retry_us=now_us + int(pause_s * 1_000_000),
         )
-        self._ending.wait(pause_s)
+        self._resumed.clear()
+        if not self._ending.is_set():
+            self._resumed.wait(pause_s)
 
     def _stop_for(self, error: Exception) -> None:
         """Stop the feed for a reason that needs a user; it is stored: a restart does not try again."""
@@ -133,23 +145,27 @@ class FeedRunner(threading.Thread):
                 part for part in (f"{error.sqlstate}: {error.message}.", error.detail, error.hint) if part
             )
         log.error("the source of stream %s stops: %s", self.stream_id, reason)
-        database, transactions = self._database, self._database.transactions
         while not self._ending.is_set():
-            with closing(database.cursor(utc=True)) as cursor:
-                transaction = transactions.begin(self._session_id, cursor, "")
-                try:
-                    drive(transactions.lock_for(transaction, 60_000))
-                    feeds.set_state(database, transaction, self.stream_id, STOPPED, reason[:REASON_CHARS_MAX])
-                except SerializationFailure:
-                    transactions.rollback(transaction)
-                    return  # It was dropped.
-                except BaseException as failed:
-                    transactions.rollback(transaction)
-                    if not isinstance(failed, LockNotAvailable):
-                        raise
-                    continue
-                drive(transactions.commit(transaction, 60_000))
-            self._ending.set()
+            try:
+                with closing(self._database.cursor(utc=True)) as cursor:
+                    self._set_stopped(cursor, reason[:REASON_CHARS_MAX])
+                self._ending.set()
+            except SerializationFailure:
+                return  # It was dropped.
+            except (DucktailError, duckdb.Error) as failed:
+                # It could not be stored: the source is not asked again meanwhile.
+                self._wait(failed if isinstance(failed, DucktailError) else translated(failed))
+
+    def _set_stopped(self, cursor: duckdb.DuckDBPyConnection, reason: str) -> None:
+        database, transactions = self._database, self._database.transactions
+        transaction = transactions.begin(self._session_id, cursor, "")
+        try:
+            drive(transactions.lock_for(transaction, STOP_LOCK_MS))
+            feeds.set_state(database, transaction, self.stream_id, STOPPED, reason)
+        except BaseException:
+            transactions.rollback(transaction)
+            raise
+        drive(transactions.commit(transaction, STOP_LOCK_MS))
 
     # One attempt.
 
@@ -207,9 +223,15 @@ class FeedRunner(threading.Thread):
         if known is not None:
             events, transactions = known.events, known.transactions
         activity.set(self.stream_id, phase=STREAMING)
+        came_s = time.monotonic()
         while not self._ending.is_set():
             piece = changes.next(NEXT_S)
+            if piece is None and feeder.is_open and time.monotonic() > came_s + STALLED_S:
+                raise SourceUnavailable(
+                    f"the rest of a transaction of the source has not come within {STALLED_S:.0f} s"
+                )
             if piece is not None:
+                came_s = time.monotonic()
                 pieces = _gathered(changes, piece)
                 events += feeder.write(pieces)
                 ended = [one.commit for one in pieces if one.commit is not None]
@@ -230,7 +252,7 @@ class FeedRunner(threading.Thread):
             if time.monotonic() >= looked_s + LOOK_S:
                 behind, end = changes.behind()
                 facts: dict[str, object] = {"behind_bytes": behind, "source_end": end}
-                if piece is None:
+                if piece is None and not feeder.is_open:
                     # Nothing is on the way: the rest of the source's log has no changes of the tables.
                     facts |= {"behind_bytes": 0, "level_us": self._database.clock.now_us(), "fault": None}
                     self._pause_s = PAUSE_S

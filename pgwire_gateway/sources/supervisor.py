@@ -6,17 +6,20 @@ Source: docs/design/sources.md.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 
 from ...engine.catalog.feeds import RUNNING, Feed, Selection
 from ...engine.database import Database
-from ...engine.errors import DuplicateObject
+from ...engine.errors import DucktailError, DuplicateObject, SourceUnavailable
 from ...engine.groups.feed_activity import Description
 from .postgres import PostgresConnector
 from .registry import connector_of, described_by, shown_address
 from .runner import FeedRunner
+
+log = logging.getLogger("ducktail.sources")
 
 # Looks at sources, and removals from them, at the same time.
 LOOKS_MAX = 4
@@ -57,6 +60,9 @@ class FeedRunners:
         for number, runner in self._runners.items():
             if number not in wanted:
                 runner.stop()
+            elif wanted[number].changed_us != runner.changed_us:
+                runner.changed_us = wanted[number].changed_us
+                runner.resume()
         for number, feed in wanted.items():
             if number not in self._runners:
                 self._ended[number] = asyncio.Event()
@@ -119,8 +125,11 @@ class FeedRunners:
                 await ended.wait()
             try:
                 await self._loop.run_in_executor(self._looks, removed, feed)
-            except Exception as error:
+            except DucktailError as error:
                 done.set_exception(error)
+            except Exception as error:
+                log.exception("removing what stream %s has made at its source", feed.stream_id)
+                done.set_exception(SourceUnavailable(f"{type(error).__name__}: {error}"))
             else:
                 done.set_result(None)
 

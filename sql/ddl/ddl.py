@@ -24,7 +24,7 @@ from ...engine.catalog.captured_tables import Captured
 from ...engine.catalog.filters import types_in
 from ...engine.catalog.triggers import read_triggers
 from ...engine.definitions import drop, stream_spec
-from ...engine.definitions.mirrors import forget_mirrors, refuse_mirror
+from ...engine.definitions.mirrors import drop_mirror, refuse_mirror
 from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
 from ...engine.duck.identities import name_in, own_sequences
@@ -41,7 +41,7 @@ from ..session_state.context import Context
 from ..session_state.names import OURS, Key
 from ..session_state.queries import refuse_captured
 from ..session_state.run_text import count_of, placed
-from ..text.classified import Classified, DdlFacts, Name
+from ..text.classified import Classified, DdlFacts, Name, TokenReader
 from . import comments, rebuild, reserved_names
 
 # Changes that ALTER TABLE may make to a table with streams (`classify_ddl`).
@@ -68,6 +68,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     _guard_names(facts)
     _guard_functions(session, classified, facts)
     _guard_own_tables(session, facts)
+    mirror = _guard_mirrors(session, classified, facts)
+    if mirror is not None:
+        return (yield from _drop_mirror(session, mirror))
     captured = _captured_to_drop(session, facts)
     if captured is not None:
         return (yield from _drop_captured(session, classified, captured))
@@ -111,8 +114,6 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             free = yield from session.block.enter_plain(key, drops=facts.verb == "DROP")
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
-            if not drops and facts.object_type not in ("INDEX", "COLUMN") and facts.verb != "COMMENT":
-                refuse_mirror(session.database.catalog, key, "be changed")
         if _made_in_captured_schema(session, facts) is not None:
             raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
         # Others see a block's changes when it commits.
@@ -138,7 +139,6 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
                 else:
                     rows = count_of(session, classified.text, parameters)
             schema_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
-            forget_mirrors(session.database, session.cursor, gone, session.block.transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
     finally:
@@ -315,7 +315,7 @@ def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]
         yield from transactions.lock_for(transaction, session.block.lock_timeout_ms)
         transaction.ddl = True
         _run_by_duckdb(session, classified)
-        tables = transactions.tables(transaction)
+        tables = [*transactions.tables(transaction), *session.database.catalog.mirrors]
         there = read_triggers(transaction.cursor)
         if facts.verb == "CREATE" and any(there.on(key) for key in tables):
             raise NotSupported(
@@ -643,6 +643,49 @@ def _guard_own_tables(session: Context, facts: DdlFacts) -> None:
     keys = [session.names.table_key(name) for name in (*names, *([facts.table] if facts.table else []))]
     if any(key[0] == OURS and key in session.block.tables for key in keys):
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+
+
+def _guard_mirrors(session: Context, classified: Classified, facts: DdlFacts) -> Key | None:
+    """Refuse changes of mirrors other than their DROP.
+
+    A feed must not find at its COMMIT that a mirror has changed: DuckDB cannot take back a commit that
+    deletes and inserts the same key, and invalidates the database.
+
+    Returns:
+        The mirror that a DROP TABLE names.
+    """
+    mirrors = session.database.catalog.mirrors
+    if not mirrors or facts.temporary:
+        return None
+    names = list(facts.names) if facts.object_type == "TABLE" else []
+    keys = [session.names.table_key(name) for name in (*names, *([facts.table] if facts.table else []))]
+    for at, token in enumerate(classified.tokens):
+        if token.kind == "REFERENCES":
+            reader = TokenReader(classified.text, classified.tokens[at + 1 :])
+            keys.append(session.names.table_key(reader.qualified()))
+    found = next((key for key in keys if key in mirrors), None)
+    if found is None:
+        return None
+    if facts.verb == "DROP" and facts.object_type == "TABLE":
+        if len(facts.names) > 1:
+            raise NotSupported(
+                f'DROP TABLE of several tables is not supported where one is a mirror: "{found[-1]}"',
+                hint="DROP TABLE it by itself.",
+            )
+        return found
+    makes = facts.verb == "CREATE" and facts.object_type == "TABLE" and not facts.or_replace
+    if not makes or session.names.made_key(facts.names[0]) != found:
+        refuse_mirror(session.database.catalog, found, "be changed, indexed or referenced")
+    return None  # DuckDB reports that the name is taken.
+
+
+def _drop_mirror(session: Context, key: Key) -> Waiting[Result]:
+    """Run DROP TABLE of a mirror, in a transaction of its own."""
+    session.block.refuse_within("DROP TABLE of a mirror")
+    timeout_ms = session.block.lock_timeout_ms
+    yield from drop_mirror(session.database, session.id, session.cursor, key, timeout_ms)
+    session.block.defined()
+    return Result.command("DROP TABLE")
 
 
 def _key(session: Context, facts: DdlFacts, name: Name) -> Key:

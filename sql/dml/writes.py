@@ -18,6 +18,7 @@ from ...engine.capture import capture
 from ...engine.capture.capture import read_macros, read_views
 from ...engine.capture.plan import USER_PARAMETERS_MAX
 from ...engine.catalog.captured_tables import Captured
+from ...engine.definitions.mirrors import refuse_mirror
 from ...engine.duck.binding import Bound, Parsed, bind
 from ...engine.duck.cursors import ask
 from ...engine.duck.duckdb_errors import translated
@@ -38,7 +39,7 @@ from ..results.batches import PlainBatch
 from ..results.results import ReadySource, Result
 from ..session_state.context import Context
 from ..session_state.names import OURS, Key
-from ..session_state.queries import refuse_captured
+from ..session_state.queries import cte_targets, refuse_captured
 from ..session_state.run_text import (
     UNTOLD,
     bound,
@@ -196,6 +197,8 @@ def write_rows(
         return Rows(done.count, done.names, done.types, done.table, done.place)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
+        for name in cte_targets(classified.text):
+            refuse_mirror(session.database.catalog, session.names.table_key(name), "be written")
     together = None
     if how is _ALONE and classified is statement.classified:
         together = group_writes.plan_of(session, statement)

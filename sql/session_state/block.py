@@ -188,11 +188,11 @@ class Block:
     def _enter_fired(self, key: TableKey) -> Waiting[None]:
         """Register tables that triggers write, so that a CREATE STREAM waits for this transaction."""
         catalog, made = self._database.catalog, () if self.transaction is None else self.transaction.makes
-        catalog.refuse_triggered(key, {*self.tables, *made})
+        catalog.refuse_triggered(key, {*self.tables, *made, *catalog.mirrors})
         for trigger in catalog.triggers.fired_by(key):
             schema, name = trigger.target.schema, trigger.target.name or ""
             yield from self.enter_plain(anywhere(name) if schema is None else (schema, name))
-        catalog.refuse_triggered(key, {*self.tables, *made})
+        catalog.refuse_triggered(key, {*self.tables, *made, *catalog.mirrors})
 
     @property
     def piped(self) -> bool:

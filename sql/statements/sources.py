@@ -107,6 +107,7 @@ def create_mirror(session: Context, made: st.CreateMirror, parameters: Values) -
         raise NotSupported(f'"{made.table}" has two qualifiers', position=made.table.position or None)
     source_name = (made.table.parts[0] if len(made.table.parts) > 1 else None, made.table.last)
     name = session.names.new_name(made.name.parts)
+    session.names.refuse_hidden(key)
     yield from mirrors.create_mirror(
         session.database,
         session.id,

@@ -360,6 +360,12 @@ def _on_table(session: Context, name: st.Name, what: str) -> Stream:
         )
     session.names.refuse_hidden_of(stream)
     session.database.refuse_lost(stream)
+    feed = session.database.catalog.feeds.get(stream.stream_id)
+    if feed is not None and not feed.copies:
+        raise NotSupported(
+            f'{what} is not supported for stream "{name}"',
+            detail="It has a source, of which not all rows are known (snapshot = 'none').",
+        )
     return stream
 
 

@@ -56,7 +56,7 @@ NOTES = SourceTable("public", "notes", columns(("who", "VARCHAR"), ("what", "VAR
 class Source:
     """A database outside: tables in memory, and its transactions as pieces."""
 
-    def __init__(self, base: Compacting, *tables: SourceTable, snapshot: str = "none") -> None:
+    def __init__(self, base: Compacting, *tables: SourceTable, snapshot: str = "initial") -> None:
         self.client = base
         self.tables = tables
 
@@ -83,7 +83,8 @@ class Source:
         return self.feeder.write(pieces)
 
     def here(self, table: SourceTable) -> Counter[tuple[object, ...]]:
-        name = f'ducktail."source {self.stream_id} {table.shown}"'
+        place = self.tables.index(table) if table in self.tables else 0
+        name = f'ducktail."source {self.stream_id}.{place} {table.shown}"'
         cast = ", ".join(f'"{c.name}"::VARCHAR' for c in table.columns)
         with_cursor = self.client.database.cursor()
         return Counter(with_cursor.execute(f"SELECT {cast} FROM {name}").fetchall())
@@ -257,6 +258,42 @@ def test_definitions_follow_and_values_stay(base: Compacting) -> None:
     assert base("check stream s") == []
 
 
+def test_columns_exchange_their_names_and_stand_in_another_order(base: Compacting) -> None:
+    source = Source(base, ORDERS)
+    source.write(source.commit(ins(ORDERS, "1", "tea", "2", "long")))
+    turned = SourceTable(
+        "public",
+        "orders",
+        (
+            SourceColumn("added$1", "VARCHAR", number=9),
+            SourceColumn("tags", "VARCHAR", number=2),
+            SourceColumn("id", "BIGINT", number=1),
+            SourceColumn("qty", "INTEGER", number=3),
+            SourceColumn("sku", "VARCHAR", number=4),
+        ),
+        ("id",),
+        (False, False, True, False, False),
+    )
+    source.write(
+        source.commit(
+            Change(DEFINE, ORDERS.key_in_source, None, turned),
+            ins(turned, "{x}", "cup", "2", "5", "short"),
+            upd(turned, None, "$2", UNCHANGED, "2", "6", UNCHANGED),
+        )
+    )
+    rows = base("SELECT after::VARCHAR FROM STREAM s WHERE op = 'update'")
+    assert rows == [('{"id":2,"tags":"cup","qty":6,"sku":"short","added$1":"$2"}',)]
+    assert source.here(turned) == Counter([(None, "tea", "1", "2", "long"), ("$2", "cup", "2", "6", "short")])
+    source.begin()
+    source.feeder.stage(turned, [("a", "t", "7", "8", "s")], first=True)
+    source.feeder.copied("0/99", "a/b")
+    assert source.here(turned)[("a", "t", "7", "8", "s")] == 1
+    other = SourceTable("public", "orders", turned.columns[:2] + turned.columns[3:], ("tags",), (False,) * 4)
+    with raises("55000"):
+        source.write(source.commit(Change(DEFINE, ORDERS.key_in_source, None, other)))
+    assert base("check stream s") == []
+
+
 def test_the_initial_copy_is_snapshot_events_as_of_a_position(base: Compacting) -> None:
     source = Source(base, ORDERS, NOTES, snapshot="initial")
     source.feeder.stage(ORDERS, [("1", "tea", "2", None), ("2", "cup", "1", None)], first=True)
@@ -380,6 +417,7 @@ def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
         (3, "pot", 1, None),
     ]
     assert base("select * from n") == [("ann", "x")]
+    base("create table own2 (id bigint)")
     for text in (
         "insert into before values (9, 'a', 1, null)",
         "update before set qty = 1",
@@ -390,6 +428,12 @@ def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
         "alter table before rename to after",
         "create or replace table before (id int)",
         "create stream t on before",
+        "comment on table before is 'x'",
+        "comment on column before.sku is 'x'",
+        "create index i on before (sku)",
+        "create table child (id bigint references before (id))",
+        "with x as (insert into before (id) values (9) returning id) insert into own2 select * from x",
+        "with x as (delete from before returning id) insert into own2 select * from x",
     ):
         with raises("55000"):
             base(text)
@@ -403,6 +447,17 @@ def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
         base("create table n mirror of stream s table public.notes")
     with raises("42P01"):
         base("create table m mirror of stream s table nothing")
+    with raises("0A000"):
+        base("create trigger tr after insert on own2 for each statement insert into before (id) values (1)")
+    with raises("55000"):
+        base("create trigger tr after insert on before for each statement insert into own2 values (1)")
+    base("begin")
+    with raises("25001"):
+        base("drop table before")
+    base("rollback")
+    base("create temp table hides (id int)")
+    with raises("0A000"):
+        base("create table hides mirror of stream s table notes")
     base("create table own (id int)")
     base("create stream o on own")
     with raises("42809"):

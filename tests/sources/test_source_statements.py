@@ -145,7 +145,7 @@ def test_secrets_are_shown_nowhere(ann: Connection, bob: Connection, source: Pos
             connection.execute("SELECT * FROM ducktail.__ducktail_feeds")
     assert bob.execute("SELECT * FROM ducktail.sources").fetchall() == []
     [(number,)] = ann.execute("SELECT max(stream_id) FROM ducktail.stream_catalog").fetchall()
-    rows = f'ducktail."source {number} public.orders"'
+    rows = f'ducktail."source {number}.0 public.orders"'
     assert ann.execute(f"SELECT * FROM {rows}".encode()).fetchall() == []
     with pytest.raises(psycopg.errors.UndefinedTable):
         bob.execute(f"SELECT * FROM {rows}".encode())
