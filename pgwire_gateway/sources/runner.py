@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 
 import duckdb
@@ -33,7 +33,7 @@ from ...engine.errors import (
 from ...engine.groups.feed_activity import CONNECTING, COPYING, STREAMING, WAITING
 from ...engine.table_changes.feeding import Feeder
 from ...engine.waiting import drive
-from .connector import Changes, Connector, Piece
+from .connector import Changes, Connector, Copy, Piece, SourceTable
 from .registry import connector_of
 
 # Changes and bytes that are stored in one transaction of DuckDB; a larger one of the source is alone.
@@ -206,7 +206,7 @@ class FeedRunner(threading.Thread):
                 log.info("the initial copy of stream %s begins", self.stream_id)
                 for table in feed.tables:
                     feeder.stage(table.table, (), first=True)
-                    for block in copy.rows(table.table):
+                    for block in self._rows(connector, copy, feed, table.table):
                         if self._ending.is_set():
                             raise UndefinedObject("the source is being ended")
                         feeder.stage(table.table, block, first=False)
@@ -214,6 +214,22 @@ class FeedRunner(threading.Thread):
                         activity.set(self.stream_id, copied_rows=rows)
             feeder.copied(copy.position, feed.identity)
         activity.set(self.stream_id, copied_rows=rows)
+
+    @staticmethod
+    def _rows(
+        connector: Connector, copy: Copy, feed: Feed, table: SourceTable
+    ) -> Iterator[Sequence[tuple[object, ...]]]:
+        """The rows of a table; an error because it was altered in the meantime is worth another attempt."""
+        try:
+            yield from copy.rows(table)
+        except SourceUnavailable:
+            raise
+        except DucktailError as error:
+            if list(connector.describe()) == [known.table for known in feed.tables]:
+                raise
+            raise SourceUnavailable(
+                f"table {table.shown} was altered while it was copied", detail=error.message
+            ) from error
 
     def _follow(self, feeder: Feeder, changes: Changes) -> None:
         """Store the changes as they come."""

@@ -227,7 +227,10 @@ def _make_captured(
 
 
 def drops_captured(session: Context, facts: DdlFacts) -> bool:
-    """True for a DROP TABLE ... CASCADE of a captured table, which is a transaction of its own."""
+    """True for a DROP TABLE of a mirror, or with CASCADE of a captured table: a transaction of its own."""
+    if facts.verb == "DROP" and facts.object_type == "TABLE" and session.database.catalog.mirrors:
+        if any(session.names.table_key(name) in session.database.catalog.mirrors for name in facts.names):
+            return True
     return _captured_to_drop(session, facts) is not None
 
 
