@@ -463,15 +463,13 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
         there = read_objects(session.cursor, session.database.catalog_name)
         if any(one.key[0] == OURS and there.identity(one) != one.oid for one in before):
             raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
-        gone = [key for key in session.block.tables if there.get(TABLE, *key) is None]
-        named = {session.names.table_key(name) for name in facts.names}
         mirrors = session.database.catalog.mirrors
-        gone += [key for key in mirrors if key not in named and there.get(TABLE, *key) is None]
+        gone = [key for key in (*session.block.tables, *mirrors) if there.get(TABLE, *key) is None]
         if gone:
             raise DependentObjects(
-                f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams or '
-                "mirrors a source, depends on it",
-                hint="DROP STREAM first, or DROP TABLE the mirror.",
+                f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams, '
+                "depends on it",
+                hint="DROP STREAM first.",
             )
     return rows
 
@@ -755,12 +753,17 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
     if facts.verb == "CREATE" and not facts.or_replace:
         return
     catalog = session.database.catalog
-    inside = [key for key in (*catalog.streams, *catalog.tables, *catalog.mirrors) if key[0] == schema]
+    inside = [key for key in (*catalog.streams, *catalog.tables) if key[0] == schema]
     inside += [stream.key for stream in catalog.over_schema(schema)]
     if inside and facts.verb != "COMMENT":
         raise DependentObjects(
-            f'schema "{schema}" holds streams, topics, mirrors or tables with streams: "{inside[0][1]}"',
+            f'schema "{schema}" holds streams, topics or tables with streams: "{inside[0][1]}"',
             hint="Drop them first: SHOW STREAMS and SHOW TOPICS list them.",
+        )
+    mirrors = [key for key in catalog.mirrors if key[0] == schema]
+    if mirrors and facts.verb != "COMMENT":
+        raise DependentObjects(
+            f'schema "{schema}" holds mirrors of sources: "{mirrors[0][1]}"', hint="DROP TABLE them first."
         )
 
 
