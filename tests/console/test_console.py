@@ -30,6 +30,7 @@ VIEWS = {
     "Parked events": "event",
     "Sinks": "There are no sinks.",
     "Deliveries": "No delivery is recorded.",
+    "Sources": "There are no sources.",
     "Pipelines": "No pipeline has reported.",
     "Checkpoints": "position type",
     "Bookmarks": "There are no bookmarks.",

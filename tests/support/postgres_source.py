@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,18 @@ class PostgresSource:
         ]  # fmt: skip
         words = " ".join([f"-p {self.port}", *(f"-c {setting}" for setting in given)])
         log = str(self.home / "log")
-        self._program("pg_ctl", "-D", str(self._data), "-w", "-t", "120", "-o", words, "-l", log, "start")
+        ends_s = time.monotonic() + 60
+        while True:
+            # After a kill the last process of the old server may still have its shared memory.
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self._program(
+                    "pg_ctl", "-D", str(self._data), "-w", "-t", "120", "-o", words, "-l", log, "start"
+                )
+                return
+            if time.monotonic() > ends_s:
+                told = (self.home / "log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"the server does not start:\n{told}")
+            time.sleep(0.1)
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server, and wait until it has ended."""
