@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -233,17 +233,11 @@ class Feeder:
             DucktailError: nothing since the last stored position is stored.
         """
         events = 0
-        try:
+        with self._all_or_nothing():
             for piece in pieces:
                 events += self._add(piece)
             if self._work is not None and not (self._work.alone and self._work.last is None):
                 events += self._commit()
-        except duckdb.Error as error:
-            self.abandon()
-            raise translated(error) from error
-        except BaseException:
-            self.abandon()
-            raise
         return events
 
     def abandon(self) -> None:
@@ -253,6 +247,18 @@ class Feeder:
             with suppress(duckdb.Error):
                 self._cursor.unregister(_BATCH)
             self._database.transactions.rollback(work.transaction)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Roll back what is not stored yet when the block fails; DuckDB's errors become ours."""
+        try:
+            yield
+        except duckdb.Error as error:
+            self.abandon()
+            raise translated(error) from error
+        except BaseException:
+            self.abandon()
+            raise
 
     def _add(self, piece: Piece) -> int:
         """Gather a piece; returns the events of what had to be stored before it."""
@@ -566,7 +572,7 @@ class Feeder:
             return self.feed
         work = self._work = self._begin()
         work.alone = True
-        try:
+        with self._all_or_nothing():
             for target in list(work.targets.values()):
                 self._define(work, target, given[target.table.key_in_source])
             self._settle(work)
@@ -576,12 +582,6 @@ class Feeder:
             work.transaction.at(CommitStep.MEMORY, shown)
             self._work = None
             drive(self._database.transactions.commit(work.transaction, LOCK_MS))
-        except duckdb.Error as error:
-            self.abandon()
-            raise translated(error) from error
-        except BaseException:
-            self.abandon()
-            raise
         return self.feed
 
     # The initial copy.
@@ -619,7 +619,7 @@ class Feeder:
         """
         work = self._work = self._begin()
         work.alone = True
-        try:
+        with self._all_or_nothing():
             transaction, feed, rows = work.transaction, self.feed, 0
             for place, table in enumerate(feed.tables if feed.copies else ()):
                 target = work.targets[table.table.key_in_source]
@@ -650,12 +650,6 @@ class Feeder:
             transaction.at(CommitStep.MEMORY, partial(self._show, position, dict(work.defined)))
             self._work = None
             drive(self._database.transactions.commit(transaction, LOCK_MS))
-        except duckdb.Error as error:
-            self.abandon()
-            raise translated(error) from error
-        except BaseException:
-            self.abandon()
-            raise
         return rows
 
 
@@ -670,8 +664,8 @@ def _unsent(target: _Target, row: Row) -> WrongState:
 
 def _annotation(commit: Commit) -> str:
     """The member `source` of the headers of a transaction's events."""
-    time = datetime.fromtimestamp(commit.commit_us / 1_000_000, UTC).isoformat()
-    told = {"position": commit.position, "txid": commit.txid, "commit_time": time}
+    committed = datetime.fromtimestamp(commit.commit_us / 1_000_000, UTC).isoformat()
+    told = {"position": commit.position, "txid": commit.txid, "commit_time": committed}
     return json.dumps(told, separators=(",", ":"))
 
 
