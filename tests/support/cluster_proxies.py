@@ -113,6 +113,7 @@ class Proxies:
             for proxy in self._proxies.values():
                 assert proxy.server is not None
                 proxy.server.close()
+            await asyncio.sleep(0)  # A connection that was just taken gets to its own end first.
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()

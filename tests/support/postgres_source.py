@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import os
 import shutil
 import signal
 import socket
@@ -29,6 +28,9 @@ SETTINGS = (
     "shared_buffers=32MB",
 )
 
+START_S = 120.0
+STOP_S = 120.0
+
 
 class PostgresSource:
     """A server on loopback.
@@ -44,52 +46,65 @@ class PostgresSource:
             self._prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
             shutil.chown(home, "postgres", "postgres")
         self._data = home / "data"
+        self._server: subprocess.Popen[bytes] | None = None
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
-        self._program(
-            "initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "--locale=C", "-E", "UTF8",
-            "--no-sync",
-        )  # fmt: skip
+        initdb = [
+            str(programs() / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "--locale=C",
+            "-E", "UTF8", "--no-sync",
+        ]  # fmt: skip
+        subprocess.run([*self._prefix, *initdb], check=True, stdout=subprocess.DEVNULL, cwd=home)
 
     @property
     def conninfo(self) -> str:
         return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
-
-    def _program(self, program: str, *words: str) -> None:
-        command = [*self._prefix, str(programs() / program), *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self.home)
 
     def start(self, *settings: str) -> None:
         """Start the server; later settings come before the usual ones."""
         given = [
             "listen_addresses=127.0.0.1", f"unix_socket_directories={self.home}", *SETTINGS, *settings
         ]  # fmt: skip
-        words = " ".join([f"-p {self.port}", *(f"-c {setting}" for setting in given)])
-        log = str(self.home / "log")
-        ends_s = time.monotonic() + 60
-        while True:
+        words = ["-D", str(self._data), "-p", str(self.port)]
+        for setting in given:
+            words += ["-c", setting]
+        ends_s = time.monotonic() + START_S
+        while not self._starts([*self._prefix, str(programs() / "postgres"), *words], ends_s):
             # After a kill the last process of the old server may still have its shared memory.
-            with contextlib.suppress(subprocess.CalledProcessError):
-                self._program(
-                    "pg_ctl", "-D", str(self._data), "-w", "-t", "120", "-o", words, "-l", log, "start"
-                )
-                return
             if time.monotonic() > ends_s:
                 told = (self.home / "log").read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"the server does not start:\n{told}")
             time.sleep(0.1)
 
+    def _starts(self, command: list[str], ends_s: float) -> bool:
+        """Whether the server came up. It is a child of this process, which alone can see it end.
+
+        pg_ctl would leave it to the first process of the machine. Where that one collects no children,
+        a killed server keeps its number for ever, and the next one takes it for running.
+        """
+        with (self.home / "log").open("ab") as log:
+            self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home)
+        while self._server.poll() is None and time.monotonic() < ends_s:
+            with contextlib.suppress(OSError, IndexError):  # It is being written.
+                lines = (self._data / "postmaster.pid").read_text().splitlines()
+                if lines[0] == str(self._server.pid) and lines[7].strip() in ("ready", "standby"):
+                    return True
+            time.sleep(0.02)
+        self._end(signal.SIGQUIT)
+        return False
+
     def stop(self, mode: str = "fast") -> None:
         """Stop the server, and wait until it has ended."""
-        self._program("pg_ctl", "-D", str(self._data), "-w", "-t", "120", "-m", mode, "stop")
+        self._end(signal.SIGINT if mode == "fast" else signal.SIGQUIT)
 
     def kill(self) -> None:
         """Kill the server's first process with SIGKILL; the others end when they notice."""
-        lines = (self._data / "postmaster.pid").read_text().splitlines()
-        os.kill(int(lines[0]), signal.SIGKILL)
-        # A new server waits for the shared memory of the old one, which its last process gives back.
-        with contextlib.suppress(subprocess.CalledProcessError):
-            self.stop("immediate")
+        self._end(signal.SIGKILL)
+
+    def _end(self, what: signal.Signals) -> None:
+        if self._server is not None:
+            self._server.send_signal(what)
+            self._server.wait(STOP_S)
+            self._server = None
 
     def standby(self, wanted: bool) -> None:
         """Let the server start as a standby, or no longer."""
@@ -130,5 +145,4 @@ def running_source(*settings: str) -> Iterator[PostgresSource]:
         try:
             yield source
         finally:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                source.stop("immediate")
+            source.stop("immediate")

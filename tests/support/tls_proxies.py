@@ -40,6 +40,7 @@ class TlsProxies:
         async def end() -> None:
             for server in self._servers:
                 server.close()
+            await asyncio.sleep(0)  # A connection that was just taken gets to its own end first.
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()
