@@ -4,9 +4,10 @@ Captured INSERT, captured UPDATE by primary key, PUBLISH to a topic, and transac
 INSERTs (BLOCK), of 1 to 64 clients (psycopg in processes of their own, parameters of the wire). Beside it, in
 the same run and by the same clients, the same writes of a PostgreSQL table with a trigger outbox, and an
 INSERT into the outbox for PUBLISH. Both servers make each commit durable. The two take turns; the figure is
-the median of the turns. The processor time of ducktail's server is stated for each transaction. A captured
-INSERT of one row in process is beside plain DuckDB's. The page has a table, and a plot of transactions a
-second against clients.
+the median of the turns. So does `bare_writes.py`, a server in Python that does nothing but write the batches
+into DuckDB: its rate is the most that such a server could have. The processor time of ducktail's server is
+stated for each transaction. A captured INSERT of one row in process is beside plain DuckDB's. The page has a
+table, and a plot of transactions a second against clients.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import multiprocessing
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,7 @@ TEXTS = {
 TEXTS[BLOCK] = TEXTS[INSERT]
 PUBLISHED = {
     "ducktail": "PUBLISH TO clicks KEY %s %s",
+    "bare": "PUBLISH TO clicks KEY %s %s",
     "PostgreSQL": "INSERT INTO outbox (op, key, after) VALUES ('publish', %s, %s)",
 }
 # Ratio to PostgreSQL's rate, for some numbers of clients.
@@ -146,6 +150,18 @@ def rate(name: str, address: str, work: str, clients: int, first: int, seconds: 
     return float(total / seconds)
 
 
+@contextmanager
+def bare_server(directory: Path) -> Iterator[str]:
+    """The server that only writes; gives its conninfo."""
+    command = [sys.executable, str(HERE / "bare_writes.py"), str(directory / "bare.duckdb"), str(ROWS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield f"host=127.0.0.1 port={process.stdout.readline().strip()} user=bench dbname=bare"
+        finally:
+            process.terminate()
+
+
 def cpu_s(server: memory.Server) -> float:
     """The processor time that a server has used, in seconds."""
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -164,6 +180,7 @@ def measure(
     with ExitStack() as stack:
         stack.callback(own.close)
         theirs = stack.enter_context(postgres.server())
+        bare = stack.enter_context(bare_server(directory))
         peer = stack.enter_context(psycopg.connect(theirs, autocommit=True))
         for connection, rest in ((own.connection, OURS), (peer, (OUTBOX,))):
             connection.execute(TABLE)
@@ -175,7 +192,11 @@ def measure(
             for work in works:
                 for count in clients:
                     figures = found.setdefault((work, count), {})
-                    for name, address in (("ducktail", own.conninfo), ("PostgreSQL", theirs)):
+                    for name, address in (
+                        ("ducktail", own.conninfo), ("PostgreSQL", theirs), ("bare", bare)
+                    ):  # fmt: skip
+                        if name == "bare" and work == BLOCK:
+                            continue
                         used = cpu_s(own)
                         figure = rate(name, address, work, count, first, seconds)
                         figures.setdefault(name, []).append(figure)
@@ -217,9 +238,13 @@ def plot(found: Figures, file: Path) -> None:
     works = list(dict.fromkeys(work for work, _ in found))
     for axes, work in zip(figure.subplots(1, len(works), sharey=True, squeeze=False)[0], works, strict=True):
         counts = [count for name, count in found if name == work]
-        for server in ("ducktail", "PostgreSQL"):
+        for server in ("ducktail", "PostgreSQL", "bare"):
+            if server not in found[work, counts[0]]:
+                continue
             rates = [statistics.median(found[work, count][server]) for count in counts]
-            axes.plot(counts, rates, marker="o", markersize=3, label=server)
+            axes.plot(
+                counts, rates, marker="o", markersize=3, label="bare server" if server == "bare" else server
+            )
         axes.set_title(work)
         axes.set_xlabel("clients")
         axes.set_xscale("log", base=2)
@@ -232,6 +257,11 @@ def plot(found: Figures, file: Path) -> None:
         figure.savefig(file, metadata={"Date": None})
 
 
+def _ratio(figures: dict[str, list[float]], name: str) -> float:
+    """To PostgreSQL, the median of the turns."""
+    return statistics.median(a / b for a, b in zip(figures[name], figures["PostgreSQL"], strict=True))
+
+
 def page(
     found: Figures, alone: Sequence[tuple[float, float]], seconds: float, turns: int, plotted: str
 ) -> str:
@@ -242,20 +272,23 @@ def page(
         "One-row writes, each its own transaction (BLOCK: a block of two); clients of psycopg "
         f"{psycopg.__version__} in up to {PROCESSES} processes; transactions a second, medians of {turns} "
         f"turns of {seconds:g} s; Python {platform.python_version()}, {os.cpu_count()} cores. PostgreSQL 15 "
-        "with a trigger outbox.",
+        "with a trigger outbox. The bare server only writes batches into DuckDB, from Python "
+        "([bare_writes.py](../bare_writes.py)); CPU is of ducktail's server.",
         "",
-        "| work | clients | ducktail | PostgreSQL | ratio | bar | held | CPU of the server, ms each |",
-        "|---|---:|---:|---:|---:|---:|---|---:|",
+        "| work | clients | ducktail | PostgreSQL | ratio | bar | held | bare server | its ratio "
+        "| CPU, ms each |",
+        "|---|---:|---:|---:|---:|---:|---|---:|---:|---:|",
     ]
     for (work, count), figures in found.items():
         own, theirs, cpu = (statistics.median(figures[name]) for name in ("ducktail", "PostgreSQL", CPU))
-        ratio = statistics.median(
-            a / b for a, b in zip(figures["ducktail"], figures["PostgreSQL"], strict=True)
-        )
+        ratio = _ratio(figures, "ducktail")
         bar = BARS[work].get(count)
         held = "" if bar is None else "yes" if ratio >= bar else "no"
         rates = f"{own:,.0f} | {theirs:,.0f} | {ratio:.2f}"
-        lines.append(f"| {work} | {count} | {rates} | {bar or ''} | {held} | {cpu:.2f} |")
+        least = " | "
+        if "bare" in figures:
+            least = f"{statistics.median(figures['bare']):,.0f} | {_ratio(figures, 'bare'):.2f}"
+        lines.append(f"| {work} | {count} | {rates} | {bar or ''} | {held} | {least} | {cpu:.2f} |")
     own, plain = (statistics.median(times) * 1000 for times in zip(*alone, strict=True))
     ratio = statistics.median(a / b for a, b in alone)
     lines += [
