@@ -226,6 +226,7 @@ class Held:
 
     Attributes:
         taken: the windows have been taken from the scan.
+        closed: the scan is closed; its window that is still coming is kept for the next scan.
         coming: reads the next window; it has the error of that read.
         arrived: the next window.
     """
@@ -234,6 +235,7 @@ class Held:
         self.window: LogWindow | None = None
         self.part: LogWindow | None = None
         self.taken = False
+        self.closed = False
         self.coming: Future[None] | None = None
         self.arrived: LogWindow | None = None
 
@@ -262,6 +264,22 @@ class Held:
             self.coming.add_done_callback(lambda _: work())
 
 
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A window that is being read in a thread of the engine's.
+
+    Args:
+        after: partition -> the LSN behind which it begins.
+        held: the holds of the scan that has begun it.
+        done: ends with it.
+    """
+
+    source: tuple[object, ...]
+    after: Mapping[int, int]
+    held: Held
+    done: Future[None]
+
+
 class ReadAhead:
     """The windows of open scans, and those that closed ones have left; both bounded in bytes."""
 
@@ -272,7 +290,7 @@ class ReadAhead:
         self._open: OrderedDict[Held, int] = OrderedDict()
         self._open_bytes = 0
         self._threads = ThreadPoolExecutor(AHEAD_AT_ONCE, thread_name_prefix="ducktail-ahead")
-        self._running = 0
+        self._coming: list[_Coming] = []
         self._followed: tuple[object, int] | None = None  # The window behind which one was read last.
         self._is_alone = False  # The last two scans that found a window found the same.
         self._closed = False
@@ -301,23 +319,27 @@ class ReadAhead:
                 self._forget(other)
                 other.window, other.part, other.arrived, other.taken = None, None, None, True
 
-    def begin(self, held: Held, size: int, read: Callable[[], LogWindow]) -> None:
-        """Read the next window of a scan in another thread, unless threads or memory are short.
+    def begin(
+        self, held: Held, window: LogWindow, after: Mapping[int, int], read: Callable[[], LogWindow]
+    ) -> None:
+        """Read the window behind a scan's in another thread, unless threads or memory are short.
 
         Args:
-            size: about the bytes of the window.
+            after: partition -> the LSN behind which it begins.
         """
         with self._mutex:
-            is_short = self._running >= AHEAD_AT_ONCE or self._open_bytes + size > OPEN_BYTES_MAX
+            is_short = len(self._coming) >= AHEAD_AT_ONCE or self._open_bytes + window.size > OPEN_BYTES_MAX
             if self._closed or is_short or held.coming is not None or held not in self._open:
                 return
-            held.coming = self._submitted(partial(self._read, held, read))
+            self._submit(held, window, after, partial(self._read, held, read))
             if held.coming is not None:
-                self._open[held] += size
-                self._open_bytes += size
+                self._open[held] += window.size
+                self._open_bytes += window.size
 
-    def _submitted(self, work: Callable[[], None]) -> Future[None] | None:
-        """Do something in another thread; None if no thread can be started: the scan then reads by itself."""
+    def _submit(
+        self, held: Held, window: LogWindow, after: Mapping[int, int], work: Callable[[], None]
+    ) -> None:
+        """Read a window in another thread; without one, the scan reads by itself."""
         is_refused = False
 
         def run() -> None:
@@ -329,22 +351,37 @@ class ReadAhead:
                 work()
             finally:
                 with self._mutex:
-                    self._running -= 1
+                    self._coming.remove(coming)
 
         try:
-            coming = self._threads.submit(run)
+            done = self._threads.submit(run)
         except RuntimeError:
             is_refused = True
-            return None
-        self._running += 1
-        return coming
+            return
+        coming = _Coming(window.source, dict(after), held, done)
+        self._coming.append(coming)
+        held.coming = done
+        self._followed = window.source, window.high
 
     def _read(self, held: Held, read: Callable[[], LogWindow]) -> None:
         window = read()
         with self._mutex:
-            held.arrived = None if held.taken else window
+            is_left = held.closed and not held.taken
+            held.arrived = None if held.taken or held.closed else window
+        if is_left:
+            self.put(window)
 
-    def follow(self, held: Held, window: LogWindow, read: Callable[[], LogWindow]) -> None:
+    def arriving(self, source: tuple[object, ...], after: Mapping[int, int]) -> Future[None] | None:
+        """Ends once a window behind these LSNs is there for any scan; None if none is being read."""
+        with self._mutex:
+            for coming in self._coming:
+                if coming.held.closed and coming.source == source and coming.after == after:
+                    return coming.done
+        return None
+
+    def follow(
+        self, held: Held, window: LogWindow, after: Mapping[int, int], read: Callable[[], LogWindow]
+    ) -> None:
         """Read ahead the window behind one that successive short scans share.
 
         This is done only while all short scans read in one place: readers in several places would displace
@@ -352,15 +389,13 @@ class ReadAhead:
 
         Args:
             held: the holds of the closing scan; its cursor reads.
+            after: partition -> the LSN behind which it begins.
             read: reads the window; its error is ignored, because the next scan then reads by itself.
         """
         with self._mutex:
-            followed = window.source, window.high
-            is_short = self._running >= AHEAD_AT_ONCE or not self._is_alone
-            if self._closed or is_short or followed == self._followed:
-                return
-            self._followed = followed
-            held.coming = self._submitted(lambda: self.put(read()))
+            is_short = len(self._coming) >= AHEAD_AT_ONCE or not self._is_alone
+            if not (self._closed or is_short or (window.source, window.high) == self._followed):
+                self._submit(held, window, after, lambda: self.put(read()))
 
     def use(self, held: Held) -> None:
         """Note that a scan reads its window."""
@@ -372,8 +407,11 @@ class ReadAhead:
         """Take the window of a scan that is closed."""
         with self._mutex:
             self._forget(held)
-            held.window = held.part = held.arrived = None
-            held.taken = True  # Nobody waits for the one that is being read.
+            held.window = held.part = None
+            arrived, held.arrived = held.arrived, None
+            held.closed = True
+        if arrived is not None:
+            self.put(arrived)
 
     def _forget(self, held: Held) -> None:
         self._open_bytes -= self._open.pop(held, 0)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -265,7 +266,7 @@ class Scan:
 
     def _from_window(self, limit: int) -> Page:
         """The next events from the log, of one window."""
-        window = self._find_window() or self._hold(self._next_ahead() or self._cold(self._after))
+        window = self._find_window() or self._arrived() or self._hold(self._cold(self._after))
         start = self._place
         end = self._place = window.stop(start, limit)
         lsns, partitions = window.lsns[start:end].tolist(), window.partitions[start:end].tolist()
@@ -301,6 +302,18 @@ class Scan:
                 return self._hold(found)
         return None
 
+    def _arrived(self) -> LogWindow | None:
+        """The window that was read ahead for this scan, or is being read for it since an earlier one."""
+        window = self._next_ahead()
+        if window is not None:
+            return self._hold(window)
+        if self._source is not None:
+            arriving = self._ahead.arriving(self._source, self._after)
+            if arriving is not None:
+                wait([arriving])
+                return self._find_window()
+        return None
+
     def _next_ahead(self) -> LogWindow | None:
         """The window that was read while the last one was given; None without any."""
         try:
@@ -319,7 +332,7 @@ class Scan:
         if self._has_read_on and window.high < self.through_lsn:
             after = self._behind_window(window)
             if after is not None:
-                self._ahead.begin(self._held, window.size, partial(self._cold, after))
+                self._ahead.begin(self._held, window, after, partial(self._cold, after))
 
     def _behind_window(self, window: LogWindow) -> dict[int, int] | None:
         """The position behind a window; None if it is small, or the next one is there."""
@@ -732,7 +745,7 @@ class Scan:
             if self._continues and self._held.coming is None and window.high < self._ahead_lsn:
                 after = self._behind_window(window)
                 if after is not None:
-                    self._ahead.follow(self._held, window, partial(self._cold, after))
+                    self._ahead.follow(self._held, window, after, partial(self._cold, after))
         self._ahead.release(self._held)
         self._held.when_settled(self._free)
 

@@ -105,6 +105,30 @@ def test_the_next_window_is_read_for_a_group_behind_the_buffer(
     assert ahead[0] is False and all(ahead[1:]) and 2 <= len(ahead) <= 4
 
 
+def test_no_window_is_read_twice_for_reads_that_end_in_the_next_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read begins the window behind the one in which it ends; the next read waits for that one."""
+    threads, _ = windows_read(client, monkeypatch)
+    read, began = Scan._cold, []
+
+    def noted(scan: Scan, after: dict[int, int]) -> LogWindow:
+        began.append(min(after.values()))
+        return read(scan, after)
+
+    monkeypatch.setattr(Scan, "_cold", noted)
+    client(f"insert into t select i, 'v' || i from range({EVENTS}, {4 * EVENTS}) r(i)")
+    client("select count(*) from stream s")
+    began.clear()
+    found: list[int] = []
+    while rows := client("select lsn, after from stream s consumer group g limit 3000"):
+        found += [lsn for lsn, _ in rows]
+        client("commit offsets on s consumer group g")
+    threads.submit(int).result()
+    assert found == list(range(1, 4 * EVENTS + 1))
+    assert len(began) == len(set(began)) >= 4
+
+
 def test_rows_of_a_window_that_are_encoded_need_no_thread(client: Client) -> None:
     statement = drive(client.session.parse("select * from stream s after 200 limit 100"))
     results = [drive(client.session.execute(statement)) for _ in range(3)]
@@ -202,7 +226,7 @@ def test_reads_go_on_if_no_thread_can_be_started(client: Client, monkeypatch: py
     assert found == fetched(client, 1000)[0] == list(range(1, EVENTS + 1))
     submit(int).result()
     windows = client.session.database.buffers._ahead
-    assert not any(ahead) and not windows._running and not windows._open_bytes
+    assert not any(ahead) and not windows._coming and not windows._open_bytes
 
 
 def test_none_is_read_for_groups_in_several_places(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,13 +316,16 @@ def test_a_window_read_ahead_that_retention_passes_is_not_given(
     assert found == list(range(1, last + 1))
 
 
-def test_a_read_that_is_closed_forgets_the_window_that_was_coming(
+def test_a_read_that_is_closed_leaves_the_window_that_was_coming(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, _, held = read_on(client, monkeypatch)
+    coming = held.arrived
+    assert coming is not None
     result.close()
     ahead = client.session.database.buffers._ahead
-    assert held.arrived is None and not ahead._open_bytes and len(ahead._windows) == 1
+    assert held.arrived is None and not ahead._open_bytes and len(ahead._windows) == 2
+    assert any(window is coming for window in ahead._windows.values())
     assert client("select count(*) from stream s") == [(EVENTS,)]
 
 
