@@ -389,7 +389,7 @@ def _read(
     if what == "together":
         server.in_one_statement()
     barrier.wait()
-    begun, count = time.monotonic(), 0
+    begun, count, used = time.monotonic(), 0, time.process_time()
     # Of several members one does not know how many there are for it.
     while (left.value > 0) if member is not None else count < events:
         found = server.batch()
@@ -398,11 +398,15 @@ def _read(
             with left.get_lock():
                 left.value -= found
     server.end()
-    out.put((count, begun, time.monotonic()))
+    out.put((count, begun, time.monotonic(), time.process_time() - used))
 
 
-def reads(name: str, address: str, what: str, events: int, turn: int) -> float:
-    """Events a second of one consumer, of eight members of a group, of eight groups."""
+def reads(name: str, address: str, what: str, events: int, turn: int) -> tuple[float, float]:
+    """Events a second of one consumer, of eight members of a group, of eight groups; and the clients' part.
+
+    Returns:
+        The rate, and the processor time of the clients for an event in microseconds.
+    """
     groups = [f"r{turn}_{what[:3]}_{number}" for number in range(MEMBERS if what == "groups" else 1)]
     server = SERVERS[name](address)
     for group in groups:
@@ -419,7 +423,8 @@ def reads(name: str, address: str, what: str, events: int, turn: int) -> float:
     assert count >= wanted, f"{name}, {what}: {count} events of {wanted}"
     if count > wanted:
         print(f"{name}, {what}: {count - wanted} events came twice", flush=True)
-    return float(wanted / (max(item[2] for item in found) - min(item[1] for item in found)))
+    spent_us = 1e6 * sum(item[3] for item in found) / count
+    return wanted / (max(item[2] for item in found) - min(item[1] for item in found)), spent_us
 
 
 def _run(works: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
@@ -487,7 +492,9 @@ def measure(
     for turn in range(rounds):
         for what, of in READERS if "reads" in parts else READERS[:2] if "consumer" in parts else ():
             for name, address in addresses.items():
-                note(f"events/s, {of}", name, reads(name, address, what, events, turn))
+                rate, spent_us = reads(name, address, what, events, turn)
+                note(f"events/s, {of}", name, rate)
+                note(f"client's CPU for an event, us, {of}", name, spent_us)
         for clients in CLIENTS if "commits" in parts else ():
             for name, address in addresses.items():
                 note(f"commits/s, {clients}", name, commits(name, address, clients, seconds, turn))
@@ -523,7 +530,7 @@ def page(found: Figures, events: int, rounds: int, transactions: int, peer: str)
         f"|---|{'---:|' * len(SERVERS)}",
     ]
     for what, of in medians.items():
-        digits = 2 if what.endswith("ms") else 0
+        digits = 2 if what.endswith("ms") or ", us, " in what else 0
         lines.append(f"| {what} | {' | '.join(f'{of[name]:,.{digits}f}' for name in SERVERS)} |")
     lines += ["", "| bar | measured | held |", "|---|---:|---|"]
     for what, names, bar in BARS:
