@@ -260,7 +260,7 @@ class Buffers:
             buffer = self._by_stream.get(stream.stream_id)
             if later and buffer is not None:
                 fill = self._publish_stream(query, buffer, later, notes[-1].last_lsn)
-                left += [fill, self.hold] if fill else []
+                left += [partial(self._fill, stream, fill), self.hold] if fill else []
                 self.hold()
         changed = {number: dict(self._ends(number).items() - ends.items()) for number, ends in before.items()}
         watched = self._notifications.watched()
@@ -268,6 +268,14 @@ class Buffers:
             # Before the round is reported as published: an immediate read waits for that.
             self._notifications.published(changed)
         return [partial(self._tell_polls, changed), *left]
+
+    def _fill(self, stream: Stream, fill: Callable[[], None]) -> None:
+        """Put events that are readable already into a stream's buffers, unless it was dropped meanwhile."""
+        try:
+            fill()
+        except Exception:
+            if self._has(stream):
+                raise
 
     def _tell_polls(self, changed: Mapping[int, Mapping[int, int]]) -> None:
         """Wake the readers that wait for newly readable events: stream id -> partition -> newest LSN."""
@@ -299,12 +307,16 @@ class Buffers:
                 return publish(self._cursor, query, buffer, notes, self._queries)
         except Exception:
             # An invalidated database explains the error; the buffers record it nevertheless.
-            if not self._has_fallen():
+            if self._has(stream) and not self._has_fallen():
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
-        if self._catalog.stream_by_id(stream.stream_id) is not None:
+        if self._has(stream):
             with self.edges_lock:
                 self._renew(stream, buffer, through_lsn, self._cursor)
         return None
+
+    def _has(self, stream: Stream) -> bool:
+        """True if a stream exists: it may be dropped, with its log, while its events are published."""
+        return self._catalog.stream_by_id(stream.stream_id) is not None
 
     def _renew(
         self, stream: Stream, buffer: StreamBuffer, through_lsn: int, cursor: duckdb.DuckDBPyConnection

@@ -5,10 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+import duckdb
 import pytest
+from local_client import Client
 
 from ducktail.engine.buffers import publisher as module
+from ducktail.engine.buffers.buffers import Buffers
 from ducktail.engine.buffers.publisher import LINGER_LSNS, Note, Publisher
+from ducktail.engine.catalog.streams import Stream
+from ducktail.engine.database import Database
 
 # Longer than any test may take: what comes sooner came for another reason.
 FOREVER_S = 3600.0
@@ -148,3 +153,40 @@ def test_commits_wait_for_the_end_of_one_that_is_ready(rounds: Rounds) -> None:
     rounds.commit_elsewhere(1)
     assert rounds.begun.acquire(timeout=SOON_S) and rounds.begun.acquire(timeout=SOON_S)
     assert rounds.txids == [[1], [2]]
+
+
+def test_a_stream_that_is_dropped_before_its_buffers_are_filled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A large round is readable before its events are in the buffers; its log may be gone by then."""
+    fill, dropped, filled = Buffers._fill, threading.Event(), []
+
+    def later(buffers: Buffers, stream: Stream, work: Callable[[], None]) -> None:
+        assert dropped.wait(SOON_S)
+
+        def noted() -> None:
+            try:
+                work()
+            except duckdb.CatalogException:
+                filled.append(stream.name)
+                raise
+
+        fill(buffers, stream, noted)
+
+    monkeypatch.setattr(Buffers, "_fill", later)
+    database = Database.open(":memory:")
+    client = Client(database)
+    client("create table t (id int primary key)")
+    client("create stream s on t with (buffer_bytes = 65536)")
+    client("insert into t select i from range(20000) r(i)")
+    assert client("select count(*) from stream s") == [(20_000,)]
+    client("drop stream s")
+    dropped.set()
+    client("create table u (id int primary key)")
+    client("create stream v on u")
+    client("insert into u values (1)")
+    assert client("select count(*) from stream v") == [(1,)]
+    client.close()
+    database.close()
+    assert filled == ["s"]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
