@@ -61,6 +61,7 @@ from .shapes import (
     plan_update,
     plan_updates,
     plan_upsert,
+    plan_upserts,
     plan_verbatim,
 )
 
@@ -86,6 +87,7 @@ __all__ = [
     "plan",
     "plan_group",
     "plan_updates",
+    "plan_upserts",
     "read_macros",
     "read_views",
 ]

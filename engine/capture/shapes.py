@@ -249,6 +249,48 @@ def plan_updates(
     )
 
 
+def plan_upserts(table: CapturedTable, values: dict[int, str], sets: dict[int, int], source: str) -> Plan:
+    """Plan upserts of one row each by the primary key, each of them a transaction of its own.
+
+    No two of them have the same key.
+
+    Args:
+        values: position of a stored column -> its proposed value, over `source`; others have their default.
+        sets: position of a column that is set in a row that exists -> position of the proposed value; no
+            column of a key.
+        source: the SQL behind FROM: a relation with a row for each upsert.
+    """
+    shape = table.shape
+    proposed = [f"{PROPOSED}.p{i}" for i in range(len(shape.stored))]
+    given = (
+        f"{column.collated(assigned(column, values.get(i)))} AS p{i}" for i, column in enumerate(shape.stored)
+    )
+    old = [f"{TARGET}.{ident(column.name)}" for column in shape.stored]
+    new = []
+    for i, column in enumerate(shape.stored):
+        kept = assigned(column, proposed[sets[i]]) if i in sets else old[i]
+        if i in sets and compares_inexactly(column):  # DuckDB leaves an equal value as it is.
+            kept = f"CASE WHEN {kept} IS NOT DISTINCT FROM {old[i]} THEN {old[i]} ELSE {kept} END"
+        new.append(f"CASE WHEN {TARGET}.rowid IS NULL THEN {proposed[i]} ELSE {kept} END")
+    found = " AND ".join(f"{old[i]}={proposed[i]}" for i in map(shape.place, shape.primary_key))
+    staged = [f"{x} AS o{i}" for i, x in enumerate(old, 1)] + [f"{x} AS n{i}" for i, x in enumerate(new, 1)]
+    entry = f"op,rid IS NULL,{conflict_hash('', shape)}"
+    log = (
+        f"{log_head(table)} SELECT {BASE}+k,{TXID}-1+k,CASE WHEN rid IS NULL THEN 'i' ELSE 'u' END,rid,"
+        f"{partition_hash('n', shape)},NULL,{images('o', shape)},{images('n', shape)} FROM "
+        f"(SELECT row_number() OVER () AS k,{TARGET}.rowid AS rid,{','.join(staged)} FROM "
+        f"(SELECT {','.join(given)} FROM {source}) AS {PROPOSED} LEFT JOIN {shape.qualified} AS {TARGET} "
+        f"ON {found}) RETURNING {entry}"
+    )
+    return Plan(
+        shape=Shape.STAGED,
+        log=log,
+        lists_entries=True,
+        entries=f"SELECT {entry} FROM {logged(table)}",
+        steps=(("u", apply_update(table, sets)), ("i", apply_insert(table))),
+    )
+
+
 def _starred(
     relation: str, shape: TableShape, sets: dict[int, str | None], new: list[str]
 ) -> tuple[str, str]:

@@ -123,7 +123,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupWrite(GroupPlan):
-    """A write of one row of a captured table: an INSERT, or an UPDATE or DELETE by the primary key.
+    """A write of one row of a captured table: an INSERT, or an upsert, UPDATE or DELETE by the primary key.
 
     Args:
         target: the table.
@@ -132,9 +132,11 @@ class GroupWrite(GroupPlan):
         many: the plan of several; each of its parameters is the list of values of one parameter.
         types: DuckDB's types of the parameters.
         returned: the columns of RETURNING; None without it.
-        keys: for an UPDATE or DELETE, the places of the primary key's values among the parameters.
+        keys: for an UPDATE, DELETE or ON CONFLICT, the places of the primary key's values among the
+            parameters.
         ordered: the events have the order of the writes.
-        size: the size of the table, for an UPDATE or DELETE.
+        joins: rows of the table are found by a join with its key.
+        size: the size of the table, if they are.
     """
 
     transactions: Transactions
@@ -147,6 +149,7 @@ class GroupWrite(GroupPlan):
     returned: Bound | None = None
     keys: tuple[int, ...] = ()
     ordered: bool = True
+    joins: bool = False
     size: TableSize = field(default_factory=TableSize)
 
     def run(self, transaction: Transaction, writes: Sequence[Write]) -> tuple[list[Part], list[object]]:
@@ -161,7 +164,7 @@ class GroupWrite(GroupPlan):
             raise PlanChanged
         if not self.ordered and len({write.annotation for write in writes}) > 1:
             raise PlanChanged  # It is not known which event belongs to which write.
-        if self.keys and not self.size.measure(transaction.cursor, captured.shape) and len(writes) > 1:
+        if self.joins and not self.size.measure(transaction.cursor, captured.shape) and len(writes) > 1:
             raise PlanChanged
         if len(writes) == 1:
             outcome = transactions.write_captured(transaction, captured, self.one, writes[0].values)
@@ -170,8 +173,8 @@ class GroupWrite(GroupPlan):
             lists = [elements(*column) for column in zip(columns, self.types, strict=True)]
             outcome = transactions.write_captured(transaction, captured, self.many, lists)
         if outcome.events != len(writes):
-            raise PlanChanged  # A row does not exist.
-        if self.keys and (outcome.keys is None or len(outcome.keys) != len(writes)):
+            raise PlanChanged  # A row does not exist; or it does, and ON CONFLICT does nothing.
+        if self.joins and (outcome.keys is None or len(outcome.keys) != len(writes)):
             raise PlanChanged  # Two keys have found one row.
         inserts = not self.keys
         parts = [Part.of_event(captured.table_id, write.annotation, inserts=inserts) for write in writes]
@@ -184,7 +187,7 @@ class GroupWrite(GroupPlan):
         return sum(len(value) if isinstance(value, (str, bytes)) else VALUE_BYTES for value in values)
 
     def key(self, values: Sequence[object]) -> Hashable:
-        """The primary key of the row that an UPDATE or DELETE changes; None for an INSERT."""
+        """The primary key of the row that may exist; None for an INSERT of a new row."""
         return tuple(values[place] for place in self.keys) or None
 
     def applies(self, catalog: Catalog) -> bool:
@@ -525,11 +528,11 @@ def listed(number: int, type_: str) -> str:
 
 def _plan_insert(made: _Planned) -> GroupWrite | None:
     session, captured, shape = made.session, made.captured, made.captured.shape
-    row = _row(made.statement.classified.tokens)
-    if row is None or made.one.shape is not capture.Shape.VERBATIM or not made.one.one_row:
-        return None
+    tokens = made.statement.classified.tokens
+    end = _end_of_values(tokens)
+    row = None if end is None else _row(tokens, end)
     dml = made.dml
-    if dml.conflict is not None or dml.by_name or dml.names_hidden:
+    if row is None or end is None or dml.by_name or dml.names_hidden:
         return None
     names = [column.name for column in shape.stored] if dml.columns is None else list(dml.columns)
     columns = [shape.stored[shape.place(name)] for name in names]
@@ -538,16 +541,91 @@ def _plan_insert(made: _Planned) -> GroupWrite | None:
         return None
     if not _has_steady_constraints(session, shape, [column.default or "" for column in omitted]):
         return None
+    items = {shape.place(name): item for name, item in zip(names, row, strict=True)}
+    behind = tokens[end + 1 :]
+    if behind and behind[0].kind == "ON":
+        return _plan_conflict(made, items, [token for token in behind if token.kind != ";"])
+    if (behind and behind[0].kind not in ("RETURNING", ";")) or not made.one.one_row:
+        return None
+    if made.one.shape is not capture.Shape.VERBATIM:
+        return None
     if dml.returning is not None and not _returns_columns(made.statement, captured, made.bound):
         return None
-    text = (
-        f"INSERT INTO {shape.qualified} ({', '.join(map(ident, names))}) "
-        f"SELECT {', '.join(item.text for item in row)} FROM {made.relation()} AS {_P}"
-    )
-    if len(bind(session.meta, text).parameters) != len(made.types):
+    many = _plan_rows(made, items)
+    return None if many is None else made.plan(many, returned=None if dml.returning is None else made.bound)
+
+
+def _plan_rows(made: _Planned, items: Mapping[int, _Item], behind: str = "") -> capture.Plan | None:
+    """The plan of an INSERT of the rows of the lists; None if a parameter has no place in it."""
+    shape = made.captured.shape
+    names = ", ".join(ident(shape.stored[place].name) for place in items)
+    values = ", ".join(item.text for item in items.values())
+    text = f"INSERT INTO {shape.qualified} ({names}) SELECT {values} FROM {made.relation()} AS {_P}{behind}"
+    if len(bind(made.session.meta, text).parameters) != len(made.types):
         return None
-    many = capture.plan_group(replace(dml, text=text, row_count=None), captured.table)
-    return made.plan(many, returned=None if dml.returning is None else made.bound)
+    return capture.plan_group(replace(made.dml, text=text, row_count=None), made.captured.table)
+
+
+def _plan_conflict(made: _Planned, items: Mapping[int, _Item], tokens: Sequence[Token]) -> GroupWrite | None:
+    """The plan of an INSERT with ON CONFLICT by the primary key: nothing, or proposed values are taken."""
+    shape, table = made.captured.shape, made.captured.table
+    keys = {place: items[place] for place in map(shape.place, shape.primary_key) if place in items}
+    if not keys or len(keys) != len(shape.primary_key) or not _are_keys(made, keys):
+        return None
+    sets = _excluded(tokens, shape)
+    if sets is None:
+        return None
+    places = tuple(item.number - 1 for item in keys.values())
+    if not sets:
+        many = _plan_rows(made, items, " ON CONFLICT DO NOTHING")
+        return None if many is None else made.plan(many, keys=places, ordered=False)
+    fixed = {fold(name) for name in (*table.split_on, *shape.primary_key)}
+    fixed.update(fold(name) for unique in shape.unique for name in unique)
+    if fixed & {fold(shape.stored[place].name) for place in sets}:
+        return None
+    if any(shape.stored[place].type != shape.stored[given].type for place, given in sets.items()):
+        return None  # The value would be converted once more.
+    if not all(is_constant(c.default or "") for i, c in enumerate(shape.stored) if i not in items):
+        return None  # A sequence's number is taken once.
+    values = {place: item.text for place, item in items.items()}
+    many = capture.plan_upserts(table, values, sets, f"{made.relation()} AS {_P}")
+    return made.plan(many, keys=places, ordered=False, joins=True)
+
+
+def _excluded(tokens: Sequence[Token], shape: TableShape) -> dict[int, int] | None:
+    """The columns that `ON CONFLICT ... DO UPDATE SET a = excluded.b` sets, and the proposed ones they take.
+
+    Returns:
+        Positions of stored columns; empty for DO NOTHING; None for any other text, or another key.
+    """
+    words = [token.kind for token in tokens]
+    do = words.index("DO") if "DO" in words else 0
+    target, action = list(tokens[2:do]), list(tokens[do + 1 :])
+    named = {fold(token.name) for token in target[1:-1:2] if token.is_name}
+    if words[:2] != ["ON", "CONFLICT"] or not do or not action:
+        return None
+    if target and (
+        [token.kind for token in target[::2]] != ["(", *[","] * (len(target) // 2 - 1), ")"]
+        or named != {fold(name) for name in shape.primary_key}
+        or len(named) != len(target) // 2
+    ):
+        return None
+    if [token.kind for token in action] == ["NOTHING"]:
+        return {}
+    if not target or [token.kind for token in action[:2]] != ["UPDATE", "SET"] or (len(action) - 2) % 6 != 5:
+        return None
+    sets: dict[int, int] = {}
+    for at in range(2, len(action), 6):
+        column, equals, excluded, dot, given, *comma = action[at : at + 6]
+        if not (column.is_name and given.is_name and equals.kind == "=" and dot.kind == "."):
+            return None
+        if fold(excluded.text) != "excluded" or (comma and comma[0].kind != ","):
+            return None
+        place, value = shape.position(column.name), shape.position(given.name)
+        if place is None or value is None or place in sets:
+            return None
+        sets[place] = value
+    return sets
 
 
 def _plan_update(made: _Planned) -> GroupWrite | None:
@@ -577,7 +655,7 @@ def _plan_update(made: _Planned) -> GroupWrite | None:
         f"{made.relation(placed=True)} AS {_P}",
         f"{_P}.{_P}0",
     )
-    return made.plan(many, keys=tuple(item.number - 1 for item in keys.values()))
+    return made.plan(many, keys=tuple(item.number - 1 for item in keys.values()), joins=True)
 
 
 def _plan_delete(made: _Planned) -> GroupWrite | None:
@@ -595,7 +673,8 @@ def _plan_delete(made: _Planned) -> GroupWrite | None:
     )
     text = f"DELETE FROM {shape.qualified} AS {_P}_t USING {made.relation()} AS {_P} WHERE {found}"
     many = capture.plan_group(replace(made.dml, text=text, row_count=None), made.captured.table)
-    return made.plan(many, keys=tuple(item.number - 1 for item in keys.values()), ordered=False)
+    places = tuple(item.number - 1 for item in keys.values())
+    return made.plan(many, keys=places, ordered=False, joins=True)
 
 
 _PLANNERS: Mapping[str, Callable[[_Planned], GroupWrite | None]] = {
@@ -614,14 +693,18 @@ def _by_key(made: _Planned, tokens: Sequence[Token]) -> dict[int, _Item] | None:
     if {fold(name) for name in found} != {fold(name) for name in shape.primary_key}:
         return None
     keys = {shape.place(name): item for name, item in found.items()}
+    return keys if _are_keys(made, keys) else None
+
+
+def _are_keys(made: _Planned, keys: Mapping[int, _Item]) -> bool:
+    """True if these columns have values that Python and DuckDB compare in the same way."""
     for place, item in keys.items():
-        column = shape.stored[place]
-        # Values that Python and DuckDB compare in the same way.
+        column = made.captured.shape.stored[place]
         if not item.number or item.cast or column.collation is not None or column.type not in _KEY_TYPES:
-            return None
+            return False
         if _KINDS[_base(made.types[item.number - 1])][0] is not _KINDS[column.type][0]:
-            return None
-    return keys
+            return False
+    return True
 
 
 _KEY_TYPES = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "UUID", "DATE"})
@@ -669,20 +752,20 @@ class _Item:
     cast: bool = False
 
 
-def _row(tokens: Sequence[Token]) -> list[_Item] | None:
-    """The only row of VALUES, if it consists of parameters and literals whose meaning depends on nothing."""
+def _end_of_values(tokens: Sequence[Token]) -> int | None:
+    """The place of the parenthesis that closes the first row of VALUES; None for any other text."""
     verb = next((at for at, token in enumerate(tokens) if token.kind == "VALUES" and not token.depth), None)
     if verb is None or any(token.kind in ("OR", "OVERRIDING", "DEFAULT") for token in tokens):
         return None
-    if verb + 1 >= len(tokens) or tokens[verb + 1].kind != "(":
-        return None
-    end = closing(tokens, verb + 1)
-    behind = tokens[end + 1 :]
-    if behind and behind[0].kind not in ("RETURNING", ";"):
-        return None
+    return closing(tokens, verb + 1) if verb + 1 < len(tokens) and tokens[verb + 1].kind == "(" else None
+
+
+def _row(tokens: Sequence[Token], end: int) -> list[_Item] | None:
+    """The row of VALUES, if it consists of parameters and literals whose meaning depends on nothing."""
+    begin = max(at for at in range(end) if tokens[at].kind == "VALUES")
     found: list[_Item] = []
     item: list[Token] = []
-    for token in tokens[verb + 2 : end + 1]:
+    for token in tokens[begin + 2 : end + 1]:
         if token.kind != "," and token is not tokens[end]:
             item.append(token)
             continue

@@ -29,7 +29,7 @@ _LITERALS = _WORDS | {STRING, NUMBER}
 _BEFORE = frozenset({"(", ",", "="})
 _AFTER = frozenset({",", ")", ";", "::", "AND", "WHERE", "RETURNING"})
 # Tokens of texts that run alone in any case: most of them are recognized here, before all is read.
-_ALONE = frozenset({PARAMETER, "SELECT", "ON", "OR", "IN", "DEFAULT", "OVERRIDING", "||", "+", "*", "/"})
+_ALONE = frozenset({PARAMETER, "SELECT", "OR", "IN", "DEFAULT", "OVERRIDING", "||", "+", "*", "/"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,23 @@ TEXTS = {
     "returning": "INSERT INTO t (id, v) VALUES ($1, $2) RETURNING v, id",
     "update": "UPDATE t SET v = $2 WHERE id = $1",
     "delete": "DELETE FROM t WHERE id = $1",
+    "upsert": "INSERT INTO t VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET v = excluded.v",
+    "nothing": "INSERT INTO t VALUES ($1, $2) ON CONFLICT DO NOTHING",
     "publish": "PUBLISH TO p KEY $1 $2",
     "topic": "INSERT INTO p (key, payload) VALUES ($1, $2)",
 }
-OPS = {"insert": "insert", "returning": "insert", "update": "update", "delete": "delete"}
-OPS |= {"publish": "publish", "topic": "publish"}
+# What the event of a write may be.
+OPS = {
+    "insert": {"insert"},
+    "returning": {"insert"},
+    "update": {"update"},
+    "delete": {"delete"},
+    "upsert": {"insert", "update"},
+    "nothing": {"insert"},
+    "publish": {"publish"},
+    "topic": {"publish"},
+}
+PUBLISHED = {"publish", "topic"}
 # How a write is sent, and the errors that this allows.
 HOWS = {
     "plain": set[str](),
@@ -74,7 +86,7 @@ class Sent:
     @property
     def parameters(self) -> tuple[object, ...]:
         """The values of its parameters."""
-        key = str(self.key) if OPS[self.kind] == "publish" else self.key
+        key = str(self.key) if self.kind in PUBLISHED else self.key
         return (key,) if self.kind == "delete" else (key, self.value)
 
     @property
@@ -121,7 +133,9 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str], Database]]:
         client("CREATE STREAM s ON t")
         client("CREATE TOPIC p WITH (partitions = 3)")
         for key in range(-3, 0):
-            for kind in ("insert", "update", "delete", "returning", "delete", "publish", "topic"):
+            for kind in ("insert", "update", "upsert", "delete", "returning", "delete", "nothing", "delete"):
+                client(TEXTS[kind], *Sent(kind, key, f"warm {kind}").parameters)
+            for kind in PUBLISHED:
                 client(TEXTS[kind], *Sent(kind, key, f"warm {kind}").parameters)
         client.close()
         return database
@@ -160,7 +174,7 @@ def test_writes_of_many_sessions_are_in_one_order(opened: Callable[[str], Databa
         rng, client = random.Random(seed_of("DUCKTAIL_GROUP_SEED", number)), Client(database, wire=True)
         for step in range(STEPS):
             kind = rng.choice(list(TEXTS))
-            bad = OPS[kind] != "publish" and rng.random() < 0.05
+            bad = kind not in PUBLISHED and rng.random() < 0.05
             how = "plain" if rng.random() < 0.6 else rng.choice(list(HOWS))
             value = "bad" if bad else f"v{number}.{step}"
             sent[number].append(Sent(kind, rng.choice(KEYS), value, how))
@@ -202,19 +216,19 @@ def judge(owner: Client, sent: Sequence[Sent], begun_lsn: int) -> None:
     for one in sent:
         _, op, key, _ = event = by_value.get(one.value, (0, "", 0, ""))
         if one.kind != "delete" and one.written:
-            assert (op, key) == (OPS[one.kind], one.key), one
+            assert op in OPS[one.kind] and key == one.key, one
             assert one.after_lsn < event[0] <= one.through_lsn, one
         else:
             assert not event[0], (one, event)
         state = one.error[0]
         if state == "23505":
-            assert OPS[one.kind] == "insert" and was(one, there=True), one
+            assert one.kind in ("insert", "returning") and was(one, there=True), one
         elif state == "23514":
             assert one.value == "bad", one
         elif state:
             assert state in HOWS[one.how], one
         elif one.tag.endswith(" 0"):
-            assert was(one, there=False), one
+            assert was(one, there=one.kind == "nothing"), one
         if one.kind == "returning" and one.rows:
             assert one.rows == [(one.value, one.key)], one
     _judge_deletes([one for one in sent if one.kind == "delete" and one.written], streamed)

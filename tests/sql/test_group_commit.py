@@ -203,6 +203,109 @@ def test_updates_of_one_key_are_in_batches_of_their_own(scene: Scene) -> None:
     assert scene.owner("SELECT v FROM t WHERE id IN (2, 3) ORDER BY id") == [("v2",), ("v",)]
 
 
+UPSERT = "INSERT INTO t (id, v) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET v = excluded.v"
+NOTHING = "INSERT INTO t VALUES ($1, $2) ON CONFLICT DO NOTHING"
+
+
+def test_upserts_are_one_batch_and_a_transaction_each(scene: Scene) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(8) r(i)")
+    keys = iter(range(2_000_000, 2_000_100))
+    scene.learn(UPSERT, lambda: (next(keys), "warm"))
+    scene.learn(NOTHING, lambda: (next(keys), "warm"))
+    batches, lsn = scene.commit.batches, scene.database.commits.last_lsn
+    sent = [Sent(scene.client(), UPSERT, (key, f"v{key}")) for key in range(4, 12)]
+    sent += [Sent(scene.client(), NOTHING, (key, None)) for key in (20, 21)]
+    # One key twice is two batches, in their order.
+    sent.append(Sent(scene.client(), UPSERT, (4, "again")))
+    assert scene.together(sent) == ["INSERT 0 1"] * 11
+    assert scene.commit.batches == batches + 2
+    events = scene.owner(
+        "SELECT lsn, txid, op, (key ->> 'id')::int, before ->> 'v', after ->> 'v', tx_seq, tx_last "
+        f"FROM STREAM s AFTER {lsn} ORDER BY lsn"
+    )
+    assert [row[0] for row in events] == list(range(lsn + 1, lsn + 12))
+    assert [row[1] for row in events] == list(range(events[0][1], events[0][1] + 11))
+    assert {row[6:] for row in events} == {(0, True)}
+    assert events[-1][2:6] == ("update", 4, "v4", "again")
+    assert sorted(row[2:6] for row in events[:8]) == sorted(
+        [("update", key, "old", f"v{key}") for key in range(4, 8)]
+        + [("insert", key, None, f"v{key}") for key in range(8, 12)]
+    )
+    assert sorted(row[2:4] for row in events[8:10]) == [("insert", 20), ("insert", 21)]
+
+
+def test_upserts_with_literals_share_a_plan(scene: Scene) -> None:
+    client = scene.client()
+    text = "INSERT INTO t VALUES ({}, '{}') ON CONFLICT (id) DO UPDATE SET v = excluded.v"
+    for key in range(3):
+        client(text.format(key, "first"))
+    writes = scene.commit.writes
+    for key in range(2, 6):
+        client(text.format(key, "it''s second"))
+    assert scene.commit.writes == writes + 4
+    assert scene.owner("SELECT v FROM t WHERE id IN (1, 2, 5) ORDER BY id") == [
+        ("first",), ("it's second",), ("it's second",)
+    ]  # fmt: skip
+    alone = "INSERT INTO t VALUES ({}, 'v') ON CONFLICT (id) DO UPDATE SET v = 'x{}'"
+    for key in range(5):
+        client(alone.format(2, key))
+    assert scene.commit.writes == writes + 4
+    assert scene.owner("SELECT v FROM t WHERE id = 2") == [("x4",)]
+
+
+def test_an_upsert_that_fails_or_does_nothing_is_answered_alone(scene: Scene) -> None:
+    scene.owner("INSERT INTO t SELECT i, 'old' FROM range(8) r(i)")
+    keys = iter(range(2_000_000, 2_000_100))
+    scene.learn(UPSERT, lambda: (next(keys), "warm"))
+    scene.learn(NOTHING, lambda: (next(keys), "warm"))
+    returned, lsn = scene.commit.returned, scene.database.commits.last_lsn
+    sent = [Sent(scene.client(), UPSERT, (1, "bad")), Sent(scene.client(), UPSERT, (2, "new"))]
+    sent += [Sent(scene.client(), NOTHING, (3, "new")), Sent(scene.client(), NOTHING, (30, "new"))]
+    assert scene.together(sent) == ["23514", "INSERT 0 1", "INSERT 0 0", "INSERT 0 1"]
+    assert scene.commit.returned == returned + 4
+    assert scene.database.commits.last_lsn == lsn + 2
+    none = scene.client()
+    with raises("23502"):
+        none(UPSERT, None, "v")
+    found = scene.owner("SELECT id, v FROM t WHERE id IN (1, 2, 3, 30) ORDER BY id")
+    assert found == [(1, "old"), (2, "new"), (3, "old"), (30, "new")]
+
+
+def test_an_upsert_keeps_what_it_does_not_set(scene: Scene) -> None:
+    """Columns of all places: not given, given and not set, set from another one, equal but not the same."""
+    scene.owner(
+        "CREATE TABLE w (a VARCHAR DEFAULT 'new', id BIGINT, part UUID, x DOUBLE, y DOUBLE, n INT DEFAULT 7, "
+        "PRIMARY KEY (part, id))"
+    )
+    scene.owner("CREATE STREAM on_w ON w WITH (partitions = 3)")
+    one, other = uuid.UUID(int=1), uuid.UUID(int=2)
+    scene.owner(
+        f"INSERT INTO w VALUES ('old', 1, '{one}', '-0.0'::DOUBLE, 1.5, 1), ('old', 2, '{one}', 2.5, 3.5, 2)"
+    )
+    text = (
+        'INSERT INTO w (x, id, part, y) VALUES ($1, $2, $3, $4) ON CONFLICT ("ID", part) '
+        "DO UPDATE SET x = EXCLUDED.x, y = excluded.x"
+    )
+    scene.learn(text, lambda: (1.0, 9, other, 2.0))
+    batches, lsn = scene.commit.batches, scene.database.commits.last_lsn
+    rows = [(0.0, 1, one, 9.0), (7.5, 2, one, None), (8.5, 1, other, 9.5), (None, 2, other, 0.0)]
+    sent = [Sent(scene.client(), text, row) for row in rows]
+    assert scene.together(sent) == ["INSERT 0 1"] * 4
+    assert scene.commit.batches == batches + 1
+    found = scene.owner(
+        "SELECT a, id, part::VARCHAR, x::VARCHAR, y::VARCHAR, n FROM w WHERE id < 9 ORDER BY part, id"
+    )
+    assert found == [
+        ("old", 1, str(one), "-0.0", "0.0", 1),
+        ("old", 2, str(one), "7.5", "7.5", 2),
+        ("new", 1, str(other), "8.5", "9.5", 7),
+        ("new", 2, str(other), None, "0.0", 7),
+    ]
+    ops = scene.owner(f"SELECT op, count(*) FROM STREAM on_w AFTER {lsn} GROUP BY op ORDER BY op")
+    assert ops == [("insert", 2), ("update", 2)]
+    assert scene.owner("CHECK STREAM on_w") == []
+
+
 def test_an_update_of_a_missing_row_and_a_table_that_is_too_large(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,11 +388,23 @@ def test_a_change_of_the_table_meanwhile(scene: Scene) -> None:
     assert scene.owner("SELECT w FROM t WHERE id = 9") == [(5,)]
 
 
+CONFLICT = "INSERT INTO t VALUES ($1, $2) ON CONFLICT"
 ALONE = {
     "an expression": ("t", "INSERT INTO t VALUES ($1, upper($2))", "v"),
     "a subquery": ("t", "INSERT INTO t VALUES ($1, (SELECT $2))", "v"),
     "two rows": ("t", "INSERT INTO t VALUES ($1, $2), ($1 + 1000, $2)", "v"),
-    "ON CONFLICT": ("t", "INSERT INTO t VALUES ($1, $2) ON CONFLICT DO NOTHING", "v"),
+    "an expression in DO UPDATE": ("t", f"{CONFLICT} (id) DO UPDATE SET v = excluded.v || 'x'", "v"),
+    "a value in DO UPDATE": ("t", f"{CONFLICT} (id) DO UPDATE SET v = $2", "v"),
+    "a value of the row in DO UPDATE": ("t", f"{CONFLICT} (id) DO UPDATE SET v = t.v", "v"),
+    "DO UPDATE of the key": ("t", f"{CONFLICT} (id) DO UPDATE SET id = excluded.id", "v"),
+    "DO UPDATE with WHERE": ("t", f"{CONFLICT} (id) DO UPDATE SET v = excluded.v WHERE t.v <> 'v'", "v"),
+    "ON CONFLICT with RETURNING": ("t", f"{CONFLICT} (id) DO UPDATE SET v = excluded.v RETURNING id", "v"),
+    "OR REPLACE": ("t", "INSERT OR REPLACE INTO t VALUES ($1, $2)", "v"),
+    "ON CONFLICT of another key": (
+        "q",
+        "INSERT INTO q VALUES ($1, $2) ON CONFLICT (v) DO UPDATE SET id = excluded.id",
+        "v",
+    ),
     "DEFAULT": ("t", "INSERT INTO t VALUES ($1, DEFAULT)", None),
     "a default of the moment": ("u", "INSERT INTO u (id, v) VALUES ($1, $2)", "v"),
     "a check of the moment": ("c", "INSERT INTO c VALUES ($1, $2)", "v"),
@@ -315,6 +430,7 @@ def test_what_runs_alone(scene: Scene, what: str) -> None:
     scene.owner("CREATE TABLE l (id INT PRIMARY KEY, v VARCHAR[])")
     scene.owner("CREATE TABLE f (id INT PRIMARY KEY, v INT REFERENCES f (id))")
     scene.owner("CREATE TABLE m (id INT PRIMARY KEY, v TIMESTAMPTZ)")
+    scene.owner("CREATE TABLE q (id INT PRIMARY KEY, v VARCHAR UNIQUE)")
     table, text, value = ALONE[what]
     if table != "t":
         scene.owner(f"CREATE STREAM on_{table} ON {table}")
@@ -421,10 +537,16 @@ LOADS = {
         "UPDATE t SET v = $1 WHERE id = $2",
         lambda rng, n: (rng.choice([f"u{n}", "bad", None]), rng.randrange(40)),
     ),
+    "UPSERT": (UPSERT, lambda rng, n: (rng.randrange(40), rng.choice([f"c{n}", "bad", None]))),
+    "NOTHING": (NOTHING, lambda rng, n: (rng.randrange(40), rng.choice([f"c{n}", "bad", None]))),
     "PUBLISH": ("PUBLISH TO p KEY $1 $2", lambda rng, n: (f"k{rng.randrange(5)}", str(n))),
     "LITERAL": (
         "INSERT INTO t VALUES ({}, {})",
         lambda rng, n: (rng.randrange(40), rng.choice(["it's", "bad", None])),
+    ),
+    "LITERAL UPSERT": (
+        "INSERT INTO t VALUES ({}, {}) ON CONFLICT (id) DO UPDATE SET v = excluded.v",
+        lambda rng, n: (rng.randrange(40), rng.choice([f"it's {n}", "bad", None])),
     ),
     "LITERAL UPDATE": (
         "UPDATE t SET v = {} WHERE id = {}",

@@ -246,7 +246,7 @@ def test_published_literals_are_one_batch(scene: Scene, publish: str) -> None:
 ALONE = [
     "INSERT INTO t VALUES ({}, upper('v'))",
     "INSERT INTO t VALUES ({}, 'v'), (-{}, 'v')",
-    "INSERT INTO t VALUES ({}, 'v') ON CONFLICT DO NOTHING",
+    "INSERT INTO t VALUES ({}, 'v') ON CONFLICT (id) DO UPDATE SET v = 'w'",
     "INSERT INTO t VALUES ({}, DEFAULT)",
     "INSERT INTO t SELECT {}, 'v'",
     "INSERT INTO t VALUES ({} + 0, 'v')",
