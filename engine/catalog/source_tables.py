@@ -15,22 +15,17 @@ import pyarrow as pa
 
 from ..quoting import shown_name
 
-# The Arrow types in which connectors give values, and lists of them, by their names in stored definitions.
-_ARROW_TYPES: dict[str, pa.DataType] = {
-    str(type_): type_
-    for type_ in (
-        pa.string(),
-        pa.binary(),
-        pa.bool_(),
-        pa.int64(),
-        pa.uint64(),
-        pa.float64(),
-        pa.date32(),
-        pa.timestamp("us"),
-        pa.time64("us"),
-        pa.duration("us"),
-    )
+# The Arrow types in which connectors give values, and lists of them, with DuckDB's names.
+_ARROW_TYPES: dict[pa.DataType, str] = {
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.bool_(): "BOOLEAN",
+    pa.int64(): "BIGINT",
+    pa.uint64(): "UBIGINT",
+    pa.float64(): "DOUBLE",
 }
+# The same by their names in stored definitions.
+_BY_NAME = {str(type_): type_ for type_ in _ARROW_TYPES}
 _LIST = "[]"
 
 
@@ -39,7 +34,12 @@ def _arrow_name(type_: pa.DataType) -> str:
 
 
 def _arrow_type(name: str) -> pa.DataType:
-    return pa.list_(_arrow_type(name.removesuffix(_LIST))) if name.endswith(_LIST) else _ARROW_TYPES[name]
+    return pa.list_(_arrow_type(name.removesuffix(_LIST))) if name.endswith(_LIST) else _BY_NAME[name]
+
+
+def duckdb_type(type_: pa.DataType) -> str:
+    """DuckDB's name of an Arrow type in which values are given."""
+    return duckdb_type(type_.value_type) + _LIST if pa.types.is_list(type_) else _ARROW_TYPES[type_]
 
 
 # Changes of a transaction that are given at once, at most.

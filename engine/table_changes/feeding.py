@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -41,9 +42,11 @@ from ..catalog.source_tables import (
     Piece,
     SourceColumn,
     SourceTable,
+    duckdb_type,
 )
 from ..checks import row_sums
 from ..database import Database
+from ..duck.binding import Parsed
 from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
 from ..errors import DucktailError, IoError, LockNotAvailable, OutOfMemory, UndefinedObject, WrongState
@@ -55,21 +58,58 @@ from .alter_table import Alteration, alter_table
 
 # A feed waits so long for the writer lock, and looks in this interval if it is being ended.
 LOCK_MS, LOCK_STEP_MS = 60_000, 500
-_BATCH = "__ducktail_fed"
+# The rows of a batch, the rows that it deletes from our table, and those of the log, in its statements.
+_BATCH, _GONE, _LOGGED = "__ducktail_fed", "__ducktail_gone", "__ducktail_logged"
 _STAGE = "temp.main.__ducktail_copied"
-_HEAD = pa.schema(
-    [
-        ("lsn", pa.int64()),
-        ("txid", pa.int64()),
-        ("op", pa.string()),
-        ("pair", pa.int32()),
-        ("last", pa.bool_()),
-    ]
-)
+# A batch of so many rows and bytes is given as lists, and a larger one as Arrow: a list saves a millisecond,
+# and a row in it costs three times as much.
+FEW_ROWS, FEW_BYTES = 100, 256 << 10
 
 Row = tuple[object, ...]
-# The SQL that stores a batch; True for a statement with the first and last LSN as its parameters.
-Statements = tuple[tuple[str, bool], ...]
+
+
+class _Statement(NamedTuple):
+    """One of the statements that store a batch.
+
+    Args:
+        batch: True if it reads the batch, whose lists are its parameters if it is small.
+        bounds: True if its parameters are the first and the last LSN of the batch.
+    """
+
+    parsed: Parsed
+    batch: bool
+    bounds: bool
+
+
+Statements = tuple[_Statement, ...]
+
+
+class _Column(NamedTuple):
+    """A column of a batch, and its values."""
+
+    name: str
+    arrow: pa.DataType
+    values: Sequence[object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The properties of a batch on which its statements depend.
+
+    Args:
+        log: the log of its table's version.
+        columns: its columns and their types, if they are given as lists; () for Arrow.
+        masks: the names of columns of which some values are only in our table.
+        inserts: True if all of its rows are inserted.
+        once: True if no key is in two of its rows.
+    """
+
+    log: str
+    columns: tuple[tuple[str, pa.DataType], ...]
+    masks: frozenset[str]
+    inserts: bool
+    once: bool
+    relations: tuple[str, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +162,42 @@ class _Target:
         if self.key_of is not None:
             self.known[self.key_of(row)] = len(self.lsns) - 1
 
+    def columns(self) -> list[_Column]:
+        """The gathered rows by column, in the order of their LSNs.
+
+        `last` is true for the last row of a key; a batch in which all rows are lacks it. A column of which
+        some values are only in our table, such as n2, has another one that tells which: un2. A batch of
+        inserts lacks the old rows.
+        """
+        found = [
+            _Column("lsn", pa.int64(), self.lsns),
+            _Column("txid", pa.int64(), self.txids),
+            _Column("op", pa.string(), self.ops),
+            _Column("pair", pa.int64(), self.pairs),
+        ]
+        if self.known and len(self.known) < len(self.lsns):
+            last = [False] * len(self.lsns)
+            for place in self.known.values():
+                last[place] = True
+            found.append(_Column("last", pa.bool_(), last))
+        inserts = "u" not in self.ops and "d" not in self.ops
+        for side, rows in (("n", self.new),) if inserts else (("o", self.old), ("n", self.new)):
+            for place, values in enumerate(zip(*rows, strict=True)):
+                name = f"{side}{self.stored[place] + 1}"
+                given: Sequence[object] = values
+                if self.has_gaps and UNCHANGED in values:
+                    found.append(_Column(f"u{name}", pa.bool_(), [value is UNCHANGED for value in values]))
+                    given = [None if value is UNCHANGED else value for value in values]
+                found.append(_Column(name, self.table.columns[place].arrow, given))
+        return found
+
+    def form(self, columns: Sequence[_Column], *, few: bool) -> _Form:
+        """The form of a batch of these columns, which is given as lists or not."""
+        names = {column.name for column in columns}
+        lists = tuple((column.name, column.arrow) for column in columns) if few else ()
+        masks = frozenset(name[1:] for name in names if name[0] == "u")
+        return _Form(self.captured.log, lists, masks, "o1" not in names, "last" not in names, self.relations)
+
     def clear(self) -> None:
         """Forget the gathered rows, which are stored."""
         for rows in (self.lsns, self.txids, self.ops, self.pairs, self.old, self.new):
@@ -142,6 +218,7 @@ class _Work:
     touched: list[_Target] = field(default_factory=list)
     base_lsn: int = 0  # before the first event of the present transaction of the source
     alone: bool = False  # it is one transaction of the source
+    bytes: int = 0  # of the values that were gathered, approximately
     pairs: int = 0
     last: Commit | None = None
     defined: dict[int, FeedTable] = field(default_factory=dict)
@@ -271,6 +348,7 @@ class Feeder:
         if work is None:
             work = self._work = self._begin()
             work.alone = alone
+        work.bytes += piece.bytes
         self._gather(work, piece.changes)
         if piece.commit is None:
             self._store(work)  # A large transaction is not held in memory.
@@ -445,26 +523,31 @@ class Feeder:
     def _store(self, work: _Work) -> None:
         for target in work.targets.values():
             self._store_table(work, target)
+        work.bytes = 0
 
     def _store_table(self, work: _Work, target: _Target) -> None:
         """Write the gathered rows of a table to its log, and their last state to our table."""
         if not target.lsns:
             return
-        cursor, key = self._cursor, target.captured.shape.primary_key
-        masks, batch = self._batch(target)
-        only_inserts = "u" not in target.ops and "d" not in target.ops
-        form = (target.captured.log, masks, only_inserts, target.relations)
+        cursor, columns = self._cursor, target.columns()
+        few = len(target.lsns) <= FEW_ROWS and work.bytes <= FEW_BYTES
+        form = target.form(columns, few=few)
         statements = self._sql.get(form)
         if statements is None:
             if len(self._sql) > 256:
                 self._sql.clear()
-            make = _keyed_sql if key else _keyless_sql
-            statements = self._sql[form] = make(target, masks, only_inserts)
-        cursor.register(_BATCH, batch)
+            make = _keyed_sql if target.keys else _keyless_sql
+            statements = self._sql[form] = tuple(make(target, form))
+        lists: list[object] = [column.values for column in columns] if few else []
         bounds = [target.lsns[0], target.lsns[-1]]
+        if not few:
+            arrays = [pa.array(column.values, column.arrow) for column in columns]
+            names = [column.name for column in columns]
+            cursor.register(_BATCH, pa.Table.from_arrays(arrays, names=names))
         try:
-            for statement, bounded in statements:
-                cursor.execute(statement, bounds if bounded else None).fetchall()
+            for parsed, has_batch, has_bounds in statements:
+                values = lists if has_batch else bounds if has_bounds else ()
+                parsed.run(cursor, values).fetchall()
         except (
             duckdb.ConversionException,
             duckdb.OutOfRangeException,
@@ -473,33 +556,9 @@ class Feeder:
             told = translated(error)
             told.message = f"a value of table {target.table.shown} cannot be stored: {told.message}"
             raise told from error
-        cursor.unregister(_BATCH)
+        if not few:
+            cursor.unregister(_BATCH)
         target.clear()
-
-    def _batch(self, target: _Target) -> tuple[frozenset[str], pa.Table]:
-        """The gathered rows as Arrow, and the names of columns of which some values are only in our table."""
-        columns, last = target.table.columns, [False] * len(target.lsns)
-        for place in target.known.values():
-            last[place] = True
-        arrays = [
-            pa.array(values, field_.type)
-            for values, field_ in zip(
-                (target.lsns, target.txids, target.ops, target.pairs, last), _HEAD, strict=True
-            )
-        ]
-        names, masks = list(_HEAD.names), set()
-        for side, rows in (("o", target.old), ("n", target.new)):
-            for place, values in enumerate(zip(*rows, strict=True)):
-                name = f"{side}{target.stored[place] + 1}"
-                given: Sequence[object] = values
-                if target.has_gaps and UNCHANGED in values:
-                    masks.add(name)
-                    given = [None if value is UNCHANGED else value for value in values]
-                    names.append(f"u{name}")
-                    arrays.append(pa.array([value is UNCHANGED for value in values], pa.bool_()))
-                names.append(name)
-                arrays.append(pa.array(given, columns[place].arrow))
-        return frozenset(masks), pa.Table.from_arrays(arrays, names=names)
 
     def _truncate(self, work: _Work, target: _Target, txid: int) -> None:
         """A TRUNCATE is a delete of each row."""
@@ -670,7 +729,7 @@ def _annotation(commit: Commit) -> str:
 
 
 def _side(target: _Target, side: str, masks: frozenset[str]) -> list[str]:
-    """SQL of each column of an image, from the batch `b` and the table `t`."""
+    """SQL of each column of an image, from the batch `b` and our table's old row `t`."""
     parts = []
     for column, place in zip(target.table.columns, target.stored, strict=True):
         name = f"{side}{place + 1}"
@@ -682,22 +741,32 @@ def _side(target: _Target, side: str, masks: frozenset[str]) -> list[str]:
     return parts
 
 
-def _log_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> str:
+def _keys(target: _Target, given: str) -> list[tuple[str, str]]:
+    """The key's columns in our table, and SQL of each from the batch `b`.
+
+    Args:
+        given: SQL of the batch's value, with `{}` for the column's number.
+    """
+    shape, found = target.captured.shape, []
+    for name in shape.primary_key:
+        place = shape.place(name)
+        column = target.table.columns[target.stored.index(place)]
+        found.append((ident(name), column.sql(given.replace("{}", str(place + 1)))))
+    return found
+
+
+def _log_sql(target: _Target, form: _Form) -> str:
     """The INSERT of the batch into the log."""
     shape, joined = target.captured.shape, ""
-    if masks:
-        on = []
-        for name in shape.primary_key:
-            place = shape.place(name)
-            column = target.table.columns[target.stored.index(place)]
-            on.append(f"t.{ident(name)} = {column.sql(f'b.o{place + 1}')}")
-        joined = f" LEFT JOIN {shape.qualified} AS t ON {' AND '.join(on)}"
-    new = ", ".join(_side(target, "n", masks))
-    if only_inserts:
-        nothing = ", ".join(f"NULL AS o{place}" for place in range(1, len(shape.stored) + 1))
-        old, hashed = nothing, partition_hash("n", shape)
+    if form.masks:
+        on = " AND ".join(f"t.{name} = {given}" for name, given in _keys(target, "b.o{}"))
+        joined = f" LEFT JOIN {_GONE} AS t ON {on}"
+    new = ", ".join(_side(target, "n", form.masks))
+    if form.inserts:
+        old = ", ".join(f"NULL AS o{place}" for place in range(1, len(shape.stored) + 1))
+        hashed = partition_hash("n", shape)
     else:
-        old = ", ".join(_side(target, "o", masks))
+        old = ", ".join(_side(target, "o", form.masks))
         hashed = f"CASE WHEN op = 'd' THEN {partition_hash('o', shape)} ELSE {partition_hash('n', shape)} END"
     columns = f"{images('o', shape)}, {images('n', shape)}"
     return (
@@ -707,36 +776,63 @@ def _log_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> str:
     )
 
 
-def _keyed_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> Statements:
-    """The statements that store a batch of a table with a key; $1 and $2 are its first and last LSN."""
-    shape = target.captured.shape
-    rows = f"{target.captured.log} AS l SEMI JOIN (SELECT lsn FROM {_BATCH} WHERE last"
-    bounds = " AND l.lsn BETWEEN $1 AND $2"
-    on = " AND ".join(f"t.{ident(name)} = s.k{place}" for place, name in enumerate(shape.primary_key))
-    of_key = [shape.place(name) + 1 for name in shape.primary_key]
-    keys = ", ".join(
-        f"CASE WHEN l.op = 'd' THEN l.o{at} ELSE l.n{at} END AS k{place}" for place, at in enumerate(of_key)
-    )
-    applied = []
-    for relation in target.relations:
-        if not only_inserts:
-            applied.append(
-                f"DELETE FROM {relation} AS t USING "
-                f"(SELECT {keys} FROM {rows}) AS f ON l.lsn = f.lsn{bounds}) AS s WHERE {on}"
-            )
-        applied.append(
-            f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {images('n', shape)} "
-            f"FROM {rows} AND op <> 'd') AS f ON l.lsn = f.lsn{bounds}"
+def _with_batch(form: _Form, statement: str, *others: str) -> _Statement:
+    """A statement that reads the batch, behind other common table expressions."""
+    if form.columns:
+        lists = (
+            f"unnest(${at}::{duckdb_type(type_)}[]) AS {name}"
+            for at, (name, type_) in enumerate(form.columns, 1)
         )
-    return ((_log_sql(target, masks, only_inserts), False), *((sql, True) for sql in applied))
+        others = (f"{_BATCH} AS (SELECT {', '.join(lists)})", *others)
+    text = f"WITH {', '.join(others)} {statement}" if others else statement
+    return _Statement(Parsed(text), batch=True, bounds=False)
 
 
-def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> Statements:
+def _keyed_sql(target: _Target, form: _Form) -> Iterator[_Statement]:
+    """The statements that store a batch of a table with a key, or only with inserts.
+
+    Each relation loses the rows of the batch's keys and then gets the last row of each. Values that only our
+    table has come from the rows that it loses: the DELETE is part of the statement that reads them.
+    """
+    shape = target.captured.shape
+    keys = _keys(target, "CASE WHEN b.op = 'd' THEN b.o{} ELSE b.n{} END")
+    given = ", ".join(f"{value} AS k{place}" for place, (_, value) in enumerate(keys))
+    on = " AND ".join(f"t.{name} = s.k{place}" for place, (name, _) in enumerate(keys))
+    of_keys = f"(SELECT {given} FROM {_BATCH} AS b{'' if form.once else ' WHERE b.last'}) AS s WHERE {on}"
+    others = []
+    for relation in target.relations if not form.inserts else ():
+        delete = f"DELETE FROM {relation} AS t USING {of_keys}"
+        if form.masks and relation == shape.qualified:
+            kept = (shape.stored[place].name for place in sorted({int(name[1:]) - 1 for name in form.masks}))
+            returned = dict.fromkeys((*shape.primary_key, *kept))
+            others.append(
+                f"{_GONE} AS ({delete} RETURNING {', '.join(f't.{ident(name)}' for name in returned)})"
+            )
+        else:
+            yield _with_batch(form, delete)
+    others.append(f"{_LOGGED} AS ({_log_sql(target, form)} RETURNING lsn, op, {images('n', shape)})")
+    last = ""
+    if not form.once:
+        last = f" AS l SEMI JOIN (SELECT lsn FROM {_BATCH} WHERE last AND op <> 'd') AS f ON l.lsn = f.lsn"
+    elif not form.inserts:
+        last = " WHERE op <> 'd'"
+    inserts = [
+        f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {images('n', shape)} FROM {_LOGGED}{last}"
+        for relation in target.relations
+    ]
+    others += (f"{_LOGGED}_{at} AS ({insert})" for at, insert in enumerate(inserts[1:], 1))
+    yield _with_batch(form, inserts[0], *others)
+
+
+def _keyless_sql(target: _Target, form: _Form) -> Iterator[_Statement]:
     """The statements that store a batch of a table without a key, whose rows are found by all columns."""
+    if form.inserts:
+        yield from _keyed_sql(target, form)
+        return
     shape = target.captured.shape
     places = range(1, len(shape.stored) + 1)
     bounds = "lsn BETWEEN $1 AND $2"
-    logged = _log_sql(target, masks, only_inserts)
+    yield _with_batch(form, _log_sql(target, form))
     names = ", ".join(f"c{place}" for place in places)
     sides = " UNION ALL ".join(
         f"SELECT {', '.join(f'{side}{place} AS c{place}' for place in places)}, {sign} AS sign "
@@ -747,25 +843,25 @@ def _keyless_sql(target: _Target, masks: frozenset[str], only_inserts: bool) -> 
         f"CREATE OR REPLACE TEMP TABLE {_BATCH}_net AS SELECT {names}, sum(sign) AS count FROM ({sides}) "
         f"GROUP BY {names} HAVING sum(sign) <> 0"
     )
+    yield _Statement(Parsed(net), batch=False, bounds=True)
     same = " AND ".join(
         f"t.{ident(column.name)} IS NOT DISTINCT FROM s.c{place}"
         for place, column in enumerate(shape.stored, 1)
     )
     row = ", ".join(f"s.c{place}" for place in places)
-    applied = []
     for relation in target.relations:
-        if not only_inserts:
-            applied.append(
-                f"DELETE FROM {relation} WHERE rowid IN (SELECT found FROM "
-                f"(SELECT t.rowid AS found, -s.count AS most, row_number() OVER (PARTITION BY {row}) AS nth "
-                f"FROM {relation} AS t JOIN temp.main.{_BATCH}_net AS s ON {same} AND s.count < 0) "
-                "WHERE nth <= most)"
-            )
-        applied.append(
+        delete = (
+            f"DELETE FROM {relation} WHERE rowid IN (SELECT found FROM "
+            f"(SELECT t.rowid AS found, -s.count AS most, row_number() OVER (PARTITION BY {row}) AS nth "
+            f"FROM {relation} AS t JOIN temp.main.{_BATCH}_net AS s ON {same} AND s.count < 0) "
+            "WHERE nth <= most)"
+        )
+        insert = (
             f"INSERT INTO {relation} ({stored_names(shape)}) SELECT {names} FROM temp.main.{_BATCH}_net, "
             "range(count::BIGINT) WHERE count > 0"
         )
-    return ((logged, False), (net, True), *((sql, False) for sql in applied))
+        for text in (delete, insert):
+            yield _Statement(Parsed(text), batch=False, bounds=False)
 
 
 def _alterations(was: SourceTable, now: SourceTable) -> list[tuple[str, bool]]:

@@ -28,6 +28,7 @@ from ducktail.engine.catalog.source_tables import (
 )
 from ducktail.engine.definitions.create import create_stream
 from ducktail.engine.definitions.stream_spec import FeedSpec, StreamSpec
+from ducktail.engine.table_changes import feeding
 from ducktail.engine.table_changes.feeding import Feeder
 from ducktail.engine.waiting import drive
 
@@ -322,9 +323,13 @@ def test_the_initial_copy_is_snapshot_events_as_of_a_position(base: Compacting) 
 
 
 @pytest.mark.parametrize("seed", seeds("DUCKTAIL_FEEDING_SEED", 2, 40))
-def test_folded_events_and_rows_are_those_of_the_source(base: Compacting, seed: int) -> None:
+def test_folded_events_and_rows_are_those_of_the_source(
+    base: Compacting, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(seed)
     source = Source(base, ORDERS, LINES, NOTES)
+    for table in (ORDERS, LINES, NOTES):
+        base(f"create table {table.name} mirror of stream s table {table.name}")
     rows: dict[SourceTable, list[tuple[object, ...]]] = {ORDERS: [], LINES: [], NOTES: []}
 
     def text(bound: int) -> str:
@@ -379,6 +384,8 @@ def test_folded_events_and_rows_are_those_of_the_source(base: Compacting, seed: 
         for _ in range(chance.randrange(1, 6)):
             found = [change() for _ in range(chance.randrange(0, 12))]
             pieces.append(source.commit(*(c for c in found if c is not None)))
+        # Some as lists, and some as Arrow.
+        monkeypatch.setattr(feeding, "FEW_ROWS", chance.choice((0, 4, 100)))
         source.write(*pieces)
         if chance.random() < 0.1:
             base.reopen()
@@ -387,6 +394,8 @@ def test_folded_events_and_rows_are_those_of_the_source(base: Compacting, seed: 
         expected = Counter(tuple(None if v is None else str(v) for v in row) for row in there)
         assert source.here(table) == expected, table.name
         assert source.folded(table) == expected, table.name
+        cast = ", ".join(f"{column.name}::varchar" for column in table.columns)
+        assert Counter(base(f"select {cast} from {table.name}")) == expected, table.name
     assert base("check stream s") == []
     transactions = base(
         "SELECT txid, count(*), min(tx_seq), max(tx_seq), count(*) FILTER (WHERE tx_last), "
