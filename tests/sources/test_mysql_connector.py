@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -39,29 +37,6 @@ from ducktail.pgwire_gateway.sources.connector import (
 from ducktail.pgwire_gateway.sources.mysql import MysqlConnector, binlog, mysql_changes
 
 pytestmark = [pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a new server."""
-    home = tmp_path_factory.mktemp("installed")
-    MariadbServer(home).install()
-    return home
-
-
-@pytest.fixture(scope="module")
-def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariadbServer]:
-    """One server for tests that do not end it."""
-    home = shutil.copytree(installed, tmp_path_factory.mktemp("mariadb") / "shared")
-    with MariadbServer(home) as running:
-        yield running
-
-
-@pytest.fixture
-def own_server(installed: Path, tmp_path: Path) -> Iterator[MariadbServer]:
-    """A server for a test that ends it or changes its settings."""
-    with MariadbServer(shutil.copytree(installed, tmp_path / "mariadb")) as running:
-        yield running
 
 
 # Types.

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -42,29 +42,21 @@ from ducktail.pgwire_gateway.sources.mysql.mysql_server import parsed
 pytestmark = [pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a new server."""
-    home = tmp_path_factory.mktemp("installed")
-    MariadbServer(home).install()
-    return home
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v INT)"
 
 
 @pytest.fixture(scope="module")
-def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariadbServer]:
-    """One server for tests that do not end it."""
-    home = shutil.copytree(installed, tmp_path_factory.mktemp("mariadb") / "shared")
-    with MariadbServer(home) as running:
-        running.ask("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-        yield running
+def server(server: MariadbServer) -> MariadbServer:
+    """The shared server, with a table."""
+    server.ask(TABLE)
+    return server
 
 
 @pytest.fixture
-def own_server(installed: Path, tmp_path: Path) -> Iterator[MariadbServer]:
-    """A server for a test that ends it or changes its settings."""
-    with MariadbServer(shutil.copytree(installed, tmp_path / "mariadb")) as running:
-        running.ask("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-        yield running
+def own_server(own_server: MariadbServer) -> MariadbServer:
+    """An own server, with a table."""
+    own_server.ask(TABLE)
+    return own_server
 
 
 def connector(url: str, *tables: str) -> MysqlConnector:

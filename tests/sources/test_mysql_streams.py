@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -15,7 +14,7 @@ import pytest
 from amounts import amount, seed_of
 from mariadb_process import MariadbServer
 from server_process import ServerProcess
-from source_load import Row, check_events, state_of, until
+from source_load import Load, Row, check_events, check_folded, run_between_kills, state_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -57,37 +56,13 @@ def statement(chance: random.Random) -> str:
             return f"DELETE FROM scratch WHERE id = {chance.randrange(5)} LIMIT 1"
 
 
-class Load:
-    """Sessions that run random transactions until they are ended."""
-
-    def __init__(self, source: MariadbServer, sessions: int, seed: int) -> None:
-        self._source = source
-        self._ending = threading.Event()
-        self.committed = 0
-        self._threads = [
-            threading.Thread(target=self._run, args=(random.Random(f"{seed} {number}"),), daemon=True)
-            for number in range(sessions)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, chance: random.Random) -> None:
-        while not self._ending.is_set():
-            with contextlib.suppress(pymysql.Error), self._source.connect("shop") as connection:
-                while not self._ending.is_set():
-                    with contextlib.suppress(pymysql.err.IntegrityError), connection.cursor() as cursor:
-                        cursor.execute("BEGIN")
-                        for _ in range(chance.choice((1, 1, 3, 12))):
-                            cursor.execute(statement(chance))
-                        cursor.execute("ROLLBACK" if chance.random() < 0.1 else "COMMIT")
-                        self.committed += 1
-            self._ending.wait(0.05)
-
-    def stop(self) -> None:
-        self._ending.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
+def transaction(connection: pymysql.Connection, chance: random.Random) -> None:
+    """One random transaction; one of ten is rolled back."""
+    with contextlib.suppress(pymysql.err.IntegrityError), connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        for _ in range(chance.choice((1, 1, 3, 12))):
+            cursor.execute(statement(chance))
+        cursor.execute("ROLLBACK" if chance.random() < 0.1 else "COMMIT")
 
 
 def rows_there(source: MariadbServer, name: str) -> Counter[Row]:
@@ -110,7 +85,8 @@ def test_what_is_here_is_what_is_there(tmp_path: Path) -> None:
         ServerProcess(tmp_path / "shop.duckdb", ("--port", "0")) as server,
     ):
         source.ask(*TABLES)
-        load = Load(source, 4, chance.randrange(1 << 30))
+        connect = partial(source.connect, "shop")
+        load = Load(connect, pymysql.Error, transaction, 4, chance.randrange(1 << 30))
         until(lambda: load.committed > 100)
         with server.connect(autocommit=True) as connection:
             connection.execute(
@@ -119,31 +95,22 @@ def test_what_is_here_is_what_is_there(tmp_path: Path) -> None:
             )
             for name in NAMES:
                 connection.execute(f"CREATE TABLE {name} MIRROR OF STREAM shop TABLE {name}".encode())
-        moments = sorted(chance.uniform(0.5, SECONDS) for _ in range(KILLS))
-        others = [
+        others = (
+            (0.3, lambda: source.ask("ALTER TABLE accounts ADD COLUMN extra INT DEFAULT 7 AFTER name")),
+            (0.45, source.restart),
             (
-                SECONDS * 0.3,
-                lambda: source.ask("ALTER TABLE accounts ADD COLUMN extra INT DEFAULT 7 AFTER name"),
-            ),
-            (SECONDS * 0.45, source.restart),
-            (
-                SECONDS * 0.5,
+                0.5,
                 lambda: source.ask(
                     f"INSERT INTO moves SELECT seq + 1000, 'large', seq FROM seq_1_to_{LARGE}",
                     "UPDATE moves SET amount = amount + 1 WHERE b = 'large'",
                 ),
             ),
-            (SECONDS * 0.6, lambda: source.ask("ALTER TABLE accounts RENAME COLUMN at TO created")),
-            (SECONDS * 0.7, lambda: source.ask("TRUNCATE scratch")),
-            (SECONDS * 0.8, lambda: source.ask("ALTER TABLE accounts DROP COLUMN extra")),
-        ]
-        plan = sorted([*((at, server.kill) for at in moments), *others], key=lambda step: step[0])
-        began_s = time.monotonic()
-        for at, step in plan:
-            time.sleep(max(0.0, began_s + at - time.monotonic()))
-            step()
-            if step == server.kill:
-                server.start()
+            (0.6, lambda: source.ask("ALTER TABLE accounts RENAME COLUMN at TO created")),
+            (0.7, lambda: source.ask("TRUNCATE scratch")),
+            (0.75, source.restart),
+            (0.8, lambda: source.ask("ALTER TABLE accounts DROP COLUMN extra")),
+        )
+        run_between_kills(server, chance, KILLS, SECONDS, others)
         load.stop()
         source.ask("INSERT INTO moves VALUES (-1, 'mark', 0)")
         with server.connect(autocommit=True) as connection:
@@ -160,4 +127,5 @@ def test_what_is_here_is_what_is_there(tmp_path: Path) -> None:
             events = check_events(connection, "shop")
             for name in ("moves", "scratch"):
                 assert events[f"shop.{name}"].total() == rows_here(connection, name).total(), name
+            check_folded(connection, "shop", "shop.accounts", "accounts")
             connection.execute("DROP STREAM shop CASCADE")

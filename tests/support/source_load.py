@@ -3,75 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 import psycopg
+from server_process import ServerProcess
 
 Row = tuple[Any, ...]
-
-TABLES = (
-    "CREATE TABLE accounts (id int PRIMARY KEY, name text, note text, amount numeric(12,2), tags text[], "
-    "at timestamptz DEFAULT now())",
-    "ALTER TABLE accounts ALTER COLUMN note SET STORAGE EXTERNAL",
-    "CREATE TABLE moves (a int, b text, amount float8, PRIMARY KEY (a, b))",
-    "CREATE TABLE remarks (who text, what text)",
-    "ALTER TABLE remarks REPLICA IDENTITY FULL",
-    "CREATE TABLE scratch (id int PRIMARY KEY, v jsonb)",
-)
-NAMES = ("accounts", "moves", "remarks", "scratch")
-ACCOUNTS, MOVES = 300, 60
-
-
-def statement(chance: random.Random) -> str:
-    """One random change."""
-    account = chance.randrange(ACCOUNTS)
-    note = "NULL" if chance.random() < 0.3 else f"repeat(md5('{chance.random()}'), {chance.choice((1, 120))})"
-    match chance.randrange(14):
-        case 0 | 1 | 2:
-            return (
-                "INSERT INTO accounts (id, name, note, amount, tags) "
-                f"VALUES ({account}, 'n{account}', {note}, {chance.randrange(10_000)}.25, "
-                f"ARRAY['x', 'y{chance.randrange(9)}']) ON CONFLICT (id) "
-                "DO UPDATE SET name = excluded.name || '.', amount = excluded.amount"
-            )
-        case 3 | 4:
-            return (
-                f"UPDATE accounts SET amount = amount + 1, tags = tags || NULL WHERE id % 50 = {account % 50}"
-            )
-        case 5:
-            return f"UPDATE accounts SET note = {note} WHERE id = {account}"
-        case 6:
-            free = f"NOT EXISTS (SELECT FROM accounts WHERE id = {account + ACCOUNTS})"
-            return f"UPDATE accounts SET id = id + {ACCOUNTS} WHERE id = {account} AND {free}"
-        case 7:
-            return f"DELETE FROM accounts WHERE id IN ({account}, {account + ACCOUNTS})"
-        case 8 | 9:
-            a, b = chance.randrange(MOVES), chance.choice("pqr")
-            return (
-                f"INSERT INTO moves VALUES ({a}, '{b}', {chance.random()}) ON CONFLICT (a, b) DO UPDATE "
-                "SET amount = excluded.amount"
-            )
-        case 10:
-            return f"DELETE FROM moves WHERE a = {chance.randrange(MOVES)}"
-        case 11:
-            return f"INSERT INTO remarks VALUES ('{chance.choice('abc')}', '{chance.choice('xyz')}')"
-        case 12:
-            who, what = chance.choice("abc"), chance.choice("xyz")
-            one = f"SELECT ctid FROM remarks WHERE who = '{who}' LIMIT 1"
-            if chance.random() < 0.5:
-                return f"DELETE FROM remarks WHERE ctid IN ({one})"
-            return f"UPDATE remarks SET what = '{what}' WHERE ctid IN ({one})"
-        case _:
-            number = chance.randrange(30)
-            return (
-                f"INSERT INTO scratch VALUES ({number}, '{{\"n\": {number}}}') ON CONFLICT (id) DO UPDATE "
-                "SET v = scratch.v || '{\"again\": true}'"
-            )
+Connected = TypeVar("Connected")
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:
@@ -89,18 +35,29 @@ def state_of(connection: psycopg.Connection[Row]) -> Row:
     ).fetchall()[0]
 
 
-class Load:
+class Load(Generic[Connected]):
     """Sessions that run random transactions until they are ended.
 
     Args:
         connect: makes a connection to the source; tried again while the source is away.
+        away: the error that says so.
+        transaction: runs one transaction.
     """
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Row]], sessions: int, seed: int) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[Connected]],
+        away: type[Exception],
+        transaction: Callable[[Connected, random.Random], None],
+        sessions: int,
+        seed: int,
+    ) -> None:
         self._connect = connect
+        self._away = away
+        self._transaction = transaction
         self._ending = threading.Event()
-        self.committed = 0
         self._mutex = threading.Lock()
+        self.committed = 0
         self._threads = [
             threading.Thread(target=self._run, args=(random.Random(f"{seed} {number}"),), daemon=True)
             for number in range(sessions)
@@ -110,27 +67,12 @@ class Load:
 
     def _run(self, chance: random.Random) -> None:
         while not self._ending.is_set():
-            with contextlib.suppress(psycopg.Error), self._connect() as connection:
+            with contextlib.suppress(self._away), self._connect() as connection:
                 while not self._ending.is_set():
                     self._transaction(connection, chance)
+                    with self._mutex:
+                        self.committed += 1
             self._ending.wait(0.05)
-
-    def _transaction(self, connection: psycopg.Connection[Row], chance: random.Random) -> None:
-        statements = [statement(chance) for _ in range(chance.choice((1, 1, 2, 5, 15)))]
-        if chance.random() < 0.01:
-            statements.append("TRUNCATE scratch")
-        try:
-            with connection.transaction(force_rollback=chance.random() < 0.1):
-                for text in statements:
-                    if chance.random() < 0.2:
-                        with contextlib.suppress(psycopg.errors.UniqueViolation), connection.transaction():
-                            connection.execute(text.encode())
-                    else:
-                        connection.execute(text.encode())
-            with self._mutex:
-                self.committed += 1
-        except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):
-            pass
 
     def stop(self) -> None:
         """End the sessions."""
@@ -138,6 +80,32 @@ class Load:
         for thread in self._threads:
             thread.join(60)
             assert not thread.is_alive()
+
+
+def run_between_kills(
+    server: ServerProcess,
+    chance: random.Random,
+    kills: int,
+    seconds: float,
+    others: Sequence[tuple[float, Callable[[], object]]],
+) -> None:
+    """Kill ducktail and start it again at random moments, while other things happen.
+
+    Args:
+        seconds: how long all of it takes.
+        others: other steps, and the part of the time after which each begins.
+    """
+
+    def killed() -> None:
+        server.kill()
+        server.start()
+
+    moments = [(chance.random(), killed) for _ in range(kills)]
+    began_s = time.monotonic()
+    for at, step in sorted([*moments, *others], key=itemgetter(0)):
+        time.sleep(max(0.0, began_s + at * seconds - time.monotonic()))
+        step()
+    time.sleep(max(0.0, began_s + seconds - time.monotonic()))
 
 
 def rows_of(connection: psycopg.Connection[Row], name: str) -> Counter[Row]:
@@ -186,6 +154,30 @@ def check_events(connection: psycopg.Connection[Row], stream: str) -> dict[str, 
     return {table: +there for table, there in rows.items()}
 
 
-def missing(events: dict[str, Counter[str]], table: str, rows: Sequence[str]) -> Counter[str]:
-    """The rows that the folded events lack."""
-    return Counter(rows) - events.get(table, Counter())
+def check_folded(connection: psycopg.Connection[Row], stream: str, table: str, mirror: str) -> None:
+    """Fold the events of a table with the key `id`, whose columns change on the way, and compare its mirror.
+
+    Rows are compared in the columns that both have under one name.
+    """
+    rows: dict[str, dict[str, object]] = {}
+    with connection.transaction(), connection.cursor("folded") as cursor:
+        cursor.execute(
+            f"SELECT op, key::text, before::text, after::text FROM STREAM {stream} "
+            f"WHERE table_name = '{table}' AND op <> 'schema'".encode()
+        )
+        for op, key, before, after in cursor:
+            if op in ("update", "delete"):
+                _check_same(rows.pop(key), json.loads(before))
+            if op in ("update", "insert", "snapshot"):
+                assert key not in rows, key
+                rows[key] = json.loads(after)
+    for key, image in connection.execute(
+        f"SELECT json_object('id', id)::text, to_json(m)::text FROM {mirror} AS m".encode()
+    ).fetchall():
+        _check_same(rows.pop(key), json.loads(image))
+    assert rows == {}
+
+
+def _check_same(one: dict[str, object], other: dict[str, object]) -> None:
+    names = one.keys() & other.keys()
+    assert {name: one[name] for name in names} == {name: other[name] for name in names}
