@@ -65,6 +65,8 @@ _STAGE = "temp.main.__ducktail_copied"
 # and a row in it costs three times as much.
 FEW_ROWS, FEW_BYTES = 100, 256 << 10
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
 Row = tuple[object, ...]
 
 
@@ -724,8 +726,7 @@ def _unsent(target: _Target, row: Row) -> WrongState:
 def _annotation(commit: Commit) -> str:
     """The member `source` of the headers of a transaction's events."""
     committed = datetime.fromtimestamp(commit.commit_us / 1_000_000, UTC).isoformat()
-    told = {"position": commit.position, "txid": commit.txid, "commit_time": committed}
-    return json.dumps(told, separators=(",", ":"))
+    return _ENCODE({"position": commit.position, "txid": commit.txid, "commit_time": committed})
 
 
 def _side(target: _Target, side: str, masks: frozenset[str]) -> list[str]:

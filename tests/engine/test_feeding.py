@@ -382,8 +382,12 @@ def test_folded_events_and_rows_are_those_of_the_source(
     for _ in range(25):
         pieces = []
         for _ in range(chance.randrange(1, 6)):
-            found = [change() for _ in range(chance.randrange(0, 12))]
-            pieces.append(source.commit(*(c for c in found if c is not None)))
+            found = [c for c in (change() for _ in range(chance.randrange(0, 12))) if c is not None]
+            # Some in two pieces, the second of which may change rows of the first.
+            first = chance.randrange(1, 12) if chance.random() < 0.2 else 0
+            if found[:first]:
+                pieces.append(Piece(found[:first], None))
+            pieces.append(source.commit(*found[len(found[:first]) :]))
         # Some as lists, and some as Arrow.
         monkeypatch.setattr(feeding, "FEW_ROWS", chance.choice((0, 4, 100)))
         source.write(*pieces)
