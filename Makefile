@@ -67,9 +67,9 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	@rm -rf build/types && mkdir -p build/types
 	@$(BIN)/python tests/support/build_wheel.py build/types >/dev/null
 	@cd build/types && $(BIN:%=../../%)/python -m zipfile -e *.whl . && rm *.whl
-	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs/examples/following:../../docs:../../benchmarks:../../tests/support \
+	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs/examples/shop:../../docs/examples/following:../../docs:../../benchmarks:../../tests/support \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
-		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once -m whole_copy \
+		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once -m whole_copy -m sell -m billing \
 		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m small_writes -m mixed_load -m echo -m groups -m spark -m spark_jdbc -m forwarding -m log_reads -m changes_out -m brokers_out -m sources_in -m copies -m http_clients
 
 # Meanwhile one process compiles the tests, as pytest does with their assertions: each worker would do it again.

@@ -72,7 +72,7 @@ _TYPE = Struct("!Ii")
 _TEXT, _NULL, _KEPT = b"tnu"
 _KEY_TUPLE, _OLD_TUPLE, _NEW_TUPLE = b"KON"
 _KEY_FLAG = 1
-_INSERT, _RELATION, _STREAM_STOP, _TRUNCATE = b"IRET"
+_INSERT, _UPDATE, _DELETE, _RELATION, _STREAM_STOP, _TRUNCATE = b"IUDRET"
 _ROW_LETTERS = b"IUD"
 # A shorter tuple has lengths of two bytes only: the two before these are 0.
 _SHORT = 0xFFFF
@@ -263,9 +263,9 @@ class PgoutputDecoder:
             full = self._full
             if full and self._is_wanted(messages[at], DATA_BYTES):
                 return self._piece(None), at
-            is_insert = messages[at][DATA_BYTES] == _INSERT and not full
-            if is_insert and self._skipped is False and self._segment is None:
-                begin, at = at, self._inserts(messages, at)
+            is_row = messages[at][DATA_BYTES] in _ROW_LETTERS and not full
+            if is_row and self._skipped is False and self._segment is None:
+                begin, at = at, self._rows(messages, at)
                 if at > begin:
                     continue
             piece = self._one(messages[at][DATA_BYTES:])
@@ -284,8 +284,8 @@ class PgoutputDecoder:
             return self._relations[message[at + 1 : at + 5]].table is not None
         return message[at] == _TRUNCATE
 
-    def _inserts(self, messages: Sequence[bytes], at: int) -> int:
-        """Decode consecutive Inserts in ASCII, which most messages are: a loop without calls.
+    def _rows(self, messages: Sequence[bytes], at: int) -> int:
+        """Decode consecutive changes of rows with one tuple in ASCII, which most messages are, without calls.
 
         Returns:
             The place of the first message that is something else.
@@ -296,24 +296,33 @@ class PgoutputDecoder:
         assert room > 0, "the piece is not full"
         for at in range(at, min(len(messages), at + room)):  # noqa: B020
             message = messages[at]
-            if message[0] != DATA or message[DATA_BYTES] != _INSERT or size >= PIECE_BYTES:
+            if message[0] != DATA or message[DATA_BYTES] not in _ROW_LETTERS or size >= PIECE_BYTES:
                 break
-            relation = relations[message[26:30]]
+            letter, relation, kind = message[DATA_BYTES], relations[message[26:30]], message[30]
             body = message[33:]
             if not relation.plain or not body.isascii() or len(body) > _SHORT:
+                break
+            if letter == _UPDATE and kind != _NEW_TUPLE:
                 break
             text, begin = body.decode("ascii"), 5
             values: list[str | Unchanged | None] = []
             for _ in relation.places:
-                kind = body[begin - 5]
-                if kind == _TEXT:
+                form = body[begin - 5]
+                if form == _TEXT:
                     end = begin + (body[begin - 2] << 8 | body[begin - 1])
                     values.append(text[begin:end])
                     begin = end + 5
                 else:
-                    values.append(None if kind == _NULL else UNCHANGED)
+                    values.append(None if form == _NULL else UNCHANGED)
                     begin += 1
-            add(make(Change, (INSERT, relation.name, None, tuple(values))))
+            if letter == _DELETE:
+                if kind == _KEY_TUPLE:
+                    for place in relation.not_key:
+                        values[place] = UNCHANGED
+                add(make(Change, (DELETE, relation.name, tuple(values), None)))
+            else:
+                op = INSERT if letter == _INSERT else UPDATE
+                add(make(Change, (op, relation.name, None, tuple(values))))
             size += len(message) - DATA_BYTES
         else:
             at += 1
