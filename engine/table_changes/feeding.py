@@ -100,14 +100,14 @@ class _Form:
 
     Args:
         log: the log of its table's version.
-        columns: its columns and their types, if they are given as lists; () for Arrow.
+        few: True if its columns are given as lists, False for an Arrow table.
         masks: the names of columns of which some values are only in our table.
         inserts: True if all of its rows are inserted.
         once: True if no key is in two of its rows.
     """
 
     log: str
-    columns: tuple[tuple[str, pa.DataType], ...]
+    few: bool
     masks: frozenset[str]
     inserts: bool
     once: bool
@@ -196,9 +196,8 @@ class _Target:
     def form(self, columns: Sequence[_Column], *, few: bool) -> _Form:
         """The form of a batch of these columns, which is given as lists or not."""
         names = {column.name for column in columns}
-        lists = tuple((column.name, column.arrow) for column in columns) if few else ()
         masks = frozenset(name[1:] for name in names if name[0] == "u")
-        return _Form(self.captured.log, lists, masks, "o1" not in names, "last" not in names, self.relations)
+        return _Form(self.captured.log, few, masks, "o1" not in names, "last" not in names, self.relations)
 
     def clear(self) -> None:
         """Forget the gathered rows, which are stored."""
@@ -539,7 +538,7 @@ class Feeder:
             if len(self._sql) > 256:
                 self._sql.clear()
             make = _keyed_sql if target.keys else _keyless_sql
-            statements = self._sql[form] = tuple(make(target, form))
+            statements = self._sql[form] = tuple(make(target, form, _lists_sql(columns) if few else ()))
         lists: list[object] = [column.values for column in columns] if few else []
         bounds = [target.lsns[0], target.lsns[-1]]
         if not few:
@@ -777,30 +776,36 @@ def _log_sql(target: _Target, form: _Form) -> str:
     )
 
 
-def _with_batch(form: _Form, statement: str, *others: str) -> _Statement:
-    """A statement that reads the batch, behind other common table expressions."""
-    if form.columns:
-        lists = (
-            f"unnest(${at}::{duckdb_type(type_)}[]) AS {name}"
-            for at, (name, type_) in enumerate(form.columns, 1)
-        )
-        others = (f"{_BATCH} AS (SELECT {', '.join(lists)})", *others)
+def _lists_sql(columns: Sequence[_Column]) -> Sequence[str]:
+    """The common table expression of a batch whose columns are parameters."""
+    lists = (
+        f"unnest(${at}::{duckdb_type(column.arrow)}[]) AS {column.name}"
+        for at, column in enumerate(columns, 1)
+    )
+    return (f"{_BATCH} AS (SELECT {', '.join(lists)})",)
+
+
+def _with_batch(statement: str, *others: str) -> _Statement:
+    """A statement that reads the batch, behind common table expressions."""
     text = f"WITH {', '.join(others)} {statement}" if others else statement
     return _Statement(Parsed(text), batch=True, bounds=False)
 
 
-def _keyed_sql(target: _Target, form: _Form) -> Iterator[_Statement]:
+def _keyed_sql(target: _Target, form: _Form, lists: Sequence[str]) -> Iterator[_Statement]:
     """The statements that store a batch of a table with a key, or only with inserts.
 
     Each relation loses the rows of the batch's keys and then gets the last row of each. Values that only our
     table has come from the rows that it loses: the DELETE is part of the statement that reads them.
+
+    Args:
+        lists: the common table expression of a batch that is given as lists.
     """
     shape = target.captured.shape
     keys = _keys(target, "CASE WHEN b.op = 'd' THEN b.o{} ELSE b.n{} END")
     given = ", ".join(f"{value} AS k{place}" for place, (_, value) in enumerate(keys))
     on = " AND ".join(f"t.{name} = s.k{place}" for place, (name, _) in enumerate(keys))
     of_keys = f"(SELECT {given} FROM {_BATCH} AS b{'' if form.once else ' WHERE b.last'}) AS s WHERE {on}"
-    others = []
+    others = [*lists]
     for relation in target.relations if not form.inserts else ():
         delete = f"DELETE FROM {relation} AS t USING {of_keys}"
         if form.masks and relation == shape.qualified:
@@ -810,7 +815,7 @@ def _keyed_sql(target: _Target, form: _Form) -> Iterator[_Statement]:
                 f"{_GONE} AS ({delete} RETURNING {', '.join(f't.{ident(name)}' for name in returned)})"
             )
         else:
-            yield _with_batch(form, delete)
+            yield _with_batch(delete, *lists)
     others.append(f"{_LOGGED} AS ({_log_sql(target, form)} RETURNING lsn, op, {images('n', shape)})")
     last = ""
     if not form.once:
@@ -822,18 +827,18 @@ def _keyed_sql(target: _Target, form: _Form) -> Iterator[_Statement]:
         for relation in target.relations
     ]
     others += (f"{_LOGGED}_{at} AS ({insert})" for at, insert in enumerate(inserts[1:], 1))
-    yield _with_batch(form, inserts[0], *others)
+    yield _with_batch(inserts[0], *others)
 
 
-def _keyless_sql(target: _Target, form: _Form) -> Iterator[_Statement]:
+def _keyless_sql(target: _Target, form: _Form, lists: Sequence[str]) -> Iterator[_Statement]:
     """The statements that store a batch of a table without a key, whose rows are found by all columns."""
     if form.inserts:
-        yield from _keyed_sql(target, form)
+        yield from _keyed_sql(target, form, lists)
         return
     shape = target.captured.shape
     places = range(1, len(shape.stored) + 1)
     bounds = "lsn BETWEEN $1 AND $2"
-    yield _with_batch(form, _log_sql(target, form))
+    yield _with_batch(_log_sql(target, form), *lists)
     names = ", ".join(f"c{place}" for place in places)
     sides = " UNION ALL ".join(
         f"SELECT {', '.join(f'{side}{place} AS c{place}' for place in places)}, {sign} AS sign "
