@@ -30,6 +30,11 @@ def sold(conninfo: str) -> None:
     assert re.search(r"\d+ orders are paid", said), said
 
 
+def started(directory: Path, conninfo: str) -> Forked:
+    with (directory / "billing.log").open("ab") as log:
+        return Forked([conninfo], program=SHOP / "billing.py", stdout=log.fileno())
+
+
 def aggregate(directory: Path, port: int) -> None:
     """The pipeline's own file, on another port and with a checkpoint of the test's."""
     config = (SHOP / "sales.toml").read_text()
@@ -72,13 +77,13 @@ def test_the_shop_is_mirrored_billed_and_counted(tmp_path: Path) -> None:
         for statement in setup.replace("dbname=shop", f"port={source.port} dbname=postgres").split(";"):
             if statement.strip():
                 here.execute(statement.encode())
-        billing = Forked([server.conninfo], program=SHOP / "billing.py")
+        billing = started(tmp_path, server.conninfo)
         sold(source.conninfo)
         billing.kill()
         billing.wait()
         sold(source.conninfo)
         wanted = there.execute(INVOICES.encode()).fetchall()
-        billing = Forked([server.conninfo], program=SHOP / "billing.py")
+        billing = started(tmp_path, server.conninfo)
         try:
             bills = "SELECT * FROM invoices ORDER BY order_id"
             until(lambda: len(here.execute(bills.encode()).fetchall()) == len(wanted))
