@@ -13,6 +13,7 @@ import pymysql
 import pytest
 from amounts import amount, seed_of
 from mariadb_process import MariadbServer
+from pymysql.constants import ER
 from server_process import ServerProcess
 from source_load import Load, Row, check_events, check_folded, run_between_kills, state_of, until
 
@@ -65,6 +66,18 @@ def transaction(connection: pymysql.Connection, chance: random.Random) -> None:
         cursor.execute("ROLLBACK" if chance.random() < 0.1 else "COMMIT")
 
 
+def ask(source: MariadbServer, *statements: str) -> None:
+    """Run statements beside the load, each again while a deadlock ends it."""
+    for text in statements:
+        while True:
+            try:
+                source.ask(text)
+                break
+            except pymysql.err.OperationalError as error:
+                if error.args[0] != ER.LOCK_DEADLOCK:
+                    raise
+
+
 def rows_there(source: MariadbServer, name: str) -> Counter[Row]:
     names = [row[0] for row in source.ask(f"SHOW COLUMNS FROM {name}")]
     rows = source.ask(f"SELECT {', '.join(sorted(map(str, names)))} FROM {name}")
@@ -96,19 +109,20 @@ def test_what_is_here_is_what_is_there(tmp_path: Path) -> None:
             for name in NAMES:
                 connection.execute(f"CREATE TABLE {name} MIRROR OF STREAM shop TABLE {name}".encode())
         others = (
-            (0.3, lambda: source.ask("ALTER TABLE accounts ADD COLUMN extra INT DEFAULT 7 AFTER name")),
+            (0.3, lambda: ask(source, "ALTER TABLE accounts ADD COLUMN extra INT DEFAULT 7 AFTER name")),
             (0.45, source.restart),
             (
                 0.5,
-                lambda: source.ask(
+                lambda: ask(
+                    source,
                     f"INSERT INTO moves SELECT seq + 1000, 'large', seq FROM seq_1_to_{LARGE}",
                     "UPDATE moves SET amount = amount + 1 WHERE b = 'large'",
                 ),
             ),
-            (0.6, lambda: source.ask("ALTER TABLE accounts RENAME COLUMN at TO created")),
-            (0.7, lambda: source.ask("TRUNCATE scratch")),
+            (0.6, lambda: ask(source, "ALTER TABLE accounts RENAME COLUMN at TO created")),
+            (0.7, lambda: ask(source, "TRUNCATE scratch")),
             (0.75, source.restart),
-            (0.8, lambda: source.ask("ALTER TABLE accounts DROP COLUMN extra")),
+            (0.8, lambda: ask(source, "ALTER TABLE accounts DROP COLUMN extra")),
         )
         run_between_kills(server, chance, KILLS, SECONDS, others)
         load.stop()
