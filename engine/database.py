@@ -60,6 +60,7 @@ from .placement.membership import Arrivals, Membership
 from .placement.placement import Placement
 from .replication.continuous_copies import ContinuousCopies
 from .replication.generation_writer import DatabaseIdentity
+from .replication.synchronous_copies import SynchronousCopies
 from .retention.retention import Retention
 from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
@@ -277,7 +278,11 @@ class Database(Parts):
         self.deliveries = Deliveries(utc_cursor())
         self.member_epochs = MemberEpochs(utc_cursor())
         self.publisher = Publisher(
-            self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
+            self.buffers.publish,
+            counters.lsn,
+            self.polls.is_awaited,
+            self.buffers.is_light,
+            lambda: self.synchronous_copies,
         )
         self.polls.hurry = self.publisher.hurry
         gate = TableWriters()
@@ -341,6 +346,22 @@ class Database(Parts):
             partial(self.transactions.hold_writer, owner, COPY_LOCK_WAIT_MS),
             lambda: (self.commits.last_txid, self.commits.last_lsn),
         )
+
+    @property
+    def synchronous_copies(self) -> SynchronousCopies | None:
+        """The copies for which commits wait; None without them."""
+        copies = self.continuous_copies
+        return None if copies is None else copies.synchronous
+
+    def confirm_commits(self) -> Waiting[None]:
+        """Wait until the synchronous copies have everything that is committed now.
+
+        Raises:
+            CommitNotConfirmed: they do not have it within their time; what is committed stands.
+        """
+        copies = self.synchronous_copies
+        if copies is not None:
+            yield from copies.confirm()
 
     def _release_copies(self) -> None:
         """Close the copies' descriptor of the file, which DuckDB has closed."""
@@ -517,8 +538,8 @@ class Database(Parts):
             raise self.lost[stream.stream_id]
 
     def _live(self, kind: str, account: str | None) -> str:
-        """The rows of a live view visible to an account, including everything committed before the call."""
-        future = self.publisher.wait_for(self.commits.last_lsn)
+        """The rows of a live view visible to an account, including everything readable before the call."""
+        future = self.publisher.wait_for(self.commits.readable_lsn)
         if future is not None:
             with suppress(TimeoutError):
                 future.result(LIVE_WAIT_S)

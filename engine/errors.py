@@ -309,6 +309,10 @@ class AdminShutdown(DucktailError, sqlstate="57P01"): ...
 class CannotConnectNow(DucktailError, sqlstate="57P03"): ...
 
 
+class CommitNotConfirmed(DucktailError, sqlstate="57R01"):
+    """A commit that stands here, and that too few synchronous copies have."""
+
+
 # Class 58: system.
 class IoError(DucktailError, sqlstate="58030"): ...
 
