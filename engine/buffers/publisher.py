@@ -210,13 +210,13 @@ class Publisher:
                 self._hurried = self._hurried and bool(self._notes)
                 self._begin(notes)
                 self._condition.notify_all()
-            self._await_copies()
+            self._await_copies(notes[-1].last_lsn)
             self._carry_out(notes)
 
-    def _await_copies(self) -> None:
-        """Wait until the synchronous copies have everything that is committed."""
+    def _await_copies(self, lsn: int) -> None:
+        """Wait until the synchronous copies have everything up to an LSN."""
         while (copies := self._copies()) is not None and not self._closing:
-            if copies.confirm_within(LOOK_S):
+            if copies.confirmed_lsn >= lsn or copies.confirm_within(LOOK_S):
                 return
 
     def _begin(self, notes: list[Note]) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ..clock import Clock
 from ..errors import CommitNotConfirmed
@@ -23,17 +24,28 @@ from .copier import FOLLOWING, Copier
 REASONS_MAX = 3
 
 
+@dataclass(frozen=True, slots=True)
+class CommitWaits:
+    """The waits of commits since the database was opened.
+
+    Args:
+        waiting: the commits that wait now.
+        waits: those that have ended, and `timeouts` those of them without enough copies.
+        waited_s: the time of all that have ended.
+    """
+
+    waiting: int
+    waits: int
+    timeouts: int
+    waited_s: float
+
+
 class SynchronousCopies:
     """The waits for the copies of one database.
 
     Args:
         count: the number of copies that must have a commit.
         timeout_s: the longest wait of a commit.
-
-    Attributes:
-        waits: the number of waits that have ended.
-        timeouts: those that have ended without enough copies.
-        waited_s: the time of all of them.
     """
 
     def __init__(self, copiers: Sequence[Copier], count: int, timeout_s: float, clock: Clock) -> None:
@@ -46,15 +58,14 @@ class SynchronousCopies:
         # A session waits for one commit at a time, so that sessions bound them.
         self._waiters: deque[tuple[int, Future[bool]]] = deque()
         self._closed = False
-        self.waits = self.timeouts = 0
-        self.waited_s = 0.0
+        self._waits = self._timeouts = 0
+        self._waited_s = 0.0
         for copier in copiers:
             copier.on_confirmed = self._look
 
-    @property
-    def waiting_count(self) -> int:
-        """The number of commits that wait now."""
-        return len(self._waiters)
+    def commit_waits(self) -> CommitWaits:
+        """The waits of commits, without waiting for any."""
+        return CommitWaits(len(self._waiters), self._waits, self._timeouts, self._waited_s)
 
     @property
     def confirmed_lsn(self) -> int:
@@ -76,9 +87,9 @@ class SynchronousCopies:
         self._forget(future)
         confirmed = future.done() and future.result()
         with self._mutex:
-            self.waits += 1
-            self.timeouts += not confirmed
-            self.waited_s += self._clock.monotonic_s() - began_s
+            self._waits += 1
+            self._timeouts += not confirmed
+            self._waited_s += self._clock.monotonic_s() - began_s
         if not confirmed:
             raise self.not_confirmed("the statement is committed here, but not confirmed by the copies")
 
