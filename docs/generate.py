@@ -163,7 +163,7 @@ WHEN = {
     "53400": "a source has no free replication slot or connection",
     "54000": "a limit of the program is exceeded",
     "55000": "a state that does not permit it: nothing read yet, a read without a read position, a source "
-    "that cannot be read or no longer has its changes",
+    "that cannot be read or no longer has its changes, a database in whose place a standby was promoted",
     "55006": "in use: open in this process with other settings, or open in a process that does not serve it",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",

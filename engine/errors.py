@@ -290,6 +290,10 @@ class SourceLost(WrongState, sqlstate="55000"):
     """A source no longer has the changes after a position."""
 
 
+class DatabaseReplaced(WrongState, sqlstate="55000"):
+    """A standby was promoted in place of the database."""
+
+
 class ObjectInUse(DucktailError, sqlstate="55006"): ...
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..clock import Clock
-from ..errors import DucktailError, LockNotAvailable
+from ..errors import DatabaseReplaced, DucktailError, LockNotAvailable
 from ..settings import Settings
 from .copier import FAILING, FOLLOWING, Copier, CopyRules, CopySource, CopyStatus
 from .database_blocks import DatabaseBlocks
@@ -89,6 +89,7 @@ class ContinuousCopies:
         checkpoint: asks DuckDB for a checkpoint; returns False if open transactions prevent it.
         locked: the writer lock, as a context.
         committed: returns the number and the last LSN of the last committed transaction.
+        replaced: called when a target has the fence of a promoted standby.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class ContinuousCopies:
         checkpoint: Callable[[], bool],
         locked: Callable[[], AbstractContextManager[None]],
         committed: Callable[[], tuple[int, int]],
+        replaced: Callable[[DatabaseReplaced], None],
     ) -> None:
         self._path = path
         self._log_path = log_path
@@ -119,7 +121,7 @@ class ContinuousCopies:
             synchronous=settings.synchronous_copies > 0,
         )
         self._blocks = DatabaseBlocks(path)
-        source = CopySource(self._blocks, log_path, identity, committed, clock)
+        source = CopySource(self._blocks, log_path, identity, committed, clock, replaced)
         self.copiers = [Copier(source, DirectoryTarget(Path(place)), rules) for place in settings.copy_to]
         self.synchronous: SynchronousCopies | None = None
         if rules.synchronous:

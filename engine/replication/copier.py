@@ -23,8 +23,9 @@ from itertools import pairwise
 import numpy as np
 
 from ..clock import Clock
-from ..errors import DataCorrupted, DucktailError
+from ..errors import DatabaseReplaced, DataCorrupted, DucktailError
 from .database_blocks import CheckpointHeader, DatabaseBlocks, Sums
+from .fences import refuse_replaced
 from .generation_writer import (
     DatabaseIdentity,
     GenerationWriter,
@@ -64,6 +65,7 @@ class CopySource:
         log_path: DuckDB's log beside the file.
         identity: returns the database's identity.
         committed: returns the number and the last LSN of the last committed transaction.
+        replaced: called when a target has the fence of a promoted standby.
     """
 
     blocks: DatabaseBlocks
@@ -71,6 +73,7 @@ class CopySource:
     identity: Callable[[], DatabaseIdentity]
     committed: Callable[[], tuple[int, int]]
     clock: Clock
+    replaced: Callable[[DatabaseReplaced], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,8 @@ class Copier:
 
     def _failed(self, error: Exception) -> float:
         now_us = self._source.clock.now_us()
+        if isinstance(error, DatabaseReplaced):
+            self._source.replaced(error)
         if self._chain is not None and self._chain.checkpoint is None:
             self._next_generation_us = now_us + POSTPONED_US
         # Whether the last object exists is unknown: the next pass reads the target.
@@ -283,6 +288,7 @@ class Copier:
         now_us, now_s = clock.now_us(), clock.monotonic_s()
         if chain is not None and now_s < self._due_s and self._copy_tail(chain):
             return
+        refuse_replaced(self.target, self._source.identity())
         if chain is None:
             chain = None if self._begin_anew else self._resumed()
         if chain is None or now_us >= max(
@@ -418,6 +424,8 @@ class Copier:
 
     def _have_copied(self, began_us: int, txid: int, lsn: int) -> None:
         """Note that the target has all commits up to a time, and of which transaction."""
+        # Behind the last object: what is confirmed was put before a fence.
+        refuse_replaced(self.target, self._source.identity())
         status = self.status
         txid, lsn = max(txid, status.txid or 0), max(lsn, status.lsn or 0)
         self.status = replace(status, copied_us=began_us, txid=txid, lsn=lsn)
