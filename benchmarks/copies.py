@@ -2,10 +2,10 @@
 
 Three servers, one without copies, one with `--copy-to` a directory on the same disk, and one whose commits
 wait for that copy, take turns with the same writers: one-row captured INSERTs of one client and of several,
-each its own transaction. The figures are the medians of the turns' ratios. Then a writer commits 100 transactions of 100 rows a second on the copied
-server: the lag of each is the time from its answer until the view says that it is copied. The bytes that
-are shipped are compared with those that DuckDB itself wrote. At last a database of some hundred megabytes
-is copied and restored.
+each its own transaction. The figures are the medians of the turns' ratios. Then a writer commits 100
+transactions of 100 rows a second on the copied server: the lag of each is the time from its answer until the
+view says that it is copied. The bytes that are shipped are compared with those that DuckDB itself wrote. At
+last a database of some hundred megabytes is copied and restored.
 """
 
 from __future__ import annotations

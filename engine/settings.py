@@ -120,7 +120,10 @@ class Settings:
         0, 0, 100, "a commit is answered when this many of the directories in copy_to have it (0: none)"
     )
     synchronous_copies_timeout_ms: int = _setting(
-        30_000, 10, 3_600_000, "longest wait of a commit for the synchronous copies; then it is an error, 57R01"
+        30_000,
+        10,
+        3_600_000,
+        "longest wait of a commit for the synchronous copies; then it is an error, 57R01",
     )
 
     allowed_directories: tuple[str, ...] = field(

@@ -417,9 +417,7 @@ class Session(Context):
             DucktailError: the commit failed; everything of the block is rolled back.
         """
         if self.block.implicit:
-            yield from self.calls.run(
-                lambda: self._in_whole_block(self.block.commit), commits=lambda: True
-            )
+            yield from self.calls.run(lambda: self._in_whole_block(self.block.commit), commits=lambda: True)
 
     def abort_implicit(self) -> Waiting[None]:
         """Roll an implicit block back, if it is still one."""

@@ -1,8 +1,8 @@
 """Fences: the objects in a target that tell a database that a standby was promoted in its place.
 
-A promotion puts the fence of the incarnation after the copied one, under a name that must not exist, before it
-takes the last objects from the target. A copier looks for that fence after it has put the commits that wait
-for it, and before it confirms them. So a commit that was confirmed was put before the fence, and the
+A promotion puts the fence of the incarnation after the copied one, under a name that must not exist, before
+it takes the last objects from the target. A copier looks for that fence after it has put the commits that
+wait for it, and before it confirms them. So a commit that was confirmed was put before the fence, and the
 promoted standby has it. Of two standbys only one can put the fence. Source: docs/design/replication.md,
 "Promotion".
 """

@@ -276,7 +276,9 @@ class GenerationWriter:
         Raises:
             OSError: the target failed.
         """
-        self._put(LOG, self._log_facts(part, now_us), tail.pieces(part.start, part.end), part.end - part.start)
+        self._put(
+            LOG, self._log_facts(part, now_us), tail.pieces(part.start, part.end), part.end - part.start
+        )
         self.offset = tail.offset = part.end
         self._copied(part)
 

@@ -153,9 +153,7 @@ class Generation:
                 yield _Tail(iteration, start, found)
 
     def _read_objects(self, chained: list[str]) -> None:
-        names: dict[int, str] = {
-            int(match[1]): name for name in chained if (match := _NUMBER.search(name))
-        }
+        names: dict[int, str] = {int(match[1]): name for name in chained if (match := _NUMBER.search(name))}
         last, digest = max(names, default=-1), None
         try:
             head = read_head(self._target, head_name(self.name))

@@ -17,8 +17,9 @@ written once and never changed, so that a target may be anything that stores who
     blocks      blocks of the database file, one after the other; their numbers are in the facts
     checkpoint  the file's three headers (12,288 bytes), then the checksum of each block (u64, 0: not copied)
     log         bytes of DuckDB's log, from one whole commit's end to another's
-    tail        as log: the commits behind the last log, for synchronous copies. Outside the chain: a later log
-                has the same bytes, and then the tail is deleted
+    tail        as log: the commits behind the last log, for synchronous copies. Outside the chain: a later
+                log has the same bytes, and then the tail is deleted
+    fence       none; the facts are those of a promotion (fences.py). At the root of the target
     head        none; the facts name the last object of the generation. The only one that is replaced
     verified    none; the facts are the result of the last verification. Outside the chain, replaced
 

@@ -28,7 +28,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..clock import Clock
-from ..errors import DataCorrupted, DuplicateObject, IoError, ObjectInUse, UndefinedObject
+from ..errors import AdminShutdown, DataCorrupted, DuplicateObject, IoError, ObjectInUse, UndefinedObject
 from ..storage import backup, wal_chain
 from ..storage.side_file import sync_directory
 from .database_blocks import BLOCKS_AT, SUM, CheckpointHeader, read_header
@@ -123,6 +123,9 @@ class Standby:
         self._lock = _locked(path)
         self.position: StandbyPosition | None = None
         self._pending: list[CopiedObject] = []  # blocks behind the position, for the next log
+        # True while blocks of the file may have been written in part: their checksums alone tell nothing.
+        self._unsure = True
+        self.stopping = False  # set by another thread: `catch_up` ends at its next step
         try:
             self._recover()
             if path.exists() and not (self.position is not None and self.position.promoted):
@@ -152,7 +155,7 @@ class Standby:
         self._choose_generation()
         try:
             while self._apply_next():
-                pass
+                self._check_stopping()
             while self._apply_tail():
                 pass
         except _OtherCommits as error:
@@ -183,6 +186,10 @@ class Standby:
             if (facts["incarnation"], span.iteration, span.end) < position.order:
                 return  # It is being begun.
         self._apply_checkpoint(generation, span)
+
+    def _check_stopping(self) -> None:
+        if self.stopping:
+            raise AdminShutdown("the standby is being ended")
 
     def _apply_next(self) -> bool:
         position = self.position
@@ -257,6 +264,8 @@ class Standby:
         """Write the blocks to which the next log refers; the checkpoint does not use their places."""
         if not self._pending:
             return
+        sure = not self._unsure
+        self._unsure = True
         with self.file_path.open("r+b") as file:
             for one in self._pending:
                 size = one.facts["block_bytes"]
@@ -264,6 +273,7 @@ class Standby:
                     _write_block(file, one.name, block, data)
             file.flush()
             os.fsync(file.fileno())
+        self._unsure = not sure
         self._pending.clear()
 
     # Checkpoints.
@@ -291,13 +301,18 @@ class Standby:
             self._save(replace(position, end=before.end, txid=before.txid, lsn=before.lsn,
                                commit_us=before.commit_us))  # fmt: skip
             return
-        changed = [block for block in places if self._sum(block, header.block_bytes) != wanted[block]]
+        changed: list[int] = []
+        if before is not None:
+            with self.file_path.open("rb") as file:
+                size = header.block_bytes
+                changed = [block for block in places if self._sum(file, block, size) != int(wanted[block])]
         if before is None or len(changed) > JOURNAL_BLOCKS_MAX:
             self._state_path.unlink(missing_ok=True)
             self.position = None
             changed = sorted(places)
             self._write_checkpoint(header, self._fetched(changed, places, header.block_bytes))
             self._save(position)
+            self._unsure = False
             return
         about = {"kind": APPLYING, "number": -1, "position": asdict(position), "blocks": changed}
         length = len(header.data) + len(changed) * header.block_bytes
@@ -310,6 +325,7 @@ class Standby:
 
         write_object(self._own, self._journal, about, pieces(), length, replace=True)
         self._redo()
+        self._unsure = False
 
     def _redo(self) -> None:
         """Write the blocks of the journal, and delete it."""
@@ -351,6 +367,7 @@ class Standby:
     ) -> Iterator[tuple[int, bytes]]:
         """The blocks of a checkpoint, from their objects, which are read in order; in the order wanted."""
         for block in wanted:
+            self._check_stopping()
             one, place = places[block]
             data = self.target.read(one.name, one.body_at + place * size, size)
             if len(data) != size or SUM.unpack_from(data)[0] != wal_chain.checksum(data[SUM.size :]):
@@ -361,13 +378,14 @@ class Standby:
         with self.file_path.open("rb") as file:
             return file.read(BLOCKS_AT)
 
-    def _sum(self, block: int, size: int) -> int:
-        try:
-            with self.file_path.open("rb") as file:
-                file.seek(BLOCKS_AT + block * size)
-                return int.from_bytes(file.read(SUM.size), "little")
-        except FileNotFoundError:
+    def _sum(self, file: IO[bytes], block: int, size: int) -> int:
+        """The checksum of a block of the file; 0 for one that is not whole."""
+        file.seek(BLOCKS_AT + block * size)
+        data = file.read(size if self._unsure else SUM.size)
+        if len(data) < SUM.size:
             return 0
+        found = int(SUM.unpack_from(data)[0])
+        return 0 if self._unsure and found != wal_chain.checksum(data[SUM.size :]) else found
 
     # The position.
 

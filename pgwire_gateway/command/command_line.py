@@ -1,7 +1,8 @@
 """The command line of `ducktail`: its commands, their flags, their exit status.
 
 `serve` is in serve.py, the commands on a closed file and on backups in maintenance.py, `cluster` in
-cluster.py, `standby` and `promote` in standby.py; the settings of `serve` are in configuration.py. Commands of other packages come as `Subcommand`.
+cluster.py, `standby` and `promote` in standby.py; the settings of `serve` are in configuration.py. Commands
+of other packages come as `Subcommand`.
 """
 
 from __future__ import annotations

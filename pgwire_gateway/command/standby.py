@@ -55,7 +55,9 @@ def add_arguments(standby: argparse.ArgumentParser, promote: argparse.ArgumentPa
         required=True,
         help="the directory to which the primary copies (its --copy-to)",
     )
-    standby.add_argument("--primary", metavar="HOST:PORT", help="the primary's address, to which clients are sent")
+    standby.add_argument(
+        "--primary", metavar="HOST:PORT", help="the primary's address, to which clients are sent"
+    )
     promote.add_argument("path", type=Path, metavar="PATH", help="the PATH of the running standby")
     promote.add_argument(
         "--unfenced",
@@ -108,8 +110,13 @@ class _Following:
     async def _follow(self, standby: Standby, listener: socket.socket) -> bool:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            standby.stopping = True
+            stop.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, end)
         host, port = listener.getsockname()[:2]
         server = await asyncio.start_server(self._refuse, sock=listener.dup())
         print(f"standby on {host}:{port}, follows {self._directory}, file {standby.path}", flush=True)
@@ -122,7 +129,7 @@ class _Following:
                         print(_line(position), flush=True)
                         return True
                 fault = await asyncio.to_thread(_caught_up, standby)
-                if fault != told:
+                if fault != told and not stop.is_set():
                     told = fault
                     if fault is not None:
                         logger.error("following %s fails: %s", self._directory, fault)
@@ -212,7 +219,9 @@ def promote(chosen: argparse.Namespace) -> int:
     if not is_held(path):
         if position is None and not standby_path(path).exists():
             raise UndefinedObject(f'there is no standby "{path}"')
-        raise WrongState(f'no process follows with the standby "{path}"', hint="Start ducktail standby first.")
+        raise WrongState(
+            f'no process follows with the standby "{path}"', hint="Start ducktail standby first."
+        )
     _write(_request_path(path), {"fenced": not chosen.unfenced})
     ends_s = time.monotonic() + chosen.timeout
     try:

@@ -271,7 +271,9 @@ def _copies(measures: Measures) -> Iterator[Metric]:
     yield from (seconds, lag, transactions, failing, copied, errors, verified, intact)
     waits = measures.commit_waits
     if waits is not None:
-        yield _gauge("synchronous_commits_waiting", "Commits that wait for synchronous copies.", waits.waiting)
+        yield _gauge(
+            "synchronous_commits_waiting", "Commits that wait for synchronous copies.", waits.waiting
+        )
         ended = _counter("synchronous_commits", "Waits of commits for synchronous copies that have ended.")
         ended.add_metric([], waits.waits)
         timeouts = _counter("synchronous_commit_timeouts", "Those that ended with 57R01.")

@@ -88,9 +88,7 @@ def may_change(session: Context, statement: ParsedStatement) -> bool:
 
 
 # Kinds that commit nothing of the database.
-_UNCOMMITTING = frozenset(
-    {Kind.EMPTY, Kind.SETTING, Kind.PREPARE, Kind.DEALLOCATE, Kind.REFUSED}
-)
+_UNCOMMITTING = frozenset({Kind.EMPTY, Kind.SETTING, Kind.PREPARE, Kind.DEALLOCATE, Kind.REFUSED})
 
 
 def may_commit(session: Context, statement: ParsedStatement) -> bool:

@@ -6,22 +6,18 @@ DUCKTAIL_SYNCHRONOUS_COMMITS is how many commits are acknowledged before the las
 from __future__ import annotations
 
 import os
-import random
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
+from acknowledged_load import TABLES, Acknowledged, has_everything
 from amounts import amount, seed_of
 from copied_load import await_copy
-from local_client import Client
 from server_process import ServerProcess
 
-from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted, InvalidParameterValue
 from ducktail.engine.replication.point_in_time import Moment, check_copy, restore_copy
 from ducktail.engine.settings import Settings
@@ -30,15 +26,6 @@ COMMITS = amount("DUCKTAIL_SYNCHRONOUS_COMMITS", 600, 100_000)
 COMMITS_A_KILL = amount("DUCKTAIL_SYNCHRONOUS_COMMITS_A_KILL", 300, 2_000)
 SEED = seed_of("DUCKTAIL_SYNCHRONOUS_SEED")
 NEVER_MS = str(3_600_000)
-TABLES = (
-    "create table t (id int primary key, v bigint)",
-    "create table plain (id int)",
-    "create stream s on t with (partitions = 1, retention = 'none')",
-    "create topic news with (partitions = 1, retention = 'none')",
-    "create consumer group g on s",
-)
-BULK_ROWS = 130_000
-
 Serve = Callable[..., ServerProcess]
 
 
@@ -64,89 +51,6 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     yield start
     for server in servers:
         server.kill()
-
-
-class Acknowledged:
-    """Writers of all kinds of commits, and a reader; each notes what it was answered."""
-
-    def __init__(self, server: ServerProcess, first: int, seed: int) -> None:
-        self._server = server
-        self._stop = threading.Event()
-        self._first = first
-        self.kept: dict[str, list[int]] = {}
-        self.seen = 0
-        self.errors: list[Exception] = []
-        works = (self._insert, self._insert, self._block, self._plain, self._publish, self._follow, self._define)
-        self._threads = [
-            threading.Thread(target=self._run, args=(work, place, random.Random(seed * 10 + place)))
-            for place, work in enumerate(works)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def count(self) -> int:
-        """The number of acknowledged commits."""
-        return sum(len(several) for several in list(self.kept.values()))
-
-    def stop(self) -> None:
-        """End the threads."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, work: Callable[..., None], place: int, chance: random.Random) -> None:
-        try:
-            with self._server.connect() as connection:
-                number = self._first + place * 1_000_000
-                while not self._stop.is_set():
-                    work(connection, number, chance)
-                    number += 1
-        except psycopg.OperationalError as error:
-            if error.sqlstate is not None and error.sqlstate != "57P01":
-                self.errors.append(error)
-        except Exception as error:
-            self.errors.append(error)
-
-    def _note(self, kind: str, number: int) -> None:
-        self.kept.setdefault(kind, []).append(number)
-
-    def _insert(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        connection.execute("insert into t values (%s, 0)", (number,))
-        self._note("t", number)
-
-    def _block(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        with connection.transaction():
-            connection.execute("insert into t values (%s, 1)", (number,))
-            connection.execute("insert into plain values (%s)", (number,))
-        self._note("t", number)
-        self._note("plain", number)
-
-    def _plain(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        if chance.random() < 0.02:
-            # Rows in blocks of the file, not in its log.
-            connection.execute(f"insert into plain select {number} from range({BULK_ROWS})")
-        else:
-            connection.execute("insert into plain values (%s)", (number,))
-        self._note("plain", number)
-
-    def _publish(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        connection.execute(f"publish to news '{number}'")
-        self._note("news", number)
-
-    def _follow(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        rows = connection.execute("select lsn from stream s consumer group g limit 50 wait '1 s'").fetchall()
-        if rows:
-            self.seen = max(self.seen, rows[-1][0])
-            connection.execute("commit offsets on s consumer group g")
-            self._note("offsets", rows[-1][0])
-
-    def _define(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        if chance.random() < 0.1:
-            connection.execute("checkpoint")
-        connection.execute(f"create table made_{number} (i int)")
-        self._note("made", number)
-        self._stop.wait(0.1)
 
 
 @pytest.mark.slow
@@ -180,31 +84,6 @@ def test_no_acknowledged_commit_is_lost(serve: Serve, target: Path, tmp_path: Pa
         server.start()
 
 
-def has_everything(path: Path, kept: dict[str, list[int]]) -> None:
-    """Assert that a restored database has all that was acknowledged."""
-    database = Database.open(str(path))
-    try:
-        client = Client(database)
-        assert database.damage == {} and database.unlike == {}
-        found = {
-            "t": {one for (one,) in client("select id from t")},
-            "plain": {one for (one,) in client("select distinct id from plain")},
-            "news": {int(one) for (one,) in client("select (after ->> '$')::bigint from stream news after 0")},
-            "made": {
-                int(one.removeprefix("made_"))
-                for (one,) in client("select table_name from duckdb_tables() where table_name like 'made_%'")
-            },
-        }
-        for kind, numbers in found.items():
-            assert set(kept.get(kind, ())) <= numbers, kind
-        offset = client.one("select committed_lsn from ducktail.offsets where group_name = 'g'")
-        assert offset >= max(kept.get("offsets", ()), default=0)
-        assert client("check stream s") == []
-        client.close()
-    finally:
-        database.close()
-
-
 def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None:
     """Every kind of commit ends with an error that says that it stands; readers see it when it is copied."""
     server = serve(target, options=("--synchronous-copies-timeout-ms", "300"))
@@ -230,21 +109,20 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
                 connection.execute(text)
             assert caught.value.sqlstate == "57R01", text
             assert "within 300 ms" in str(caught.value.diag.message_detail)
-        with pytest.raises(psycopg.OperationalError, match="committed here"):
-            with connection.transaction():
-                connection.execute("insert into t values (3, 3)")
-        with pytest.raises(psycopg.OperationalError, match="committed here"):
-            with connection.cursor() as cursor, cursor.copy("copy plain from stdin") as copy:
-                copy.write_row((4,))
+        refused = pytest.raises(psycopg.OperationalError, match="committed here")
+        with refused, connection.transaction():
+            connection.execute("insert into t values (3, 3)")
+        with refused, connection.cursor() as cursor, cursor.copy("copy plain from stdin") as copy:
+            copy.write_row((4,))
         # All of them stand; their events are not readable, and what only reads waits for nothing.
         assert connection.execute("select id from t order by id").fetchall() == [(1,), (2,), (3,), (20,)]
         assert connection.execute("select id from plain order by id").fetchall() == [(1,), (2,), (3,), (4,)]
         assert connection.execute("select lsn from stream s after 0").fetchall() == [(1,)]
         assert connection.execute("show continuous copies").fetchall()[0][1] == "failing"
-        with pytest.raises(psycopg.OperationalError, match="earlier commits are not confirmed"):
-            with connection.transaction():
-                # The snapshot of a transaction has the rows, and its streams must agree.
-                connection.execute("select lsn from stream s after 0")
+        refused = pytest.raises(psycopg.OperationalError, match="earlier commits are not confirmed")
+        with refused, connection.transaction():
+            # The snapshot of a transaction has the rows, and its streams must agree.
+            connection.execute("select lsn from stream s after 0")
         (tmp_path / "away").rename(target)
         connection.execute("set statement_timeout = '60 s'")
         await_copy(connection, "state = 'following'")
@@ -253,9 +131,7 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
         assert [one for (one,) in found.fetchall()] == [1, 2, 20, 3, 5]
     server.kill()
     _, copied = restore_copy(target, Moment(), tmp_path / "new.duckdb")
-    has_everything(
-        tmp_path / "new.duckdb", {"t": [1, 2, 3, 5, 20], "plain": [1, 2, 3, 4], "offsets": [1]}
-    )
+    has_everything(tmp_path / "new.duckdb", {"t": [1, 2, 3, 5, 20], "plain": [1, 2, 3, 4], "offsets": [1]})
     assert copied.counters.lsn == 7
 
 
@@ -295,7 +171,9 @@ def test_two_of_three_copies(serve: Serve, tmp_path: Path) -> None:
         targets[2].rename(tmp_path / "also away")
         with pytest.raises(psycopg.OperationalError) as caught:
             connection.execute("insert into t values (2, 2)")
-        assert caught.value.sqlstate == "57R01" and str(caught.value.diag.message_detail).startswith("2 copies")
+        assert caught.value.sqlstate == "57R01" and str(caught.value.diag.message_detail).startswith(
+            "2 copies"
+        )
         server.kill()
     restore_copy(targets[1], Moment(), tmp_path / "new.duckdb")
     has_everything(tmp_path / "new.duckdb", {"t": [1, 2]})
