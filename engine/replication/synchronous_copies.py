@@ -57,7 +57,8 @@ class SynchronousCopies:
         self._ticket = 0
         # A session waits for one commit at a time, so that sessions bound them.
         self._waiters: deque[tuple[int, Future[bool]]] = deque()
-        self._closed = False
+        self._ending = False
+        self._closed = threading.Event()
         self._waits = self._timeouts = 0
         self._waited_s = 0.0
         for copier in copiers:
@@ -100,7 +101,7 @@ class SynchronousCopies:
         """
         future = self._asked()
         with suppress(TimeoutError):
-            return future.result(seconds) or self._closed
+            return future.result(seconds) or self._closed.wait(seconds)
         self._forget(future)
         return False
 
@@ -120,18 +121,23 @@ class SynchronousCopies:
             "SHOW CONTINUOUS COPIES tells their state.",
         )
 
-    def close(self) -> None:
-        """End all waits; the copiers have ended."""
+    def end_waits(self) -> None:
+        """End the waits of commits, and of later ones, without a confirmation: the server is being ended."""
         with self._mutex:
-            self._closed = True
+            self._ending = True
             waiters, self._waiters = self._waiters, deque()
         for _, future in waiters:
             future.set_result(False)
 
+    def close(self) -> None:
+        """End all waits; the copiers and the sessions have ended."""
+        self._closed.set()
+        self.end_waits()
+
     def _asked(self) -> Future[bool]:
         future: Future[bool] = Future()
         with self._mutex:
-            if self._closed:
+            if self._ending:
                 future.set_result(False)
                 return future
             self._ticket += 1

@@ -88,11 +88,16 @@ def may_change(session: Context, statement: ParsedStatement) -> bool:
 
 
 # Kinds that commit nothing of the database.
-_UNCOMMITTING = frozenset({Kind.EMPTY, Kind.SETTING, Kind.PREPARE, Kind.DEALLOCATE, Kind.REFUSED})
+_UNCOMMITTING = frozenset(
+    {Kind.EMPTY, Kind.SETTING, Kind.PREPARE, Kind.DEALLOCATE, Kind.CALL, Kind.CURSOR, Kind.REFUSED}
+)
 
 
 def may_commit(session: Context, statement: ParsedStatement) -> bool:
-    """True if a statement that has ended may have committed something; True in doubt."""
+    """True if a statement that has ended may have committed something; True in doubt.
+
+    The rows of a COPY FROM STDIN are still to come then.
+    """
     classified = statement.classified
     kind = classified.kind
     if kind is Kind.TRANSACTION:
@@ -101,6 +106,13 @@ def may_commit(session: Context, statement: ParsedStatement) -> bool:
         return False
     if kind is Kind.READ:
         return classified.may_write or commits_before(statement)
+    if kind is Kind.EXPLAIN:
+        return classified.explain is None or classified.explain.analyze
+    if kind is Kind.COPY and classified.copy is not None:
+        return classified.copy.reads and not classified.copy.client
+    if kind is Kind.EXECUTE and classified.execute is not None:
+        prepared = session.prepared.get(classified.execute.name)
+        return prepared is None or may_commit(session, prepared.statement)
     if kind is Kind.OURS:
         row = st.row_of(statement.node)
         return row is None or row.effect is st.Effect.WRITES

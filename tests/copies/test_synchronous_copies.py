@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,20 @@ COMMITS = amount("DUCKTAIL_SYNCHRONOUS_COMMITS", 600, 100_000)
 COMMITS_A_KILL = amount("DUCKTAIL_SYNCHRONOUS_COMMITS_A_KILL", 300, 2_000)
 SEED = seed_of("DUCKTAIL_SYNCHRONOUS_SEED")
 NEVER_MS = str(3_600_000)
+# Statements that commit nothing, and so wait for no copy.
+READS = (
+    "prepare p as select * from t",
+    "execute p",
+    "explain select * from t",
+    "show streams",
+    "describe stream s",
+    "set lock_timeout = '1 s'",
+    "select pg_backend_pid()",
+    "begin",
+    "rollback",
+    "select lsn from stream s consumer group g",
+)
+
 Serve = Callable[..., ServerProcess]
 
 
@@ -119,6 +134,10 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
         assert connection.execute("select id from plain order by id").fetchall() == [(1,), (2,), (3,), (4,)]
         assert connection.execute("select lsn from stream s after 0").fetchall() == [(1,)]
         assert connection.execute("show continuous copies").fetchall()[0][1] == "failing"
+        for text in READS:
+            connection.execute(text)
+        with connection.cursor() as cursor, cursor.copy("copy plain to stdout") as copy:
+            assert len(list(copy.rows())) == 4
         refused = pytest.raises(psycopg.OperationalError, match="earlier commits are not confirmed")
         with refused, connection.transaction():
             # The snapshot of a transaction has the rows, and its streams must agree.
@@ -225,3 +244,28 @@ def test_tails(serve: Serve, target: Path, tmp_path: Path) -> None:
 def test_more_copies_than_directories(target: Path) -> None:
     with pytest.raises(InvalidParameterValue, match='"synchronous_copies" is 2, and "copy_to" has 1'):
         Settings(copy_to=(str(target),), synchronous_copies=2)
+
+
+def test_a_stop_ends_the_waits(serve: Serve, target: Path, tmp_path: Path) -> None:
+    """A server that is stopped does not wait for a copy that is gone: its commits are answered before."""
+    server = serve(target, options=("--synchronous-copies-timeout-ms", NEVER_MS))
+    with server.connect() as writer, server.connect() as other:
+        for text in TABLES:
+            writer.execute(text)
+        target.rename(tmp_path / "away")
+        outcome: list[str | None] = []
+
+        def write() -> None:
+            with pytest.raises(psycopg.OperationalError) as caught:
+                writer.execute("insert into t values (1, 1)")
+            outcome.append(caught.value.sqlstate)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        ends = time.monotonic() + 60
+        while other.execute("select count(*) from t").fetchone() != (1,):
+            assert time.monotonic() < ends
+        other.close()
+        assert server.stop() == 0
+        thread.join()
+    assert outcome == ["57R01"]
