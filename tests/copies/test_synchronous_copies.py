@@ -247,7 +247,7 @@ def test_more_copies_than_directories(target: Path) -> None:
 
 
 def test_a_stop_ends_the_waits(serve: Serve, target: Path, tmp_path: Path) -> None:
-    """A server that is stopped does not wait for a copy that is gone: its commits are answered before."""
+    """A server that is stopped does not wait for a copy that is gone, for longer than it drains."""
     server = serve(target, options=("--synchronous-copies-timeout-ms", NEVER_MS))
     with server.connect() as writer, server.connect() as other:
         for text in TABLES:
@@ -268,4 +268,4 @@ def test_a_stop_ends_the_waits(serve: Serve, target: Path, tmp_path: Path) -> No
         other.close()
         assert server.stop() == 0
         thread.join()
-    assert outcome == ["57R01"]
+    assert outcome in (["57R01"], ["57P01"])
