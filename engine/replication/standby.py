@@ -152,6 +152,7 @@ class Standby:
         """
         before = self.position
         assert before is None or not before.promoted
+        self._complete_checkpoint()
         self._choose_generation()
         try:
             while self._apply_next():
@@ -162,8 +163,11 @@ class Standby:
             # The primary's disk has lost them, and it has gone on without them.
             logger.error("%s; the standby follows the primary", error)
             assert self.position is not None
-            generation = Generation(self.target, self.position.generation)
-            self._restart_log(generation.spans[-1])
+            generation = self._read(self.position.generation)
+            if generation.spans[-1].iteration == self.position.iteration:
+                self._restart_log(generation.spans[-1])
+            else:
+                self._apply_checkpoint(generation, generation.spans[-1])
         return self.position != before
 
     def _choose_generation(self) -> None:
@@ -177,7 +181,7 @@ class Standby:
             if position is None:
                 raise UndefinedObject(f'"{self.target}" has no copy of a database')
             return
-        generation = Generation(self.target, whole[-1])
+        generation = self._read(whole[-1])
         span = generation.spans[-1]
         facts = span.checkpoint.facts
         if position is not None:
@@ -212,15 +216,20 @@ class Standby:
             self._write_pending()
             self._append(found, replace(position, number=number, digest=found.digest.hex()))
         else:
-            generation = Generation(self.target, position.generation)
+            generation = self._read(position.generation)
             self._apply_checkpoint(generation, generation.spans[-1])
         return True
+
+    def _read(self, name: str) -> Generation:
+        generation = Generation(self.target, name)
+        if not generation.spans:
+            raise DataCorrupted(f"generation {name} is damaged", detail=f"{'; '.join(generation.faults)}.")
+        return generation
 
     def _apply_tail(self) -> bool:
         position = self.position
         assert position is not None
-        if self._pending:
-            return False  # Their log is about to come, and has the tails.
+        # Tails refer to no blocks, so that they do not wait for those that are pending.
         name = tail_name(position.generation, position.iteration, position.end)
         try:
             found = read_head(self.target, name)
@@ -248,12 +257,14 @@ class Standby:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._save(_behind(replace(position, end=max(position.end, at)), facts["last"]))
+        if at >= position.end:
+            position = _behind(replace(position, end=at), facts["last"])
+        self._save(position)
 
     def _restart_log(self, span: Span) -> None:
         """Forget the log, and begin with the checkpoint of the file again."""
         position = self.position
-        assert position is not None and span.iteration == position.iteration
+        assert position is not None
         number, digest = span.checkpoint.number, span.checkpoint.digest.hex()
         again = replace(position, number=number, digest=digest, end=0, txid=0, lsn=0, commit_us=0)
         self._pending.clear()
@@ -410,10 +421,14 @@ class Standby:
         position = self.position
         if position is None or position.promoted:
             return
+        self._complete_checkpoint()
+        assert self.position is not None
+        self._cut_log(self.position)
+
+    def _complete_checkpoint(self) -> None:
+        """Write the blocks of a checkpoint again, if a crash or an error came between."""
         if (self.path.parent / self._journal).exists():
             self._redo()
-            return
-        self._cut_log(position)
 
     def _cut_log(self, position: StandbyPosition) -> None:
         """Cut the log behind its whole commits: an object may have been appended in part."""
@@ -459,7 +474,9 @@ class Standby:
                         detail=str(error),
                         hint="If the old primary and its copy are lost: ducktail promote --unfenced.",
                     ) from error
-            position = self.position or position
+            self._complete_checkpoint()
+            assert self.position is not None
+            position = self.position
             self._cut_log(position)
             position = replace(position, promoted=promoted)
             self._save(position)
