@@ -20,7 +20,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -275,17 +275,20 @@ class Standby:
         """Write the blocks to which the next log refers; the checkpoint does not use their places."""
         if not self._pending:
             return
-        sure = not self._unsure
-        self._unsure = True
+        for one in self._pending:
+            blocks = _blocks(self.target, one, one.facts["block_bytes"])
+            self._write_blocks(zip(one.facts["blocks"], blocks, strict=True), one.name)
+        self._pending.clear()
+
+    def _write_blocks(self, blocks: Iterable[tuple[int, bytes]], name: str) -> None:
+        """Write blocks that are free in the checkpoint of the file."""
+        unsure, self._unsure = self._unsure, True
         with self.file_path.open("r+b") as file:
-            for one in self._pending:
-                size = one.facts["block_bytes"]
-                for block, data in zip(one.facts["blocks"], _blocks(self.target, one, size), strict=True):
-                    _write_block(file, one.name, block, data)
+            for block, data in blocks:
+                _write_block(file, name, block, data)
             file.flush()
             os.fsync(file.fileno())
-        self._unsure = not sure
-        self._pending.clear()
+        self._unsure = unsure
 
     # Checkpoints.
 
@@ -307,16 +310,18 @@ class Standby:
         before = self.position
         self._pending.clear()
         present = None if before is None else self._headers()
-        if before is not None and present == header.data and before.incarnation == position.incarnation:
-            # The same checkpoint in a new generation: the log goes on, and is compared.
-            self._save(replace(position, end=before.end, txid=before.txid, lsn=before.lsn,
-                               commit_us=before.commit_us))  # fmt: skip
-            return
         changed: list[int] = []
+        size = header.block_bytes
         if before is not None:
             with self.file_path.open("rb") as file:
-                size = header.block_bytes
                 changed = [block for block in places if self._sum(file, block, size) != int(wanted[block])]
+        if before is not None and present == header.data and before.incarnation == position.incarnation:
+            # The same checkpoint in a new generation: the log goes on, and is compared. The blocks that
+            # differ are free in the checkpoint; those to which later commits refer are among them.
+            self._write_blocks(self._fetched(changed, places, size), self.file_path.name)
+            position = replace(position, end=before.end)
+            self._save(replace(position, txid=before.txid, lsn=before.lsn, commit_us=before.commit_us))
+            return
         if before is None or len(changed) > JOURNAL_BLOCKS_MAX:
             self._state_path.unlink(missing_ok=True)
             self.position = None

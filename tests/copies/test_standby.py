@@ -129,9 +129,10 @@ def test_primaries_are_killed(tmp_path: Path, processes: list[ServerProcess]) ->
     transaction, with all that was confirmed."""
     chance = random.Random(SEED)
     for number in range(PROMOTIONS):
+        target = _new(tmp_path / f"copy_{number}")
         server = ServerProcess(
             tmp_path / f"shop_{number}.duckdb",
-            (*OPTIONS, "--copy-to", str(_new(tmp_path / f"copy_{number}"))),
+            (*OPTIONS, "--copy-to", str(target)),
         )
         processes.append(server)
         with server.connect() as connection:

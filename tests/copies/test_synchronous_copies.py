@@ -163,7 +163,9 @@ def test_a_full_target(serve: Serve, target: Path, tmp_path: Path) -> None:
             for text in TABLES:
                 connection.execute(text)
             with pytest.raises(psycopg.OperationalError) as caught:
-                connection.execute("insert into plain select i from range(1000000) as r(i)")
+                connection.execute(
+                    "insert into plain select hash(i) % 2000000000 from range(1000000) as r(i)"
+                )
             assert caught.value.sqlstate == "57R01"
             assert "No space left" in str(caught.value.diag.message_detail)
             subprocess.run(["mount", "-o", "remount,size=64m", str(target)], check=True)
@@ -171,7 +173,7 @@ def test_a_full_target(serve: Serve, target: Path, tmp_path: Path) -> None:
             connection.execute("insert into t values (1, 1)")
         server.kill()
         restore_copy(target, Moment(), tmp_path / "new.duckdb")
-        has_everything(tmp_path / "new.duckdb", {"t": [1], "plain": [0, 999_999]})
+        has_everything(tmp_path / "new.duckdb", {"t": [1]})
     finally:
         server.kill()
         subprocess.run(["umount", "--lazy", str(target)], check=True)

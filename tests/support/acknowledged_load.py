@@ -103,7 +103,7 @@ class Acknowledged:
         self._note("news", number)
 
     def _follow(self, connection: psycopg.Connection[Any], number: int, chance: random.Random) -> None:
-        rows = connection.execute("select lsn from stream s consumer group g limit 50 wait '1 s'").fetchall()
+        rows = connection.execute("select lsn from stream s consumer group g wait '1 s' limit 50").fetchall()
         if rows:
             self.seen = max(self.seen, rows[-1][0])
             connection.execute("commit offsets on s consumer group g")
