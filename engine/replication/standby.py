@@ -276,7 +276,7 @@ class Standby:
         if not self._pending:
             return
         for one in self._pending:
-            blocks = _blocks(self.target, one, one.facts["block_bytes"])
+            blocks = _cut(body_pieces(self.target, one), b"", one.facts["block_bytes"])
             self._write_blocks(zip(one.facts["blocks"], blocks, strict=True), one.name)
         self._pending.clear()
 
@@ -346,27 +346,18 @@ class Standby:
     def _redo(self) -> None:
         """Write the blocks of the journal, and delete it."""
         found = read_head(self._own, self._journal)
-        data, header, blocks = b"", None, iter(found.facts["blocks"])
-
-        def written() -> Iterator[tuple[int, bytes]]:
-            nonlocal data
-            for piece in pieces:
-                data += piece
-                while len(data) >= header.block_bytes:
-                    yield next(blocks), data[: header.block_bytes]
-                    data = data[header.block_bytes :]
-
-        pieces = body_pieces(self._own, found)
-        while len(data) < BLOCKS_AT:
-            data += next(pieces)
-        header, data = read_header(data[:BLOCKS_AT]), data[BLOCKS_AT:]
+        pieces, data = body_pieces(self._own, found), b""
+        while len(data) < BLOCKS_AT and (piece := next(pieces, b"")):
+            data += piece
+        header = read_header(data[:BLOCKS_AT])
         if header is None:
             raise damaged(found.name, "its headers are damaged")
-        self._write_checkpoint(header, written())
+        bodies = _cut(pieces, data[BLOCKS_AT:], header.block_bytes)
+        self._write_checkpoint(header, zip(found.facts["blocks"], bodies, strict=True))
         self._save(StandbyPosition(**found.facts["position"]))
         self._own.delete(self._journal)
 
-    def _write_checkpoint(self, header: CheckpointHeader, blocks: Iterator[tuple[int, bytes]]) -> None:
+    def _write_checkpoint(self, header: CheckpointHeader, blocks: Iterable[tuple[int, bytes]]) -> None:
         with self.file_path.open("r+b" if self.file_path.exists() else "w+b") as file:
             for block, data in blocks:
                 _write_block(file, self.file_path.name, block, data)
@@ -557,13 +548,15 @@ def _behind(position: StandbyPosition, last: list[int] | None) -> StandbyPositio
     return replace(position, txid=one.txid, lsn=one.last_lsn, commit_us=one.commit_us)
 
 
-def _blocks(target: DirectoryTarget, one: CopiedObject, size: int) -> Iterator[bytes]:
-    data = b""
-    for piece in body_pieces(target, one):
-        data += piece
+def _cut(pieces: Iterator[bytes], data: bytes, size: int) -> Iterator[bytes]:
+    """The blocks in the pieces of a body, behind the bytes that were read already."""
+    while True:
         while len(data) >= size:
             yield data[:size]
             data = data[size:]
+        if not (piece := next(pieces, b"")):
+            return
+        data += piece
 
 
 def _write_block(file: IO[bytes], name: str, block: int, data: bytes) -> None:

@@ -162,7 +162,11 @@ async def _serve(server: Server, path: str, console: str | None, database: Datab
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    database.on_replaced = lambda: loop.call_soon_threadsafe(stop.set)
+
+    def was_replaced() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    database.on_replaced = was_replaced
     if database.replaced is not None:
         stop.set()
     await server.start()

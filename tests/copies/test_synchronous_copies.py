@@ -41,6 +41,9 @@ READS = (
     "select lsn from stream s consumer group g",
 )
 
+# Numbers of which DuckDB can spare no byte.
+RANDOM = "hash(i) % 2000000000"
+
 Serve = Callable[..., ServerProcess]
 
 
