@@ -118,8 +118,8 @@ class StreamRead:
 def end_lsn(database: Database, transaction: Transaction | None) -> Waiting[int]:
     """The end of a read that begins now, once it is readable.
 
-    Outside a transaction it is the last committed LSN that readers may have. In a transaction it is the last LSN of its MVCC
-    snapshot, so that the stream agrees with the tables.
+    Outside a transaction it is the last committed LSN that readers may have. In a transaction it is the last
+    LSN of its MVCC snapshot, so that the stream agrees with the tables.
     """
     if transaction is None:
         through_lsn = database.commits.readable_lsn
