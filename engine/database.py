@@ -44,7 +44,14 @@ from .duck.duckdb_errors import translated
 from .duck.identities import any_always
 from .duck.macros import KnownMacros
 from .duck.objects import KnownObjects
-from .errors import DucktailError, InvalidParameterValue, IoError, UndefinedDatabase, WrongState
+from .errors import (
+    DatabaseReplaced,
+    DucktailError,
+    InvalidParameterValue,
+    IoError,
+    UndefinedDatabase,
+    WrongState,
+)
 from .groups.coordination import MemberEpochs
 from .groups.deliveries import Deliveries
 from .groups.feed_activity import FeedActivity
@@ -59,7 +66,10 @@ from .placement.holds import Holds, Identities
 from .placement.membership import Arrivals, Membership
 from .placement.placement import Placement
 from .replication.continuous_copies import ContinuousCopies
+from .replication.fences import refuse_replaced
 from .replication.generation_writer import DatabaseIdentity
+from .replication.synchronous_copies import SynchronousCopies
+from .replication.targets import DirectoryTarget
 from .retention.retention import Retention
 from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
@@ -137,6 +147,9 @@ class Database(Parts):
         self.side: SideFile | None = None
         self._stands = False
         self.continuous_copies: ContinuousCopies | None = None
+        # Set when a target has the fence of a promoted standby; the server then ends.
+        self.replaced: DatabaseReplaced | None = None
+        self.on_replaced: Callable[[], None] = lambda: None
         self.copies_of_groups: dict[int, Future[None]] = {}  # groups whose whole copy is being made
         self.checkpoints = Saved()  # in the database's own table
         self._openers: list[Callable[[Database], None]] = []
@@ -249,6 +262,7 @@ class Database(Parts):
             null_handling=FunctionNullHandling.SPECIAL,
         )
         counters = self._load(accept_loss=accept_loss, stamp=stamp)
+        self._refuse_replaced()
         for opener in self._openers:
             opener(self)
         catalog, clock, settings = self.catalog, self.clock, self.settings
@@ -277,7 +291,11 @@ class Database(Parts):
         self.deliveries = Deliveries(utc_cursor())
         self.member_epochs = MemberEpochs(utc_cursor())
         self.publisher = Publisher(
-            self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
+            self.buffers.publish,
+            counters.lsn,
+            self.polls.is_awaited,
+            self.buffers.is_light,
+            lambda: self.synchronous_copies,
         )
         self.polls.hurry = self.publisher.hurry
         gate = TableWriters()
@@ -340,7 +358,45 @@ class Database(Parts):
             self.checkpoint,
             partial(self.transactions.hold_writer, owner, COPY_LOCK_WAIT_MS),
             lambda: (self.commits.last_txid, self.commits.last_lsn),
+            self._was_replaced,
         )
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to open a database in whose place a standby was promoted."""
+        side = self.side
+        if side is None:
+            return
+        identity = DatabaseIdentity(str(side.identity), side.incarnation)
+        try:
+            for place in self.settings.copy_to:
+                refuse_replaced(DirectoryTarget(Path(place)), identity)
+        except OSError as error:
+            side.close()
+            raise IoError("a copy of the database cannot be read", detail=str(error)) from error
+        except DatabaseReplaced:
+            side.close()
+            raise
+
+    def _was_replaced(self, error: DatabaseReplaced) -> None:
+        if self.replaced is None:
+            self.replaced = error
+            self.on_replaced()
+
+    @property
+    def synchronous_copies(self) -> SynchronousCopies | None:
+        """The copies for which commits wait; None without them."""
+        copies = self.continuous_copies
+        return None if copies is None else copies.synchronous
+
+    def confirm_commits(self) -> Waiting[None]:
+        """Wait until the synchronous copies have everything that is committed now.
+
+        Raises:
+            CommitNotConfirmed: they do not have it within their time; what is committed stands.
+        """
+        copies = self.synchronous_copies
+        if copies is not None:
+            yield from copies.confirm()
 
     def _release_copies(self) -> None:
         """Close the copies' descriptor of the file, which DuckDB has closed."""
@@ -517,8 +573,8 @@ class Database(Parts):
             raise self.lost[stream.stream_id]
 
     def _live(self, kind: str, account: str | None) -> str:
-        """The rows of a live view visible to an account, including everything committed before the call."""
-        future = self.publisher.wait_for(self.commits.last_lsn)
+        """The rows of a live view visible to an account, including everything readable before the call."""
+        future = self.publisher.wait_for(self.commits.readable_lsn)
         if future is not None:
             with suppress(TimeoutError):
                 future.result(LIVE_WAIT_S)

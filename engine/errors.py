@@ -290,6 +290,10 @@ class SourceLost(WrongState, sqlstate="55000"):
     """A source no longer has the changes after a position."""
 
 
+class DatabaseReplaced(WrongState, sqlstate="55000"):
+    """A standby was promoted in place of the database."""
+
+
 class ObjectInUse(DucktailError, sqlstate="55006"): ...
 
 
@@ -307,6 +311,10 @@ class AdminShutdown(DucktailError, sqlstate="57P01"): ...
 
 
 class CannotConnectNow(DucktailError, sqlstate="57P03"): ...
+
+
+class CommitNotConfirmed(DucktailError, sqlstate="57R01"):
+    """A commit that stands here, and that too few synchronous copies have."""
 
 
 # Class 58: system.

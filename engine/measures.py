@@ -22,6 +22,7 @@ from .errors import DucktailError
 from .groups.feed_activity import FeedStatus
 from .groups.sink_activity import Counts
 from .replication.continuous_copies import CopyReport
+from .replication.synchronous_copies import CommitWaits
 from .sessions import DiskSpace
 from .system_views.feed_rows import lag_seconds
 from .system_views.group_rows import first_unread_us, position_of
@@ -119,6 +120,7 @@ class Measures:
     placement_epoch: int
     cluster: Counter[tuple[str, str, str]]
     copies: tuple[CopyReport, ...]
+    commit_waits: CommitWaits | None
 
 
 # Group and partition -> committed LSN, the compactions of the stream by then, and the position there.
@@ -216,6 +218,7 @@ def measure(database: Database, positions: LogPositions) -> Measures:
         buffer_bytes_max=database.settings.buffer_bytes_total,
         wal_bytes=database.watchdog.wal_bytes,
         copies=() if database.continuous_copies is None else tuple(database.continuous_copies.reports()),
+        commit_waits=None if (waits := database.synchronous_copies) is None else waits.commit_waits(),
         wal_bytes_max=database.settings.wal_bytes_max,
         disk=database.watchdog.disk,
         side_file_errors=0 if database.side is None else database.side.errors.value,

@@ -116,6 +116,16 @@ class Settings:
         86_400_000, 0, 31_536_000_000, "a continuous copy is restored and checked this often (0: never)"
     )
 
+    synchronous_copies: int = _setting(
+        0, 0, 100, "a commit is answered when this many of the directories in copy_to have it (0: none)"
+    )
+    synchronous_copies_timeout_ms: int = _setting(
+        30_000,
+        10,
+        3_600_000,
+        "longest wait of a commit for the synchronous copies; then it is an error, 57R01",
+    )
+
     allowed_directories: tuple[str, ...] = field(
         default=(), metadata={"about": "directories whose files SQL may read and write"}
     )
@@ -151,6 +161,11 @@ class Settings:
                     hint="A copy contains everything, the verifiers of passwords as well.",
                 )
         object.__setattr__(self, "copy_to", targets)
+        if self.synchronous_copies > len(targets):
+            raise InvalidParameterValue(
+                f'"synchronous_copies" is {self.synchronous_copies}, and "copy_to" has {len(targets)}',
+                hint="Each synchronous copy needs a directory in copy_to.",
+            )
 
 
 def numbers() -> tuple[Field[int], ...]:

@@ -118,11 +118,11 @@ class StreamRead:
 def end_lsn(database: Database, transaction: Transaction | None) -> Waiting[int]:
     """The end of a read that begins now, once it is readable.
 
-    Outside a transaction it is the last committed LSN. In a transaction it is the last LSN of its MVCC
-    snapshot, so that the stream agrees with the tables.
+    Outside a transaction it is the last committed LSN that readers may have. In a transaction it is the last
+    LSN of its MVCC snapshot, so that the stream agrees with the tables.
     """
     if transaction is None:
-        through_lsn = database.commits.last_lsn
+        through_lsn = database.commits.readable_lsn
     else:
         row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
         through_lsn = int(row[0])
@@ -212,7 +212,7 @@ def at_end(database: Database, request: ReadRequest) -> StreamRead | None:
     """
     stream, group = request.stream, request.group
     assert request.member is None and request.transaction is None
-    last_lsn, catalog = database.commits.last_lsn, database.catalog
+    last_lsn, catalog = database.commits.readable_lsn, database.catalog
     if database.publisher.published_lsn < last_lsn or catalog.segments.of(stream.stream_id):
         return None  # Events may be about to become readable.
     if group is not None and (

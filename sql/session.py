@@ -40,7 +40,7 @@ from .peers.links import Links
 from .peers.owners import Holds, OwnerCache
 from .peers.remote import Learned, Remote
 from .peers.requests import Part
-from .pipeline import description, execute, long_lists
+from .pipeline import checks, description, execute, long_lists
 from .pipeline.calls import Calls
 from .pipeline.parsing import again
 from .pipeline.statement_cache import ParsedStatements
@@ -229,7 +229,13 @@ class Session(Context):
             DucktailError: the statement fails; an open block has then failed too.
         """
         self.access.said = [(statement.classified.text, parameters)]
-        return (yield from self.calls.run(lambda: self._execute(statement, parameters), text=statement.text))
+        return (
+            yield from self.calls.run(
+                lambda: self._execute(statement, parameters),
+                text=statement.text,
+                commits=lambda: checks.may_commit(self, statement),
+            )
+        )
 
     def handle(self, node: Statement, parameters: tuple[object, ...] = ()) -> Waiting[Result]:
         """Run one of ducktail's statements within the running one, with the same rights."""
@@ -382,7 +388,11 @@ class Session(Context):
 
     def copy_done(self, copy: CopyIn) -> Waiting[Result]:
         """End a COPY FROM STDIN after its last row."""
-        return (yield from self.calls.run(lambda: self._in_whole_block(copy.finish)))
+        return (
+            yield from self.calls.run(
+                lambda: self._in_whole_block(copy.finish), commits=lambda: not self.block.begun
+            )
+        )
 
     def _in_whole_block(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
         """Check that the block in which an operation began has not failed meanwhile."""
@@ -407,7 +417,7 @@ class Session(Context):
             DucktailError: the commit failed; everything of the block is rolled back.
         """
         if self.block.implicit:
-            yield from self.calls.run(lambda: self._in_whole_block(self.block.commit))
+            yield from self.calls.run(lambda: self._in_whole_block(self.block.commit), commits=lambda: True)
 
     def abort_implicit(self) -> Waiting[None]:
         """Roll an implicit block back, if it is still one."""

@@ -10,7 +10,10 @@ once; if all of its events are ready (ready.py) the committing thread does that 
 a wake-up in memory.
 
 A failed publish loses no events: the stream's buffers are rebuilt from the log, and if that fails too its
-readers get the error until it succeeds. Source: docs/design/engine.md.
+readers get the error until it succeeds.
+
+With synchronous copies a round waits until they have its commits: an event that a reader has seen is not lost
+with this server. Source: docs/design/engine.md; docs/design/replication.md, "Synchronous copies".
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from ..replication.synchronous_copies import SynchronousCopies
 from ..waiting import Wait, Waiting
 from .ready import Ready
 
@@ -35,6 +39,8 @@ NOTES_A_ROUND = 4096
 # Time for which a round waits for more commits if no reader waits for it, and the LSNs that end the wait.
 LINGER_S = 0.1
 LINGER_LSNS = 1000
+# A round that waits for synchronous copies looks this often if the publisher must end.
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Publisher:
         is_awaited: returns True if a reader waits for the events of a table.
         is_light: returns True if a commit can be published quickly and without a query; its own thread then
             does it.
+        copies: returns the synchronous copies; None if no commit waits for copies.
     """
 
     def __init__(
@@ -80,10 +87,12 @@ class Publisher:
         last_lsn: int,
         is_awaited: Callable[[int], bool],
         is_light: Callable[[Note], bool],
+        copies: Callable[[], SynchronousCopies | None],
     ) -> None:
         self._publish = publish
         self._is_awaited = is_awaited
         self._is_light = is_light
+        self._copies = copies
         self._busy = False  # a round is running, on any thread
         self._hurried = False  # one of the notes is of an awaited table
         self._condition = threading.Condition()
@@ -98,7 +107,11 @@ class Publisher:
     def put(self, note: Note) -> None:
         """Hand over a commit; called in commit order, by one thread at a time."""
         # In the main thread a signal handler may raise in the middle of a round.
-        light = threading.current_thread() is not threading.main_thread() and self._is_light(note)
+        light = (
+            threading.current_thread() is not threading.main_thread()
+            and self._copies() is None
+            and self._is_light(note)
+        )
         with self._condition:
             if light and self.is_idle:
                 self._begin([note])
@@ -152,10 +165,25 @@ class Publisher:
             return future
 
     def wait_published(self, lsn: int) -> Waiting[None]:
-        """Wait until every event up to `lsn` is readable."""
+        """Wait until every event up to `lsn` is readable.
+
+        Raises:
+            CommitNotConfirmed: the synchronous copies do not have it within their time.
+        """
         future = self.wait_for(lsn)
-        if future is not None:
-            yield Wait(future)
+        if future is None:
+            return
+        copies = self._copies()
+        if (yield Wait(future, None if copies is None else copies.timeout_s)) or copies is None:
+            return
+        with self._condition:
+            self._waiters = deque(item for item in self._waiters if item[1] is not future)
+        raise copies.not_confirmed("earlier commits are not confirmed by the copies, and not readable yet")
+
+    def readable(self, lsn: int) -> int:
+        """The last LSN up to `lsn` that is readable, or will be without waiting for copies."""
+        copies = self._copies()
+        return lsn if copies is None else min(lsn, max(copies.confirmed_lsn, self.published_lsn))
 
     def unpublished(self) -> list[Note]:
         """The commits that are not readable yet, in order."""
@@ -182,7 +210,14 @@ class Publisher:
                 self._hurried = self._hurried and bool(self._notes)
                 self._begin(notes)
                 self._condition.notify_all()
+            self._await_copies(notes[-1].last_lsn)
             self._carry_out(notes)
+
+    def _await_copies(self, lsn: int) -> None:
+        """Wait until the synchronous copies have everything up to an LSN."""
+        while (copies := self._copies()) is not None and not self._closing:
+            if copies.confirmed_lsn >= lsn or copies.confirm_within(LOOK_S):
+                return
 
     def _begin(self, notes: list[Note]) -> None:
         """Begin a round of these notes; the caller holds the condition."""

@@ -23,12 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..clock import Clock
-from ..errors import DucktailError, LockNotAvailable
+from ..errors import DatabaseReplaced, DucktailError, LockNotAvailable
 from ..settings import Settings
 from .copier import FAILING, FOLLOWING, Copier, CopyRules, CopySource, CopyStatus
 from .database_blocks import DatabaseBlocks
 from .generation_writer import DatabaseIdentity, began_us_of
 from .objects import VERIFIED, read_head, write_object
+from .synchronous_copies import SynchronousCopies
 from .targets import DirectoryTarget
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ PAUSE_S, PAUSE_S_MAX = 1.0, 10.0
 # Before a checkpoint the copies are waited for this long at most, and then, by captured writers, this long.
 CATCH_UP_S, CATCH_UP_LOCKED_S = 1.0, 0.2
 CLOSE_S = 10.0
+# An opening with synchronous copies waits for them this long.
+FIRST_S = 5.0
 # Verification: the pause between looks, and the longest run of one.
 VERIFY_LOOK_S, VERIFY_S_MAX = 10.0, 6 * 3600.0
 REPORT_CHARS_MAX = 2000
@@ -86,6 +89,7 @@ class ContinuousCopies:
         checkpoint: asks DuckDB for a checkpoint; returns False if open transactions prevent it.
         locked: the writer lock, as a context.
         committed: returns the number and the last LSN of the last committed transaction.
+        replaced: called when a target has the fence of a promoted standby.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class ContinuousCopies:
         checkpoint: Callable[[], bool],
         locked: Callable[[], AbstractContextManager[None]],
         committed: Callable[[], tuple[int, int]],
+        replaced: Callable[[DatabaseReplaced], None],
     ) -> None:
         self._path = path
         self._log_path = log_path
@@ -113,10 +118,15 @@ class ContinuousCopies:
             settings.copy_generation_ms * 1000,
             settings.copy_generations,
             settings.copy_retention_ms * 1000,
+            synchronous=settings.synchronous_copies > 0,
         )
         self._blocks = DatabaseBlocks(path)
-        source = CopySource(self._blocks, log_path, identity, committed, clock)
+        source = CopySource(self._blocks, log_path, identity, committed, clock, replaced)
         self.copiers = [Copier(source, DirectoryTarget(Path(place)), rules) for place in settings.copy_to]
+        self.synchronous: SynchronousCopies | None = None
+        if rules.synchronous:
+            timeout_s = settings.synchronous_copies_timeout_ms / 1000
+            self.synchronous = SynchronousCopies(self.copiers, settings.synchronous_copies, timeout_s, clock)
         self._verifications: dict[str, Verification | None] = {}
         self._slow: dict[Copier, int | None] = {}  # and the time until which each had copied
         # The writer lock has one owner for all checkpoints.
@@ -134,6 +144,9 @@ class ContinuousCopies:
             copier.start()
         for thread in self._threads:
             thread.start()
+        # What was committed before is readable from the start.
+        if self.synchronous is not None and not self.synchronous.confirm_within(FIRST_S):
+            logger.warning("the copies do not have everything yet that is readable")
 
     def close(self) -> None:
         """Copy what is there, within a bounded time, and end the threads."""
@@ -146,6 +159,8 @@ class ContinuousCopies:
                 thread.join()
         for copier in self.copiers:
             copier.close(0.0 if copier.status.state == FAILING else CLOSE_S)
+        if self.synchronous is not None:
+            self.synchronous.close()
 
     def release(self) -> None:
         """Close the file, after DuckDB has closed it."""

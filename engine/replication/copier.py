@@ -3,7 +3,12 @@
 Each pass copies the whole commits that DuckDB's log has gained. After a checkpoint it first copies the rest
 of the old log, from a descriptor that still reads it, and then the blocks that the checkpoint changed. An
 error of the target never reaches a writer: the pass is repeated, at growing intervals, and continues where
-the objects in the target end. Source: docs/design/replication.md, "The copier".
+the objects in the target end.
+
+With synchronous copies a pass begins as soon as a commit waits for it. Between two passes that are due, it
+puts the commits into a tail, whose objects are deleted when the chain has them: otherwise each commit would
+be an object for as long as the generation is kept. Source: docs/design/replication.md, "The copier",
+"Synchronous copies".
 """
 
 from __future__ import annotations
@@ -18,8 +23,9 @@ from itertools import pairwise
 import numpy as np
 
 from ..clock import Clock
-from ..errors import DataCorrupted, DucktailError
+from ..errors import DatabaseReplaced, DataCorrupted, DucktailError
 from .database_blocks import CheckpointHeader, DatabaseBlocks, Sums
+from .fences import refuse_replaced
 from .generation_writer import (
     DatabaseIdentity,
     GenerationWriter,
@@ -37,8 +43,12 @@ logger = logging.getLogger(__name__)
 # An object of blocks has at most this many, and one of the log about this many bytes, or one transaction.
 BATCH_BLOCKS = 32
 SEGMENT_BYTES = 8 << 20
-# The interval after a failed pass, doubled with each further one.
-RETRY_S, RETRY_S_MAX = 1.0, 60.0
+# The interval after a failed pass, doubled with each further one; the longest if commits wait for the copy.
+RETRY_S, RETRY_S_MAX, RETRY_SYNCHRONOUS_S_MAX = 1.0, 60.0, 1.0
+# The interval after a pass that a checkpoint has made incomplete, if commits wait for the copy.
+INCOMPLETE_S = 0.005
+# The commits in tails have at most this many bytes: one object of the log then has them all.
+TAILS_BYTES_MAX = SEGMENT_BYTES // 2
 SECOND_US = 1_000_000
 # The head is written again after this time without commits, and tells until when there were none.
 HEAD_US = 10 * SECOND_US
@@ -55,6 +65,7 @@ class CopySource:
         log_path: DuckDB's log beside the file.
         identity: returns the database's identity.
         committed: returns the number and the last LSN of the last committed transaction.
+        replaced: called when a target has the fence of a promoted standby.
     """
 
     blocks: DatabaseBlocks
@@ -62,16 +73,22 @@ class CopySource:
     identity: Callable[[], DatabaseIdentity]
     committed: Callable[[], tuple[int, int]]
     clock: Clock
+    replaced: Callable[[DatabaseReplaced], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:
-    """The settings of copies, in microseconds where they are times; `docs/settings.md` describes them."""
+    """The settings of copies, in microseconds where they are times; `docs/settings.md` describes them.
+
+    Args:
+        synchronous: True if commits wait for copies.
+    """
 
     interval_s: float
     generation_us: int
     generations: int
     retention_us: int
+    synchronous: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +129,8 @@ class Copier:
 
     Attributes:
         status: the state after the last step; replaced, never changed.
+        confirmed: the largest ticket of `confirm` whose commits are durable in the target.
+        on_confirmed: called by the thread when `confirmed` has grown.
     """
 
     def __init__(self, source: CopySource, target: DirectoryTarget, rules: CopyRules) -> None:
@@ -127,6 +146,12 @@ class Copier:
         self._stopping = False
         self._wake = threading.Condition()
         self._wanted = self._done = 0  # passes that were asked for, and the last that has ended
+        # The last ticket; that of the present pass; and the chain and log that commits continue while the
+        # blocks of a new generation are copied.
+        self._asked = self._asking = self.confirmed = 0
+        self._previous: tuple[GenerationWriter, LogTail] | None = None
+        self.on_confirmed: Callable[[], None] = lambda: None
+        self._due_s = 0.0  # a pass that is not only for a tail is due at this time
         self._thread = threading.Thread(target=self._run, name="ducktail-copy", daemon=True)
 
     def start(self) -> None:
@@ -142,6 +167,7 @@ class Copier:
         if self._thread.is_alive():
             self._thread.join()
         self._close_tail()
+        self._drop_previous()
 
     def catch_up(self, timeout_s: float) -> bool:
         """Run a pass that begins now, and wait for its end; False if it fails or takes longer."""
@@ -153,6 +179,17 @@ class Copier:
                 lambda: self._done >= wanted or not self._thread.is_alive(), timeout_s
             )
         return ended and self.status.error is None
+
+    def confirm(self, ticket: int) -> None:
+        """Ask for a pass that begins now: `confirmed` is `ticket` once all present commits are durable.
+
+        Args:
+            ticket: larger than that of any call before.
+        """
+        with self._wake:
+            self._asked = ticket
+            if self.status.error is None:
+                self._wake.notify_all()
 
     def lag_bytes(self) -> int:
         """The bytes of the log that are not copied, with those of commits under way."""
@@ -169,14 +206,22 @@ class Copier:
         while True:
             with self._wake:
                 # Waiters of a failing target are not kept waiting for a target that they cannot help.
-                self._wake.wait_for(lambda: self._stopping or self._done < self._wanted, pause_s)
+                self._wake.wait_for(self._is_wanted, pause_s)
                 if self._stopping:
                     return
-                wanted = self._wanted
+                wanted, self._asking = self._wanted, self._asked
+                if self._done < wanted:
+                    self._due_s = 0.0
             pause_s = self._look()
             with self._wake:
                 self._done = max(self._done, wanted)
                 self._wake.notify_all()
+
+    def _is_wanted(self) -> bool:
+        """True if a pass must not wait for its time; called with the condition held."""
+        if self._stopping or self._done < self._wanted:
+            return True
+        return self._asking < self._asked and self.status.error is None
 
     def _look(self) -> float:
         """Run one pass; returns the time until the next one."""
@@ -192,14 +237,19 @@ class Copier:
         if self.status.error is not None:
             logger.warning("copying to %s again", self.target)
         self.status = replace(self.status, state=FOLLOWING, error=None, retry_us=None)
-        return self._rules.interval_s
+        left_s = max(0.0, self._due_s - self._source.clock.monotonic_s())
+        return left_s if self.confirmed == self._asking else min(left_s, INCOMPLETE_S)
 
     def _failed(self, error: Exception) -> float:
         now_us = self._source.clock.now_us()
+        if isinstance(error, DatabaseReplaced):
+            self._source.replaced(error)
         if self._chain is not None and self._chain.checkpoint is None:
             self._next_generation_us = now_us + POSTPONED_US
         # Whether the last object exists is unknown: the next pass reads the target.
         self._forget_chain()
+        self._drop_previous()
+        self._due_s = 0.0
         self._begin_anew = self._begin_anew or isinstance(error, FileExistsError | OtherLog)
         text = f"{error.message}: {error.detail}" if isinstance(error, DucktailError) else str(error)
         if self.status.error != text:
@@ -207,7 +257,8 @@ class Copier:
         last = self.status
         retry_s = RETRY_S
         if last.error is not None and last.retry_us is not None and last.error_us is not None:
-            retry_s = min(RETRY_S_MAX, 2 * (last.retry_us - last.error_us) / SECOND_US)
+            longest_s = RETRY_SYNCHRONOUS_S_MAX if self._rules.synchronous else RETRY_S_MAX
+            retry_s = min(longest_s, 2 * (last.retry_us - last.error_us) / SECOND_US)
         self.status = replace(
             last,
             state=FAILING,
@@ -223,18 +274,27 @@ class Copier:
             self._written_before += self._chain.bytes_written
             self._chain = None
 
+    def _drop_previous(self) -> None:
+        if self._previous is not None:
+            chain, tail = self._previous
+            self._previous = None
+            self._written_before += chain.bytes_written
+            tail.close()
+
     # A pass.
 
     def _pass(self) -> None:
-        chain = self._chain
-        now_us = self._source.clock.now_us()
+        clock, chain = self._source.clock, self._chain
+        now_us, now_s = clock.now_us(), clock.monotonic_s()
+        if chain is not None and now_s < self._due_s and self._copy_tail(chain):
+            return
+        refuse_replaced(self.target, self._source.identity())
         if chain is None:
             chain = None if self._begin_anew else self._resumed()
         if chain is None or now_us >= max(
             chain.began_us + self._rules.generation_us, self._next_generation_us
         ):
-            self._forget_chain()
-            self._close_tail()
+            self._leave_chain()
             self._delete_unfinished()
             chain = GenerationWriter.begin(self.target, self._source.identity(), now_us)
             logger.info("copying to %s: generation %s begins", self.target, chain.name)
@@ -249,9 +309,13 @@ class Copier:
         copied_us = self._copy_log(chain)
         if copied_us is not None and (chain.unheaded or copied_us - chain.headed_us >= HEAD_US):
             chain.put_head(copied_us)
+        chain.delete_tails()
+        if copied_us is not None:
+            self._drop_previous()
         if is_first:
             self._begin_anew = False
             self._delete_old(chain)
+        self._due_s = clock.monotonic_s() + self._rules.interval_s
 
     def _resumed(self) -> GenerationWriter | None:
         """The newest generation with a checkpoint, if it can be continued."""
@@ -320,6 +384,7 @@ class Copier:
             if found:
                 chain.put_blocks(found, header.block_bytes)
                 self._tell(chain)
+            self._follow_previous()
         return blocks.header().data == header.data
 
     def _copy_log(self, chain: GenerationWriter) -> int | None:
@@ -339,6 +404,8 @@ class Copier:
                 raise OtherLog("the log has become shorter")
             part = tail.part(SEGMENT_BYTES)
             if not part.commits:
+                if part.ended:
+                    return None  # A checkpoint is being made, and later commits are in another log.
                 break
             if part.has_row_groups:
                 header = blocks.header()
@@ -352,10 +419,67 @@ class Copier:
                 raise _Stopped
         if blocks.header().data != chain.checkpoint:
             return None
+        self._have_copied(began_us, txid, lsn)
+        return began_us
+
+    def _have_copied(self, began_us: int, txid: int, lsn: int) -> None:
+        """Note that the target has all commits up to a time, and of which transaction."""
+        # Behind the last object: what is confirmed was put before a fence.
+        refuse_replaced(self.target, self._source.identity())
         status = self.status
         txid, lsn = max(txid, status.txid or 0), max(lsn, status.lsn or 0)
         self.status = replace(status, copied_us=began_us, txid=txid, lsn=lsn)
-        return began_us
+        if self.confirmed < self._asking:
+            self.confirmed = self._asking
+            self.on_confirmed()
+
+    # Commits that wait.
+
+    def _copy_tail(self, chain: GenerationWriter) -> bool:
+        """Copy the commits that the log has gained as a tail; False if they need more than that."""
+        tail, clock = self._tail, self._source.clock
+        if tail is None or tail.size() < chain.copied_end:
+            return False
+        began_us, (txid, lsn) = clock.now_us(), self._source.committed()
+        part = tail.part(SEGMENT_BYTES, start=chain.copied_end)
+        if part.ended or part.has_row_groups or part.end - chain.offset > TAILS_BYTES_MAX:
+            return False
+        if part.commits:
+            chain.put_tail(tail, part, clock.now_us())
+            self._tell(chain)
+        if not self._source.blocks.is_at(chain.checkpoint):
+            return False
+        self._have_copied(began_us, txid, lsn)
+        return True
+
+    def _leave_chain(self) -> None:
+        """Leave the chain for a new generation, and let waiting commits continue it meanwhile."""
+        chain, tail = self._chain, self._tail
+        self._chain = None
+        if self._rules.synchronous and chain is not None and tail is not None:
+            self._previous, self._tail = (chain, tail), None
+            return
+        self._chain = chain
+        self._forget_chain()
+        self._close_tail()
+
+    def _follow_previous(self) -> None:
+        """Copy commits to the generation before while the blocks of a new one are copied."""
+        if self._previous is None:
+            return
+        chain, tail = self._previous
+        with self._wake:
+            self._asking = self._asked
+        began_us, (txid, lsn) = self._source.clock.now_us(), self._source.committed()
+        part = tail.part(SEGMENT_BYTES)
+        if part.ended or part.has_row_groups or part.end - part.start >= SEGMENT_BYTES:
+            self._drop_previous()  # They wait for the new one.
+            return
+        if part.commits:
+            chain.put_log(tail, part, self._source.clock.now_us())
+            chain.delete_tails()
+        if self._source.blocks.is_at(chain.checkpoint):
+            self._have_copied(began_us, txid, lsn)
 
     def _tell(self, chain: GenerationWriter) -> None:
         last = chain.last
@@ -365,7 +489,7 @@ class Copier:
             self.status,
             generation=chain.name,
             iteration=chain.iteration,
-            offset=chain.offset,
+            offset=chain.copied_end,
             copied_bytes=self._written_before + chain.bytes_written,
         )
 

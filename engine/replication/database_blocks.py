@@ -91,6 +91,10 @@ class DatabaseBlocks:
             time.sleep(PAUSE_S)
         raise DataCorrupted("the headers of the database file are damaged")
 
+    def is_at(self, headers: bytes | None) -> bool:
+        """True if the file's headers are these, so that no checkpoint was made since they were read."""
+        return os.pread(self._descriptor, BLOCKS_AT, 0) == headers
+
     def all_count(self, block_bytes: int) -> int:
         """The number of whole blocks in the file, with those behind the last checkpoint."""
         return max(0, os.fstat(self._descriptor).st_size - BLOCKS_AT) // block_bytes

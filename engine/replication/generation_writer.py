@@ -24,10 +24,12 @@ from .objects import (
     HEAD,
     LOG,
     NOTHING,
+    TAIL,
     CopiedObject,
     chained_name,
     damaged,
     read_head,
+    tail_name,
     verified_body,
     write_object,
 )
@@ -87,6 +89,15 @@ def chained_names(target: DirectoryTarget, generation: str) -> list[str]:
     return [name for name in target.names(generation) if name.rpartition(".")[2] in CHAINED]
 
 
+def tail_names(target: DirectoryTarget, generation: str) -> list[str]:
+    """The names of a generation's tails, in order.
+
+    Raises:
+        OSError: the target failed.
+    """
+    return [name for name in target.names(generation) if name.rpartition(".")[2] == TAIL]
+
+
 class GenerationWriter:
     """A generation that is being written; used by one thread.
 
@@ -95,7 +106,8 @@ class GenerationWriter:
         began_us: the time at which it began.
         checkpoint: the headers of the last copied checkpoint; None before the first.
         iteration: the number of that checkpoint.
-        offset: the end of the copied part of the log that follows it.
+        offset: the end of the part of the log that follows it and is in the chain.
+        copied_end: the end of the copied part of that log, with that in tails.
         last: the last copied transaction; None if none is known.
         bytes_written: the bytes of the objects that this process has put.
         unheaded: True if objects were put that the head does not name.
@@ -111,7 +123,8 @@ class GenerationWriter:
         self._known: Sums = np.zeros(0, dtype=np.uint64)
         self.checkpoint: bytes | None = None
         self.iteration = -1
-        self.offset = 0
+        self.offset = self.copied_end = 0
+        self._tails: list[str] = []  # all of this generation's
         self.last: CopiedTransaction | None = None
         self.bytes_written = 0
         self.unheaded = False
@@ -155,7 +168,18 @@ class GenerationWriter:
         made._number, made._previous = heads[0].number + 1, heads[0].digest
         for head in heads[1:]:
             made._resume_object(head)
+        made._resume_tails()
         return made
+
+    def _resume_tails(self) -> None:
+        self._tails = tail_names(self._target, self.name)
+        self.copied_end = self.offset
+        for name in self._tails:
+            facts = read_head(self._target, name).facts
+            if facts["iteration"] == self.iteration and facts["start"] == self.copied_end:
+                self.copied_end = facts["end"]
+                if facts["last"] is not None:
+                    self.last = CopiedTransaction(*facts["last"])
 
     def _resume_object(self, head: CopiedObject) -> None:
         if head.number != self._number or head.previous != self._previous:
@@ -179,15 +203,22 @@ class GenerationWriter:
             DataCorrupted: an object is damaged.
             OSError: the target failed.
         """
+        for name in self._tails:
+            head = read_head(self._target, name)
+            if head.facts["iteration"] == self.iteration and head.facts["end"] <= self.copied_end:
+                self._check_part(tail, head)
         for name in reversed(chained_names(self._target, self.name)):
             head = read_head(self._target, name)
             if head.kind == CHECKPOINT:
                 return
             if head.kind == LOG:
-                body = verified_body(self._target, head)
-                start, end = head.facts["start"], head.facts["end"]
-                if tail.size() < end or b"".join(tail.pieces(start, end)) != body:
-                    raise OtherLog("the log is another one than was copied")
+                self._check_part(tail, head)
+
+    def _check_part(self, tail: LogTail, head: CopiedObject) -> None:
+        body = verified_body(self._target, head)
+        start, end = head.facts["start"], head.facts["end"]
+        if tail.size() < end or b"".join(tail.pieces(start, end)) != body:
+            raise OtherLog("the log is another one than was copied")
 
     def known(self, count: int) -> Sums:
         """The checksums of the first `count` copied blocks; 0 for blocks that are not copied."""
@@ -234,7 +265,7 @@ class GenerationWriter:
             "taken_us": now_us,
         }
         self._put(CHECKPOINT, facts, (header.data, table), len(header.data) + len(table))
-        self.checkpoint, self.iteration, self.offset = header.data, header.iteration, 0
+        self.checkpoint, self.iteration, self.offset, self.copied_end = header.data, header.iteration, 0, 0
 
     def put_log(self, tail: LogTail, part: LogPart, now_us: int) -> None:
         """Put whole commits of the log.
@@ -245,8 +276,45 @@ class GenerationWriter:
         Raises:
             OSError: the target failed.
         """
+        self._put(
+            LOG, self._log_facts(part, now_us), tail.pieces(part.start, part.end), part.end - part.start
+        )
+        self.offset = tail.offset = part.end
+        self._copied(part)
+
+    def put_tail(self, tail: LogTail, part: LogPart, now_us: int) -> None:
+        """Put whole commits of the log, behind all that are copied, outside the chain.
+
+        A later `put_log` begins where the chain ends, and has them too.
+
+        Args:
+            now_us: a time at which the last one was committed.
+
+        Raises:
+            OSError: the target failed.
+        """
+        name, length = tail_name(self.name, self.iteration, part.start), part.end - part.start
+        about = {"kind": TAIL, "generation": self.name, "number": self._number}
+        facts = {**about, **self._log_facts(part, now_us)}
+        write_object(self._target, name, facts, tail.pieces(part.start, part.end), length)
+        self._tails.append(name)
+        self.bytes_written += length
+        self._copied(part)
+
+    def delete_tails(self) -> None:
+        """Delete the tails, if the chain has all that is in them.
+
+        Raises:
+            OSError: the target failed.
+        """
+        if self.copied_end == self.offset:
+            while self._tails:
+                self._target.delete(self._tails[-1])
+                self._tails.pop()
+
+    def _log_facts(self, part: LogPart, now_us: int) -> dict[str, Any]:
         transactions = part.transactions
-        facts = {
+        return {
             "iteration": self.iteration,
             "start": part.start,
             "end": part.end,
@@ -255,10 +323,11 @@ class GenerationWriter:
             "last": _numbers(transactions[-1]) if transactions else None,
             "cut_us": now_us,
         }
-        self._put(LOG, facts, tail.pieces(part.start, part.end), part.end - part.start)
-        self.offset = tail.offset = part.end
-        if transactions:
-            self.last = transactions[-1]
+
+    def _copied(self, part: LogPart) -> None:
+        self.copied_end = max(self.copied_end, part.end)
+        if part.transactions:
+            self.last = part.transactions[-1]
 
     def put_head(self, copied_us: int) -> None:
         """Name the last object.

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
 
 from ..errors import DataCorrupted, UndefinedObject
 from .database_blocks import BLOCKS_AT, SUM, CheckpointHeader, read_header
-from .generation_writer import chained_names, generation_names, head_name
+from .generation_writer import generation_names, head_name
 from .log_tail import CopiedTransaction
 from .objects import (
     BLOCKS,
+    CHAINED,
     CHECKPOINT,
     LOG,
     NOTHING,
+    TAIL,
     CopiedObject,
     body_pieces,
     damaged,
@@ -33,6 +36,25 @@ from .objects import (
 from .targets import DirectoryTarget
 
 _NUMBER = re.compile(r"/([0-9]{10})\.")
+_PLACE = re.compile(r"/([0-9]{10})-([0-9]{15})\.")
+# A generation whose tails are put into its chain while it is read is read again, this often.
+READS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """A tail in the target.
+
+    Args:
+        iteration, start: its place, by its name.
+        found: its facts; None if it is damaged.
+        fault: the damage.
+    """
+
+    iteration: int
+    start: int
+    found: CopiedObject | None
+    fault: str = ""
 
 
 @dataclass(slots=True)
@@ -101,12 +123,37 @@ class Generation:
         self.copied_us = 0
         self._objects: dict[int, CopiedObject] = {}
         self._broken: dict[int, str] = {}
-        self._read_objects()
+        self._tails: list[_Tail] = []
+        for left in reversed(range(READS_MAX)):
+            names = target.names(name)
+            try:
+                self._tails = list(self._read_tails([one for one in names if one.endswith(f".{TAIL}")]))
+                break
+            except FileNotFoundError:  # Its commits are in the chain now.
+                if not left:
+                    raise
+        self._read_objects([one for one in names if one.rpartition(".")[2] in CHAINED])
         self.spans = list(self._spans())
 
-    def _read_objects(self) -> None:
-        names: dict[int, str] = {int(match[1]): name for name in chained_names(self._target, self.name)
-                 if (match := _NUMBER.search(name))}  # fmt: skip
+    def _read_tails(self, names: list[str]) -> Iterator[_Tail]:
+        for name in names:
+            match = _PLACE.search(name)
+            if match is None:
+                continue
+            iteration, start = int(match[1]), int(match[2])
+            try:
+                found = read_head(self._target, name)
+                if found.facts.get("generation") != self.name or found.kind != TAIL:
+                    raise damaged(name, "it is another object than its name says")
+                if found.facts["iteration"] != iteration or found.facts["start"] != start:
+                    raise damaged(name, "it is another object than its name says")
+            except DataCorrupted as error:
+                yield _Tail(iteration, start, None, shown_fault(error))
+            else:
+                yield _Tail(iteration, start, found)
+
+    def _read_objects(self, chained: list[str]) -> None:
+        names: dict[int, str] = {int(match[1]): name for name in chained if (match := _NUMBER.search(name))}
         last, digest = max(names, default=-1), None
         try:
             head = read_head(self._target, head_name(self.name))
@@ -159,6 +206,14 @@ class Generation:
                     pass
             except DataCorrupted as error:
                 self._break(number, error)
+        for place, tail in enumerate(self._tails):
+            try:
+                # One that is missing now is in the chain.
+                with suppress(FileNotFoundError):
+                    for _ in body_pieces(self._target, tail.found) if tail.found is not None else ():
+                        pass
+            except DataCorrupted as error:
+                self._tails[place] = replace(tail, found=None, fault=shown_fault(error))
         self.spans = list(self._spans())
 
     def _spans(self) -> Iterator[Span]:
@@ -178,7 +233,25 @@ class Generation:
                 else:
                     span.logs.append(found)
         if span is not None:
+            self._continue(span)
             yield span
+
+    def _continue(self, span: Span) -> None:
+        """Append the tails that continue the last log; those whose commits it has are being deleted."""
+        for tail in self._tails:
+            if span.fault is not None:
+                return
+            if tail.iteration != span.iteration or tail.start < span.end:
+                continue
+            if tail.found is None:
+                span.fault = tail.fault
+            elif tail.start > span.end:
+                span.fault = f"the log before {tail.found.name} is missing, from byte {span.end} on"
+            else:
+                span.logs.append(tail.found)
+                continue
+            if span.fault not in self.faults:
+                self.faults.append(span.fault)
 
     def blocks(self, first: int, end: int) -> Iterator[CopiedObject]:
         """The intact objects of blocks whose numbers are in the half-open range."""
@@ -232,9 +305,10 @@ class Generation:
         following = self.spans[self.spans.index(span) + 1 :]
         return following[0].checkpoint.facts["continues"] if following else at_us <= self.copied_us
 
-    def broken_behind(self, number: int) -> bool:
-        """True if an object behind a number is damaged or missing."""
-        return any(broken > number for broken in self._broken)
+    def is_broken_behind(self, span: Span) -> bool:
+        """True if an object of the chain behind a span's log is damaged or missing."""
+        chained = [log.number for log in span.logs if log.kind == LOG]
+        return any(broken > max(chained, default=span.checkpoint.number) for broken in self._broken)
 
     def fault_of(self, span: Span) -> str | None:
         """The damage because of which a span's checkpoint cannot be restored; None if it can."""

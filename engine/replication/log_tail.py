@@ -120,16 +120,17 @@ class LogTail:
         """The bytes of the log."""
         return os.fstat(self._descriptor).st_size
 
-    def part(self, bytes_max: int, *, without_blocks: bool = False) -> LogPart:
+    def part(self, bytes_max: int, *, start: int | None = None, without_blocks: bool = False) -> LogPart:
         """The whole commits behind `offset`: up to `bytes_max`, and at least one that is there.
 
         Args:
+            start: the end of a commit, in place of `offset`.
             without_blocks: end before the first commit that refers to blocks of the file.
 
         Raises:
             DataCorrupted: the log is damaged, or of a form that is not read here.
         """
-        at = start = self.offset
+        at = start = self.offset if start is None else start
         if start == 0:
             found = log_header(os.pread(self._descriptor, HEADER_BYTES_MAX, 0))
             if found is None:

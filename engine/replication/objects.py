@@ -17,6 +17,9 @@ written once and never changed, so that a target may be anything that stores who
     blocks      blocks of the database file, one after the other; their numbers are in the facts
     checkpoint  the file's three headers (12,288 bytes), then the checksum of each block (u64, 0: not copied)
     log         bytes of DuckDB's log, from one whole commit's end to another's
+    tail        as log: the commits behind the last log, for synchronous copies. Outside the chain: a later
+                log has the same bytes, and then the tail is deleted
+    fence       none; the facts are those of a promotion (fences.py). At the root of the target
     head        none; the facts name the last object of the generation. The only one that is replaced
     verified    none; the facts are the result of the last verification. Outside the chain, replaced
 
@@ -44,7 +47,8 @@ NOTHING = bytes(DIGEST_BYTES)
 FACTS_BYTES_MAX = 1 << 20
 PIECE_BYTES = 1 << 20
 
-BLOCKS, CHECKPOINT, LOG, HEAD, VERIFIED = "blocks", "checkpoint", "log", "head", "verified"
+BLOCKS, CHECKPOINT, LOG, TAIL = "blocks", "checkpoint", "log", "tail"
+HEAD, VERIFIED = "head", "verified"
 CHAINED = (BLOCKS, CHECKPOINT, LOG)
 
 
@@ -79,6 +83,11 @@ class CopiedObject:
 def chained_name(generation: str, number: int, kind: str) -> str:
     """The name of an object of a chain."""
     return f"{generation}/{number:010d}.{kind}"
+
+
+def tail_name(generation: str, iteration: int, start: int) -> str:
+    """The name of the tail that continues a checkpoint's log at a byte; names are in the order of commits."""
+    return f"{generation}/{iteration:010d}-{start:015d}.{TAIL}"
 
 
 def write_object(

@@ -17,7 +17,15 @@ from ..errors import DataCorrupted, InvalidParameterValue, IoError
 from ..settings import Settings
 from ..storage import backup, wal_chain
 from .database_blocks import BLOCKS_AT, SUM
-from .generations import Generation, Span, read_generations, shown_fault, shown_states, shown_time
+from .generations import (
+    READS_MAX,
+    Generation,
+    Span,
+    read_generations,
+    shown_fault,
+    shown_states,
+    shown_time,
+)
 from .log_tail import CopiedTransaction, scan
 from .objects import CopiedObject, body_pieces, damaged
 from .targets import DirectoryTarget
@@ -68,9 +76,7 @@ def restore_copy(directory: Path, moment: Moment, target: Path) -> tuple[State, 
     temporary = backup.new_temporary(target)
     source = DirectoryTarget(directory)
     try:
-        generations = read_generations(source)
-        state = find_state(source, generations, moment)
-        write_files(source, state, temporary)
+        state = _written(source, moment, temporary)
     except DataCorrupted as error:
         error.hint = error.hint or f'"ducktail check {directory}" tells what can be restored.'
         raise
@@ -79,6 +85,19 @@ def restore_copy(directory: Path, moment: Moment, target: Path) -> tuple[State, 
     copied = backup.verified(temporary)
     prove(state, copied)
     return state, backup.begin_incarnation(temporary, target)
+
+
+def _written(source: DirectoryTarget, moment: Moment, path: Path) -> State:
+    """Write the files of a moment; a copy from which tails are deleted meanwhile is read again."""
+    for left in reversed(range(READS_MAX)):
+        try:
+            state = find_state(source, read_generations(source), moment)
+            write_files(source, state, path)
+            break
+        except FileNotFoundError:
+            if not left:
+                raise
+    return state
 
 
 def prove(state: State, copied: backup.Copied) -> None:
@@ -127,18 +146,29 @@ def _hint(generations: list[Generation]) -> str:
 
 
 def _latest(generations: list[Generation]) -> State:
-    newest = generations[0]
-    span = newest.spans[-1]
-    faults = [fault for fault in (span.fault, newest.fault_of(span)) if fault is not None]
-    if newest.broken_behind(span.logs[-1].number if span.logs else span.checkpoint.number):
-        faults = newest.faults
-    if faults:
-        raise DataCorrupted(
-            "the end of the copy is damaged",
-            detail=f"{'; '.join(faults)}.",
-            hint=f"{_hint(generations)} Choose one with --lsn or --at.",
-        )
-    return State(newest, span, tuple(span.logs), span.end, span.last)
+    # While a new generation is begun, commits are copied to the one before.
+    furthest = max(
+        (one for one in generations if _history(one) == _history(generations[0])),
+        key=lambda one: (one.spans[-1].iteration, one.spans[-1].end),
+    )
+    for one in (generations[0], furthest):
+        span = one.spans[-1]
+        faults = [fault for fault in (span.fault, one.fault_of(span)) if fault is not None]
+        if one.is_broken_behind(span):
+            faults = one.faults
+        if faults:
+            raise DataCorrupted(
+                "the end of the copy is damaged",
+                detail=f"{'; '.join(faults)}.",
+                hint=f"{_hint(generations)} Choose one with --lsn or --at.",
+            )
+    return State(furthest, span, tuple(span.logs), span.end, span.last)
+
+
+def _history(generation: Generation) -> tuple[str, int]:
+    """The database and the incarnation that a generation has; their positions are ordered."""
+    facts = generation.spans[-1].checkpoint.facts
+    return facts["identity"], facts["incarnation"]
 
 
 def _of_lsn(source: DirectoryTarget, generations: list[Generation], lsn: int) -> State | None:
@@ -231,6 +261,7 @@ def write_files(source: DirectoryTarget, state: State, path: Path) -> None:
         wanted.setdefault(one.number, {})[place] = block
         objects[one.number] = one
     size = header.block_bytes
+    _write_log(source, state, wal_chain.wal_paths(str(path))[0])
     with path.open("wb") as file:
         file.write(header.data)
         file.truncate(BLOCKS_AT + size * max(header.block_count, max(places, default=-1) + 1))
@@ -243,7 +274,11 @@ def write_files(source: DirectoryTarget, state: State, path: Path) -> None:
                     file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    log_path = wal_chain.wal_paths(str(path))[0]
+
+
+def _write_log(source: DirectoryTarget, state: State, log_path: Path) -> None:
+    """Write DuckDB's log of a state."""
+    log_path.unlink(missing_ok=True)
     if not state.end:
         return
     with log_path.open("wb") as file:
@@ -292,8 +327,7 @@ def check_copy(directory: Path, temporary: Path | None) -> tuple[list[str], list
         with tempfile.TemporaryDirectory(prefix="ducktail-check-", dir=temporary) as place:
             path = Path(place) / "copy.duckdb"
             try:
-                state = find_state(source, generations, Moment())
-                write_files(source, state, path)
+                state = _written(source, Moment(), path)
                 settings = Settings(memory_limit_bytes=CHECK_MEMORY_BYTES)
                 copied = backup.verified(path, settings)
                 prove(state, copied)

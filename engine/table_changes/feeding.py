@@ -270,7 +270,9 @@ class Feeder:
         Raises:
             LockNotAvailable: the writer lock is not free.
             IoError: the outcome is still unknown.
+            CommitNotConfirmed: synchronous copies do not have that position, which the source is told.
         """
+        drive(self._database.confirm_commits())
         transactions = self._database.transactions
         self._locked(lambda: transactions.lock_writer(self._session_id, LOCK_STEP_MS))
         try:
@@ -502,8 +504,13 @@ class Feeder:
         transaction.at(CommitStep.MEMORY, partial(self._show, commit.position, dict(work.defined)))
         events = transaction.events
         self._work = None
-        drive(self._database.transactions.commit(transaction, LOCK_MS))
+        self._commit_confirmed(transaction)
         return events
+
+    def _commit_confirmed(self, transaction: Transaction) -> None:
+        """Commit, and wait for synchronous copies: the source is then told that it may forget the changes."""
+        drive(self._database.transactions.commit(transaction, LOCK_MS))
+        drive(self._database.confirm_commits())
 
     def _settle(self, work: _Work) -> None:
         """Tell the transaction of the events that are in the log."""
@@ -641,7 +648,7 @@ class Feeder:
             shown = partial(self._show, None, dict(work.defined))
             work.transaction.at(CommitStep.MEMORY, shown)
             self._work = None
-            drive(self._database.transactions.commit(work.transaction, LOCK_MS))
+            self._commit_confirmed(work.transaction)
         return self.feed
 
     # The initial copy.
@@ -709,7 +716,7 @@ class Feeder:
             transaction.annotation = json.dumps({"position": position})
             transaction.at(CommitStep.MEMORY, partial(self._show, position, dict(work.defined)))
             self._work = None
-            drive(self._database.transactions.commit(transaction, LOCK_MS))
+            self._commit_confirmed(transaction)
         return rows
 
 

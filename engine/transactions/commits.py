@@ -148,9 +148,22 @@ class Commits:
             with suppress(duckdb.Error):
                 self.side.tell(read_objects(cursor))
 
+    @property
+    def readable_lsn(self) -> int:
+        """The last committed LSN; with synchronous copies the last one that they have."""
+        return self.publisher.readable(self.last_lsn)
+
     def wait_readable(self) -> Waiting[None]:
-        """Wait until all committed events are readable in their streams."""
+        """Wait until all committed events are readable in their streams.
+
+        Raises:
+            CommitNotConfirmed: the synchronous copies do not have them within their time.
+        """
         yield from self.publisher.wait_published(self.last_lsn)
+
+    def wait_readable_now(self) -> Waiting[None]:
+        """Wait until all events are readable that need not wait for copies."""
+        yield from self.publisher.wait_published(self.readable_lsn)
 
     def _note(self, txid: int, last_lsn: int, commit_us: int) -> None:
         if self.side is not None:

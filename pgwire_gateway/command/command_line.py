@@ -1,7 +1,8 @@
 """The command line of `ducktail`: its commands, their flags, their exit status.
 
 `serve` is in serve.py, the commands on a closed file and on backups in maintenance.py, `cluster` in
-cluster.py; the settings of `serve` are in configuration.py. Commands of other packages come as `Subcommand`.
+cluster.py, `standby` and `promote` in standby.py; the settings of `serve` are in configuration.py. Commands
+of other packages come as `Subcommand`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from ...engine.errors import DucktailError
 from ...engine.server_log import TEXT, set_up
 from ...engine.version import VERSION
-from . import cluster, maintenance
+from . import cluster, maintenance, standby
 from .configuration import LOG_LEVEL, add_flag, add_flags, setting_of
 from .serve import run_server
 
@@ -89,6 +90,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
     "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to, chosen.at, chosen.lsn)),
     "reset-commit-times": _maintain(lambda chosen: maintenance.reset_commit_times(chosen.path)),
+    "standby": standby.run_standby,
+    "promote": _maintain(standby.promote),
     "cluster": cluster.run_command,
 }
 
@@ -115,6 +118,7 @@ def parser(extensions: Sequence[Subcommand] = ()) -> argparse.ArgumentParser:
     )
     add_flags(serve)
     _maintenance(commands)
+    _standby(commands)
     for extension in extensions:
         added = commands.add_parser(extension.name, help=extension.help, description=extension.description)
         extension.add_arguments(added)
@@ -199,6 +203,25 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     reset.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
     for command in (check, backup, restore, reset):
         add_flag(command, MAINTENANCE_LEVEL)
+
+
+def _standby(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The flags of standby and promote."""
+    follows = commands.add_parser(
+        "standby",
+        help="follow the continuous copy of another server, to take its place",
+        description="Follow the directory to which another server copies its database, and refuse clients "
+        "with 57P03, until `ducktail promote` lets it serve PATH. It accepts all flags of serve.",
+    )
+    add_flags(follows)
+    promote = commands.add_parser(
+        "promote",
+        help="let a standby take the place of its primary",
+        description="Let the running standby of PATH apply what the directory has, fence the old primary, "
+        "begin a new incarnation and serve.",
+    )
+    standby.add_arguments(follows, promote)
+    add_flag(promote, MAINTENANCE_LEVEL)
 
 
 def _line(error: DucktailError) -> str:

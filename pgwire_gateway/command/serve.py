@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from ...engine.cluster.joining import join
 from ...engine.database import Database
-from ...engine.errors import InvalidParameterValue
+from ...engine.errors import InvalidParameterValue, NotSupported
 from ...engine.server_log import set_up
 from ..server import Server, TimedLoop, TlsFiles, listen
 from .configuration import Configuration, address_of, configure, origins_of
@@ -51,8 +52,17 @@ YOUNG_OBJECTS_MAX = 10_000
 SWITCH_S = 0.001
 
 
-def run_server(chosen: argparse.Namespace) -> int:
-    """Serve a database until SIGTERM or SIGINT, and return the exit status."""
+def run_server(
+    chosen: argparse.Namespace, before: Callable[[Path, socket.socket], bool] | None = None
+) -> int:
+    """Serve a database until SIGTERM or SIGINT, and return the exit status.
+
+    Args:
+        before: what the process does at its address before it opens the file; False ends it.
+
+    Raises:
+        DatabaseReplaced: a standby was promoted in place of the database.
+    """
     # As in __main__, a SIGHUP waits until the server handles it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     leave_pandas_out()
@@ -77,6 +87,14 @@ def run_server(chosen: argparse.Namespace) -> int:
         if tls is not None:
             tls.load()  # Report an unusable certificate before a file is created.
         path = str(Path(configuration["path"]))
+        if before is not None:
+            if node is not None:
+                raise NotSupported("a node of a cluster has no standby")
+            if not before(Path(path), listener):
+                for opened in (listener, watched, http):
+                    if opened is not None:
+                        opened.close()
+                return 0
         database = Database.open(path, settings, accept_loss=configuration["accept_loss"])
     except BaseException:
         for opened in (listener, watched, http):
@@ -97,9 +115,11 @@ def run_server(chosen: argparse.Namespace) -> int:
             server.attach(port)
             console = f"{'http' if tls is None else 'https'}://{_shown(*port.address)}/"
         with asyncio.Runner(loop_factory=TimedLoop) as runner:
-            runner.run(_serve(server, path, console))
+            runner.run(_serve(server, path, console, database))
     finally:
         database.close()
+    if database.replaced is not None:
+        raise database.replaced
     return 0
 
 
@@ -131,8 +151,8 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(server: Server, path: str, console: str | None) -> None:
-    """Serve until a signal ends it.
+async def _serve(server: Server, path: str, console: str | None, database: Database) -> None:
+    """Serve until a signal ends it, or a standby is promoted in its place.
 
     Args:
         path: the database file, for the message that the server is ready.
@@ -142,6 +162,13 @@ async def _serve(server: Server, path: str, console: str | None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+    def was_replaced() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    database.on_replaced = was_replaced
+    if database.replaced is not None:
+        stop.set()
     await server.start()
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

@@ -269,6 +269,18 @@ def _copies(measures: Measures) -> Iterator[Metric]:
             verified.add_metric(name, report.verification.at_us / 1_000_000)
             intact.add_metric(name, int(report.verification.ok))
     yield from (seconds, lag, transactions, failing, copied, errors, verified, intact)
+    waits = measures.commit_waits
+    if waits is not None:
+        yield _gauge(
+            "synchronous_commits_waiting", "Commits that wait for synchronous copies.", waits.waiting
+        )
+        ended = _counter("synchronous_commits", "Waits of commits for synchronous copies that have ended.")
+        ended.add_metric([], waits.waits)
+        timeouts = _counter("synchronous_commit_timeouts", "Those that ended with 57R01.")
+        timeouts.add_metric([], waits.timeouts)
+        spent = _counter("synchronous_commit_seconds", "Time of these waits, in seconds.")
+        spent.add_metric([], waits.waited_s)
+        yield from (ended, timeouts, spent)
 
 
 def _cluster(measures: Measures) -> Iterator[Metric]:

@@ -248,6 +248,8 @@ class Server:
         if self._attached is not None:
             await self._attached.drain(ending, DRAIN_TIMEOUT_S)
         if not await self._all_over(DRAIN_TIMEOUT_S):
+            if self.database.synchronous_copies is not None:
+                self.database.synchronous_copies.end_waits()
             for connection in list(self._connections):
                 connection.cancel()
             if not await self._all_over(CANCEL_TIMEOUT_S):

@@ -21,6 +21,7 @@ from ...engine.database import Database
 from ...engine.definitions import feeds
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
+    CommitNotConfirmed,
     DucktailError,
     IoError,
     LockNotAvailable,
@@ -49,6 +50,7 @@ REASON_CHARS_MAX = 1000
 # Errors that may pass by themselves.
 _PASSING = (
     SourceUnavailable,
+    CommitNotConfirmed,
     LockNotAvailable,
     SerializationFailure,
     IoError,

@@ -45,15 +45,23 @@ class Calls:
         self._prepared: tuple[str, float] | None = None
 
     def run(
-        self, work: Callable[[], Waiting[T]], *, ends: bool = False, text: str | None = None
+        self,
+        work: Callable[[], Waiting[T]],
+        *,
+        ends: bool = False,
+        text: str | None = None,
+        commits: Callable[[], bool] | None = None,
     ) -> Waiting[T]:
         """Run a piece of work, which may wait.
 
         Args:
             ends: the work ends a statement whose rows were sent: it has the rest of the statement's time.
             text: the text of the running statement, whose preparation counts towards its time.
+            commits: returns True if the work that has ended may have committed something: its answer waits
+                for synchronous copies.
 
         Raises:
+            CommitNotConfirmed: the work has ended, but the copies do not have its commit.
             DucktailError: the work has failed; an open block has then failed too.
         """
         yield from self._database.standing()
@@ -67,7 +75,10 @@ class Calls:
             if text is not None:
                 limit_ms = self._left_of(text, limit_ms)
                 self._prepared = None
-            return (yield from self._guard.cancellable(work(), limit_ms))
+            result = yield from self._guard.cancellable(work(), limit_ms)
+            if commits is not None and self._database.synchronous_copies is not None and commits():
+                yield from self._database.confirm_commits()
+            return result
         except BaseException as error:
             self._fail(error)
         finally:

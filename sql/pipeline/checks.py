@@ -41,6 +41,7 @@ from ..dml import topic_writes, writes
 from ..language import statements as st
 from ..language.parse import Query
 from ..language.postgres_ddl import Expansion
+from ..reading.commit_offsets import commits_before
 from ..reading.scan_relation import bindable
 from ..rights.analysis import NotAnalysed, Table, parts_of
 from ..session_state.context import Context
@@ -84,6 +85,38 @@ def may_change(session: Context, statement: ParsedStatement) -> bool:
         row = st.row_of(statement.node)
         return row is None or row.effect is not st.Effect.READS
     return kind not in _UNCHANGING
+
+
+# Kinds that commit nothing of the database.
+_UNCOMMITTING = frozenset(
+    {Kind.EMPTY, Kind.SETTING, Kind.PREPARE, Kind.DEALLOCATE, Kind.CALL, Kind.CURSOR, Kind.REFUSED}
+)
+
+
+def may_commit(session: Context, statement: ParsedStatement) -> bool:
+    """True if a statement that has ended may have committed something; True in doubt.
+
+    The rows of a COPY FROM STDIN are still to come then.
+    """
+    classified = statement.classified
+    kind = classified.kind
+    if kind is Kind.TRANSACTION:
+        return classified.verb == "COMMIT"
+    if session.block.begun or kind in _UNCOMMITTING:
+        return False
+    if kind is Kind.READ:
+        return classified.may_write or commits_before(statement)
+    if kind is Kind.EXPLAIN:
+        return classified.explain is None or classified.explain.analyze
+    if kind is Kind.COPY and classified.copy is not None:
+        return classified.copy.reads and not classified.copy.client
+    if kind is Kind.EXECUTE and classified.execute is not None:
+        prepared = session.prepared.get(classified.execute.name)
+        return prepared is None or may_commit(session, prepared.statement)
+    if kind is Kind.OURS:
+        row = st.row_of(statement.node)
+        return row is None or row.effect is st.Effect.WRITES
+    return True
 
 
 _CREATED = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "SCHEMA": SCHEMA}

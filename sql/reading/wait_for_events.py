@@ -154,7 +154,7 @@ def _wait_all(
     own = [waiter for waiter in waiters if waiter not in gathers]
     left: set[tuple[int, str]] = set()
     # Committed events can be read already: the wait is for later ones.
-    yield from database.publisher.wait_published(database.commits.last_lsn)
+    yield from database.commits.wait_readable_now()
     heartbeats = {
         waiter.poll: _heartbeat(session, waiter, parameters)
         for waiter in gathers
@@ -234,7 +234,7 @@ def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events
     poll = Poll(session.id, waiter.stream, None, events)
     shape = replace(waiter.shape, scan=share, facts=())
     here = _waiter(session, shape, (), ms, poll, Pruning())
-    yield from database.publisher.wait_published(database.commits.last_lsn)
+    yield from database.commits.wait_readable_now()
     try:
         if ms:
             yield from stream_waits.wait(database, [here.wait], database.clock.monotonic_s())

@@ -158,7 +158,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if stream is not None and row.in_cluster is st.InCluster.OWNERS:
         # Partitions that are moving to this node are not skipped.
         check_held(session, stream)
-    yield from session.database.commits.wait_readable()
+    yield from session.database.commits.wait_readable_now()
     where = [row.view.where] if row.view.where else []
     where += [f"{condition} ${number}" for number, condition in enumerate(filters, 1)]
     condition = f" WHERE {' AND '.join(where)}" if where else ""
@@ -177,7 +177,7 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
     """DESCRIBE STREAM: its definition, one property in each row."""
     check_not_making(session, asked.stream)
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    yield from session.database.commits.wait_readable()
+    yield from session.database.commits.wait_readable_now()
     names = [name for name, _ in LIVE_VIEWS["streams"]]
     row = ask_maybe(
         session.meta,

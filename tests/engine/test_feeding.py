@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import pytest
 from amounts import seeds
 from compacting import Compacting
+from hands import Hands
 from local_client import raises
 
 from ducktail.engine.catalog.feeds import POSTGRES, Selection
@@ -28,6 +31,8 @@ from ducktail.engine.catalog.source_tables import (
 )
 from ducktail.engine.definitions.create import create_stream
 from ducktail.engine.definitions.stream_spec import FeedSpec, StreamSpec
+from ducktail.engine.errors import CommitNotConfirmed
+from ducktail.engine.settings import Settings
 from ducktail.engine.table_changes import feeding
 from ducktail.engine.table_changes.feeding import Feeder
 from ducktail.engine.waiting import drive
@@ -489,3 +494,28 @@ def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
     base("drop stream s cascade")
     base("insert into n values ('mine', 'now')")
     assert base.one("select count(*) from n") == 3
+
+
+def test_a_source_is_told_what_the_copies_have(tmp_path: Path) -> None:
+    """With synchronous copies a source may forget a change only when they have it."""
+    target = tmp_path / "copy"
+    target.mkdir()
+    settings = Settings(copy_to=(str(target),), synchronous_copies=1, synchronous_copies_timeout_ms=200)
+    base = Compacting(tmp_path / "shop.duckdb", Hands(), settings)
+    try:
+        source = Source(base, ORDERS)
+        assert source.write(source.commit(ins(ORDERS, "1", "tea", "2", None))) == 1
+        target.rename(tmp_path / "away")
+        with pytest.raises(CommitNotConfirmed):
+            source.write(source.commit(ins(ORDERS, "2", "cup", "1", None)))
+        # It stands, and the next attempt, which would tell the source its position, waits for the copies too.
+        assert source.here(ORDERS) == Counter({("1", "tea", "2", None): 1, ("2", "cup", "1", None): 1})
+        with pytest.raises(CommitNotConfirmed):
+            source.feeder.begin()
+        (tmp_path / "away").rename(target)
+        while True:
+            with suppress(CommitNotConfirmed):
+                assert source.feeder.begin().position == source.last
+                break
+    finally:
+        base.close()

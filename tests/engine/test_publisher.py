@@ -30,7 +30,9 @@ class Rounds:
         self.ready = False
         self.threads: set[str] = set()
         self.meanwhile: Callable[[], None] | None = None
-        self.publisher = Publisher(self._publish, 0, self.awaited.__contains__, lambda note: self.ready)
+        self.publisher = Publisher(
+            self._publish, 0, self.awaited.__contains__, lambda note: self.ready, lambda: None
+        )
         self.lsn = 0
 
     def _publish(self, notes: list[Note]) -> list[object]:

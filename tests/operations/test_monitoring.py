@@ -25,6 +25,9 @@ from server_process import ServerProcess
 from watched_server import Watched
 from webhook_receiver import ReceiverProcess
 
+from ducktail.engine.replication.objects import VERIFIED, write_object
+from ducktail.engine.replication.targets import DirectoryTarget
+
 pytestmark = pytest.mark.prometheus
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
@@ -134,13 +137,21 @@ def until(condition: Any, told: str) -> Any:
         time.sleep(0.1)
 
 
+def _copied(target: Path) -> tuple[str, ...]:
+    """The options of a server whose copy was verified before."""
+    target.mkdir()
+    facts = {"kind": VERIFIED, "generation": "", "number": -1, "at_us": 1, "ok": True, "result": "ok"}
+    write_object(DirectoryTarget(target), VERIFIED, facts, (), 0, replace=True)
+    return ("--copy-to", str(target), "--synchronous-copies", "1", "--copy-verify-interval-ms", "0")
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A server in trouble: a stopped sink, a group whose events have been removed, lag, refused requests."""
     place = tmp_path_factory.mktemp("watched")
     with (
         ReceiverProcess(place / "received", "fails") as receiver,
-        ServerProcess(place / "shop.duckdb", OPTIONS) as server,
+        ServerProcess(place / "shop.duckdb", (*OPTIONS, *_copied(place / "copy"))) as server,
         server.connect() as wire,
     ):
         wire.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, v VARCHAR)")

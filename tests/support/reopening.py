@@ -48,12 +48,12 @@ class Reopening:
 class Editable:
     """A database with a session, which runs what it is called with; plain DuckDB may edit it in between."""
 
-    def __init__(self, path: Path, clock: Hands) -> None:
-        self.path, self.clock = path, clock
+    def __init__(self, path: Path, clock: Hands, settings: Settings = QUIET) -> None:
+        self.path, self.clock, self.settings = path, clock, settings
         self._open()
 
     def _open(self) -> None:
-        self.database = Database.open(str(self.path), QUIET, self.clock)
+        self.database = Database.open(str(self.path), self.settings, self.clock)
         self.client = Client(self.database)
 
     def __call__(self, text: str) -> list[Row]:
