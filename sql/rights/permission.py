@@ -287,6 +287,9 @@ def _own_stream(
     | st.DropStream
     | st.CheckStream
     | st.ResyncStream
+    | st.AddSourceTables
+    | st.DropSourceTables
+    | st.SnapshotStream
     | st.PauseStream
     | st.ResumeStream,
 ) -> None:
