@@ -703,8 +703,9 @@ class Feeder:
         log of MySQL it comes in its place, and the numbers of columns are our own.
         """
 
-        def columns(of: SourceTable) -> set[tuple[str, str]]:
-            return {(column.name, column.type) for column in of.columns}
+        def columns(of: SourceTable) -> set[tuple[str, str, int]]:
+            numbered = self.feed.kind == POSTGRES
+            return {(c.name, c.type, c.number if numbered else 0) for c in of.columns}
 
         if not anew and (columns(table), table.key) == (columns(target.table), target.table.key):
             return

@@ -513,8 +513,8 @@ class PostgresConnector(Connector):
         return errors.SourceLost(
             f'table "{table.shown}" is no longer in publication "{self._publication}" of the source',
             detail="Its changes since then are not sent, also after it is added again.",
-            hint="DROP STREAM, and create it again. If the table had no changes: ALTER PUBLICATION ... "
-            "ADD TABLE at the source, and RESUME STREAM.",
+            hint="ALTER PUBLICATION ... ADD TABLE at the source, ALTER STREAM ... SNAPSHOT TABLE, which copies "
+            "what it has lost, and RESUME STREAM.",
         )
 
     def _more_published(self, shown: Sequence[str]) -> errors.DucktailError:
