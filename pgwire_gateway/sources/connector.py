@@ -9,40 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from ...engine.catalog.source_tables import (
-    DEFINE,
-    DELETE,
-    INSERT,
-    PIECE_ROWS,
-    TRUNCATE,
-    UNCHANGED,
-    UPDATE,
-    Change,
-    Commit,
-    Piece,
-    SourceColumn,
-    SourceTable,
-    Unchanged,
-)
-
-__all__ = [
-    "DEFINE",
-    "DELETE",
-    "INSERT",
-    "PIECE_ROWS",
-    "TRUNCATE",
-    "UNCHANGED",
-    "UPDATE",
-    "Change",
-    "Changes",
-    "Commit",
-    "Connector",
-    "Copy",
-    "Piece",
-    "SourceColumn",
-    "SourceTable",
-    "Unchanged",
-]
+from ...engine.catalog.source_tables import Piece, SourceTable
 
 
 class Copy(ABC):

@@ -26,9 +26,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ....engine.catalog.source_tables import (
+    DEFINE,
+    DELETE,
+    INSERT,
+    PIECE_ROWS,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Commit,
+    Piece,
+)
 from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
 from ....engine.errors import DataError, NotSupported, SourceLost, SourceUnavailable, WrongState
-from ..connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
+from ..connector import Changes
 from . import binlog
 from .binlog import BinlogStream, Event, RowReader, TableMap
 from .mysql_server import MysqlConnections, MysqlServer, log_end, table_now

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....engine.catalog.source_tables import PIECE_ROWS, SourceTable
 from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
 from ....engine.errors import (
     InvalidParameterValue,
@@ -30,7 +31,7 @@ from ....engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ..connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
+from ..connector import Changes, Connector, Copy
 from .binlog import BinlogStream, file_name, position_of
 from .mysql_changes import MysqlChanges
 from .mysql_server import PAUSE_S, RIGHTS_HINT, MysqlConnections, MysqlServer, log_end, parsed, table_now

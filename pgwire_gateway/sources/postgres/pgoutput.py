@@ -37,7 +37,7 @@ from struct import Struct
 from typing import IO
 
 from ....engine import errors
-from ..connector import (
+from ....engine.catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....engine import errors
+from ....engine.catalog.source_tables import PIECE_ROWS, SourceTable
 from ....engine.checkpoints.positions import PostgresLsn
-from ..connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
+from ..connector import Changes, Connector, Copy
 from .libpq import Link, Row, identifier, literal, names, parameters
 from .pgoutput import PIECE_BYTES, PgoutputDecoder
 from .postgres_catalog import CatalogTable, PostgresCatalog, PublishedTable, Relation
@@ -513,8 +514,8 @@ class PostgresConnector(Connector):
         return errors.SourceLost(
             f'table "{table.shown}" is no longer in publication "{self._publication}" of the source',
             detail="Its changes since then are not sent, also after it is added again.",
-            hint="ALTER PUBLICATION ... ADD TABLE at the source, ALTER STREAM ... SNAPSHOT TABLE, which copies "
-            "what it has lost, and RESUME STREAM.",
+            hint="ALTER PUBLICATION ... ADD TABLE at the source, ALTER STREAM ... SNAPSHOT TABLE, which puts "
+            "right what was lost, and RESUME STREAM.",
         )
 
     def _more_published(self, shown: Sequence[str]) -> errors.DucktailError:

@@ -14,8 +14,9 @@ import time
 from struct import Struct
 
 from ....engine import errors
+from ....engine.catalog.source_tables import Commit, Piece
 from ....engine.checkpoints.positions import PostgresLsn
-from ..connector import Changes, Commit, Piece
+from ..connector import Changes
 from .libpq import Link
 from .pgoutput import DATA, EPOCH_US, PgoutputDecoder
 
