@@ -317,7 +317,7 @@ def test_tables_of_mariadb_are_added_dropped_and_copied_again(tmp_path: Path) ->
             source.ask(
                 f"UPDATE a SET v = v + 1 WHERE id = {number}",
                 f"INSERT INTO b VALUES ({number}, 'y')",
-                f"REPLACE INTO c VALUES ({number}, {number}.25)",
+                f"REPLACE INTO c (id, v) VALUES ({number}, {number}.25)",
             )
             written["transactions"] += 3
             return written["transactions"]
