@@ -210,6 +210,7 @@ class FeedRunner(threading.Thread):
                 first = [table.table for table in feed.tables if not table.joins]
                 self._stage(feeder, connector, copy, tables, first)
             feeder.copied(copy.position)
+        self._database.feed_activity.set(self.stream_id, copied_rows=0)
 
     def _copy_again(self, feeder: Feeder, connector: Connector, feed: Feed) -> None:
         """Take the copies that are asked for, as of a position up to which everything else is stored."""
@@ -237,6 +238,7 @@ class FeedRunner(threading.Thread):
             if not changes.ended:
                 return
         feeder.copied(position)
+        self._database.feed_activity.set(self.stream_id, copied_rows=0)
         log.info("the copy of tables of stream %s is stored, as of %s", self.stream_id, position)
 
     def _stage(

@@ -99,7 +99,7 @@ def test_an_added_table_is_copied_and_followed(shop: Connection, source: Postgre
     assert rows_of(shop, "notes") == Counter([(1, "there before"), (2, "changed")])
     assert shop.execute("CHECK STREAM s").fetchall() == []
     [(tables, rows)] = shop.execute("SELECT tables, rows_copied FROM ducktail.sources").fetchall()
-    assert tables == ["public.orders", "public.lines", "public.notes"] and rows == 2
+    assert tables == ["public.orders", "public.lines", "public.notes"] and rows == 4
 
 
 @pytest.mark.parametrize(
