@@ -197,6 +197,36 @@ def test_a_paused_stream_is_altered_after_it_is_resumed(shop: Connection, source
     assert [op for op, _ in events(shop, "orders")] == ["snapshot"] * 4
 
 
+def test_a_renamed_table_is_dropped_from_a_stopped_stream(shop: Connection, source: PostgresSource) -> None:
+    source.run("ALTER TABLE lines RENAME TO renamed", "INSERT INTO renamed VALUES (1, 1)")
+    until(lambda: state_of(shop)[0] == "stopped")
+    shop.execute("ALTER STREAM s DROP TABLE lines")
+    source.run("INSERT INTO orders VALUES (3, 'after')")
+    shop.execute("RESUME STREAM s")
+    until(lambda: ("insert", {"id": 3, "sku": "after"}) in events(shop, "orders"))
+    until(lambda: published(source) == {"orders"})
+    source.run("DROP TABLE renamed")
+
+
+def test_without_a_first_copy_there_are_only_changes(shop: Connection, source: PostgresSource) -> None:
+    shop.execute("DROP STREAM s CASCADE")
+    create(shop, source, "TABLE orders WITH (snapshot = 'none')")
+    shop.execute("ALTER STREAM s ADD TABLE notes")
+    streaming(shop)
+    source.run("UPDATE notes SET note = 'changed' WHERE id = 2", "DELETE FROM orders WHERE id = 1")
+    until(lambda: events(shop, "orders") != [])
+    assert events(shop, "notes") == [("update", {"id": 2, "note": "changed"})]
+    shop.execute("ALTER STREAM s SNAPSHOT TABLE notes")
+    until(lambda: len(events(shop, "notes")) == 3)
+    assert sorted(row["id"] for op, row in events(shop, "notes") if op == "snapshot") == [1, 2]
+    streaming(shop)
+    source.run("UPDATE notes SET note = 'again' WHERE id = 1")
+    sql = "SELECT before->>'note' FROM STREAM s WHERE op = 'update' AND after->>'note' = 'again'"
+    until(lambda: shop.execute(sql.encode()).fetchall() == [("there before",)])
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        shop.execute("CHECK STREAM s")
+
+
 def folded(connection: Connection) -> dict[str, Counter[str]]:
     """The rows that a consumer has: by key, where a table has one."""
     keyed: dict[str, dict[str, str]] = {}
