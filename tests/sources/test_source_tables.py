@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from amounts import amount, seed_of
 from mariadb_process import MariadbServer
 from postgres_source import PostgresSource, running_source
 from server_process import ServerProcess
-from source_load import NAMES, TABLES, Load, Row, rows_of, state_of, until
+from source_load import Row, rows_of, state_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -256,6 +258,66 @@ def folded(connection: Connection) -> dict[str, Counter[str]]:
     }
 
 
+class Writers:
+    """Sessions that write tables of a PostgreSQL until they are ended."""
+
+    def __init__(self, source: PostgresSource, sessions: int, seed: int) -> None:
+        self._source = source
+        self._ending = threading.Event()
+        self.committed = 0
+        self._threads = [
+            threading.Thread(target=self._run, args=(random.Random(f"{seed} {n}"),), daemon=True)
+            for n in range(sessions)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, chance: random.Random) -> None:
+        with self._source.connect() as connection:
+            while not self._ending.is_set():
+                with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected):
+                    with connection.transaction(force_rollback=chance.random() < 0.1):
+                        for _ in range(chance.choice((1, 2, 9))):
+                            connection.execute(self._statement(chance).encode())
+                    self.committed += 1
+
+    @staticmethod
+    def _statement(chance: random.Random) -> str:
+        number = chance.randrange(200)
+        match chance.randrange(8):
+            case 0 | 1:
+                note = f"repeat(md5('{number}'), {chance.choice((1, 120))})"
+                return (
+                    f"INSERT INTO accounts VALUES ({number}, {note}, 1) ON CONFLICT (id) "
+                    "DO UPDATE SET amount = accounts.amount + 1"
+                )
+            case 2:
+                return f"UPDATE accounts SET id = id + 200 WHERE id = {number}"
+            case 3:
+                return f"DELETE FROM accounts WHERE id IN ({number}, {number + 200})"
+            case 4:
+                return f"UPDATE bulk SET v = v + 1 WHERE id % 97 = {number % 97} AND id < 5000"
+            case 5:
+                return f"INSERT INTO remarks VALUES ('{chance.choice('abc')}', {number % 3})"
+            case 6:
+                one = f"SELECT ctid FROM remarks WHERE what = {number % 3} LIMIT 1"
+                return f"DELETE FROM remarks WHERE ctid IN ({one})"
+            case _:
+                if chance.random() < 0.03:
+                    return "TRUNCATE scratch"
+                return (
+                    f"INSERT INTO scratch VALUES ({number}, '{{\"n\": {number}}}') "
+                    "ON CONFLICT (id) DO UPDATE SET v = scratch.v || '{\"again\": true}'"
+                )
+
+    def stop(self) -> None:
+        """End the sessions."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 def altered_under_kills(
     server: ServerProcess, chance: random.Random, steps: list[str], count: Callable[[], int]
 ) -> None:
@@ -285,35 +347,35 @@ def test_kills_while_tables_are_added_and_copied_again(tmp_path: Path) -> None:
         ServerProcess(tmp_path / "shop.duckdb", ("--port", "0")) as server,
     ):
         source.run(
-            *TABLES,
+            "CREATE TABLE accounts (id int PRIMARY KEY, note text, amount int)",
+            "ALTER TABLE accounts ALTER COLUMN note SET STORAGE EXTERNAL",
+            "CREATE TABLE remarks (who text, what int)",
+            "ALTER TABLE remarks REPLICA IDENTITY FULL",
+            "CREATE TABLE scratch (id int PRIMARY KEY, v jsonb)",
             "CREATE TABLE bulk (id int PRIMARY KEY, v int)",
             f"INSERT INTO bulk SELECT i, i FROM generate_series(1, {ROWS}) i",
         )
         with server.connect(autocommit=True) as connection:
             connection.execute(
-                f"CREATE STREAM shop FROM POSTGRES '{source.conninfo}' TABLE accounts, moves "
+                f"CREATE STREAM shop FROM POSTGRES '{source.conninfo}' TABLE accounts "
                 "WITH (retention = 'none')".encode()
             )
-        load = Load(source.connect, 3, chance.randrange(1 << 30))
+        writers = Writers(source, 3, chance.randrange(1 << 30))
+        again = ("ALTER STREAM shop SNAPSHOT", "ALTER STREAM shop SNAPSHOT TABLE bulk WHERE v % 2 = 1")
         steps = [
             "ALTER STREAM shop ADD TABLE remarks, bulk",
             "ALTER STREAM shop SNAPSHOT",
             "ALTER STREAM shop ADD TABLE scratch",
-            *(
-                chance.choice(
-                    ("ALTER STREAM shop SNAPSHOT", "ALTER STREAM shop SNAPSHOT TABLE bulk WHERE v % 2 = 1")
-                )
-                for _ in range(KILLS - 3)
-            ),
+            *(chance.choice(again) for _ in range(KILLS - 3)),
         ]
-        until(lambda: load.committed > 20)
-        altered_under_kills(server, chance, steps, lambda: load.committed)
-        names = (*NAMES, "bulk")
+        until(lambda: writers.committed > 20)
+        altered_under_kills(server, chance, steps, lambda: writers.committed)
+        names = ("accounts", "remarks", "scratch", "bulk")
         with server.connect(autocommit=True) as connection:
             for name in names:
                 connection.execute(f"CREATE TABLE {name} MIRROR OF STREAM shop TABLE {name}".encode())
-        load.stop()
-        source.run("INSERT INTO bulk VALUES (-1, -1)", "INSERT INTO accounts (id) VALUES (-1)")
+        writers.stop()
+        source.run("INSERT INTO accounts (id) VALUES (-1)")
         with server.connect(autocommit=True) as connection:
             until(lambda: connection.execute("SELECT 1 FROM accounts WHERE id = -1").fetchall() != [])
             with source.connect() as there:
