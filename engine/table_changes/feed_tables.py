@@ -131,7 +131,6 @@ def drop_tables(
     stream: Stream,
     table_ids: Sequence[int],
     timeout_ms: int,
-    judge: Callable[[], None],
 ) -> Waiting[None]:
     """Let a stream have no more changes of some of its tables; what is stored remains until retention.
 
@@ -147,7 +146,6 @@ def drop_tables(
     transaction = database.transactions.begin(session_id, cursor, "")
     with _rolled_back_on_error(database, transaction):
         yield from database.transactions.lock_for(transaction, timeout_ms)
-        judge()
         whole, feed = _present(database, stream, "DROP TABLE")
         gone = [_table(whole, feed, table_id) for table_id in table_ids]
         for table in gone:
@@ -182,7 +180,6 @@ def ask_copies(
     table_id: int | None,
     condition: str | None,
     timeout_ms: int,
-    judge: Callable[[], None],
 ) -> Waiting[None]:
     """Ask for another copy of the present rows of a table, or of all tables of a stream.
 
@@ -201,7 +198,6 @@ def ask_copies(
     transaction = database.transactions.begin(session_id, cursor, "")
     with _rolled_back_on_error(database, transaction):
         yield from database.transactions.lock_for(transaction, timeout_ms)
-        judge()
         whole = _stream_now(database, stream)
         feed = feed_of(database, whole)
         for table in feed.tables if table_id is None else (_table(whole, feed, table_id),):
@@ -320,11 +316,7 @@ def _made(
 def _of_several(
     database: Database, transaction: Transaction, stream: Stream, captured: Captured
 ) -> tuple[Stream, tuple[Captured, ...]]:
-    """Let a stream on one table be one on several, so far with this table.
-
-    Raises:
-        NotSupported: it has something that only a stream on one table has.
-    """
+    """Let a stream on one table be one on several, so far with this table; refuse what only one can have."""
     groups = database.catalog.groups_of(stream.stream_id)
     sinks = [group for group in groups if group.group_id in database.catalog.sinks]
     only_one = {

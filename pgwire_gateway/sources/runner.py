@@ -222,16 +222,18 @@ class FeedRunner(threading.Thread):
         with connector.copy() as copy:
             tables = connector.describe()
             known = {table.key_in_source: table for table in tables}
-            wanted = []
+            full: list[SourceTable] = []
             for table in feed.tables:
-                if table.asked is not None:
-                    if table.table.key_in_source not in known:
-                        raise UndefinedTable(f"table {table.table.shown} is no longer at the source")
-                    wanted.append((known[table.table.key_in_source], table.joins and not feed.copies))
-            self._stage(feeder, connector, copy, tables, [table for table, empty in wanted if not empty])
-            for table, empty in wanted:
-                if empty:
-                    feeder.stage(table, (), first=True)
+                if table.asked is None:
+                    continue
+                found = known.get(table.table.key_in_source)
+                if found is None:
+                    raise UndefinedTable(f"table {table.table.shown} is no longer at the source")
+                if table.joins and not feed.copies:
+                    feeder.stage(found, (), first=True)
+                else:
+                    full.append(found)
+            self._stage(feeder, connector, copy, tables, full)
             position = copy.position
         with self._changes(connector, feed, position) as changes:
             self._follow(feeder, changes, feed, COPYING)

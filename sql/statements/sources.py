@@ -192,7 +192,6 @@ def drop_source_tables(session: Context, asked: st.DropSourceTables, parameters:
         stream,
         tuple(numbers),
         session.block.lock_timeout_ms,
-        lambda: session.judge(asked),
     )
     return Result.command(st.tag_of(asked))
 
@@ -212,7 +211,6 @@ def snapshot_stream(session: Context, asked: st.SnapshotStream, parameters: Valu
         number,
         None if asked.where is None else asked.where.text,
         session.block.lock_timeout_ms,
-        lambda: session.judge(asked),
     )
     _tell_later(session, stream)
     return Result.command(st.tag_of(asked))
