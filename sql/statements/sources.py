@@ -81,12 +81,7 @@ def described(session: Context, made: st.CreateStream) -> Waiting[FeedSpec]:
 def _look(
     session: Context, kind: str, address: str, selection: Selection, options: Mapping[str, str | int | None]
 ) -> Waiting[Description]:
-    """Look at tables of a source.
-
-    Raises:
-        SourceUnavailable: it does not answer.
-        DucktailError: the connector's error.
-    """
+    """Look at tables of a source."""
     future = session.database.feed_activity.connected().describe(kind, address, selection, options)
     if not (yield Wait(future, DESCRIBE_S)):
         raise SourceUnavailable(f"the source did not answer within {DESCRIBE_S:.0f} s")
