@@ -67,7 +67,8 @@ def create(connection: Connection, source: PostgresSource, selected: str = "TABL
 
 
 def streaming(connection: Connection) -> None:
-    until(lambda: state_of(connection)[1] == "streaming" and not asked(connection))
+    until(lambda: state_of(connection)[1] == "streaming")
+    assert asked(connection) == 0
 
 
 def asked(connection: Connection) -> int:
@@ -335,7 +336,7 @@ def altered_under_kills(
             def is_done(there: Connection = connection) -> bool:
                 state, phase, *_, reason = state_of(there)
                 assert state == "running", reason
-                return not asked(there) and phase == "streaming"
+                return bool(phase == "streaming")
 
             until(is_done)
 
